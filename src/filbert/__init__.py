@@ -1,0 +1,62 @@
+"""filbert: one tool for the whole life of a BERT-family encoder.
+
+    model = filbert.load("runs/toxic/model")
+    model.predict(["one text", ("a", "pair")])
+    model.embed(["one text"], pooling="mean")
+    run = filbert.finetune(task="classification", model="minilm", train="train.csv", dev="dev.csv", out="runs/x")
+
+Names are imported when they are first used, so that `import filbert` and `filbert --help` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from filbert.errors import ConfigError, FilbertError, FormatError, InputError, RunError
+
+if TYPE_CHECKING:
+    from filbert.api import Run, finetune, load
+    from filbert.batch import PackedBatch
+    from filbert.model.config import EncoderConfig
+    from filbert.predict import Predictor
+    from filbert.text.tokenizer import Tokenizer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "EncoderConfig": "filbert.model.config",
+    "PackedBatch": "filbert.batch",
+    "Predictor": "filbert.predict",
+    "Run": "filbert.api",
+    "Tokenizer": "filbert.text.tokenizer",
+    "finetune": "filbert.api",
+    "load": "filbert.api",
+}
+
+__all__ = [
+    "ConfigError",
+    "EncoderConfig",
+    "FilbertError",
+    "FormatError",
+    "InputError",
+    "PackedBatch",
+    "Predictor",
+    "Run",
+    "RunError",
+    "Tokenizer",
+    "finetune",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'filbert' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,163 @@
+"""PackedBatch: the one shape in which tokens travel. Sequences lie end to end; nothing is padded.
+
+T tokens in the batch, S sequences, L the longest sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """T tokens of S sequences, end to end.
+
+    Attributes:
+        input_ids: int64 (T,).
+        position_ids: int64 (T,), 0 at the start of every sequence. They travel with their tokens, so
+            learned absolute positions need no mask.
+        token_type_ids: int64 (T,).
+        lengths: the S sequence lengths as Python integers. They live on the host, so that planning
+            attention never waits for the device.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    token_type_ids: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.input_ids.shape[0])
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def max_seqlen(self) -> int:
+        return max(self.lengths, default=0)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Row of the first token of every sequence: int64 (S,)."""
+        return self.cu_seqlens[:-1].long()
+
+    @cached_property
+    def cu_seqlens(self) -> Tensor:
+        """Borders of the sequences, int32 (S + 1,): sequence s is rows cu_seqlens[s] to cu_seqlens[s + 1]."""
+        borders = list(accumulate(self.lengths, initial=0))
+        return torch.tensor(borders, dtype=torch.int32, device=self.input_ids.device)
+
+    @cached_property
+    def sequence_ids(self) -> Tensor:
+        """Which sequence each token belongs to: int64 (T,)."""
+        lengths = torch.tensor(self.lengths, device=self.input_ids.device)
+        order = torch.arange(self.num_sequences, device=self.input_ids.device)
+        return torch.repeat_interleave(order, lengths, output_size=self.num_tokens)
+
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The same batch on `device`."""
+        if self.input_ids.device == torch.device(device):
+            return self
+        return PackedBatch(
+            self.input_ids.to(device, non_blocking=True),
+            self.position_ids.to(device, non_blocking=True),
+            self.token_type_ids.to(device, non_blocking=True),
+            self.lengths,
+        )
+
+
+def pack(
+    sequences: Sequence[np.ndarray | Sequence[int]],
+    token_type_ids: Sequence[np.ndarray | Sequence[int]] | None = None,
+) -> PackedBatch:
+    """Lay sequences of token ids end to end.
+
+    Args:
+        sequences: S integer arrays or lists, each of at least one id.
+        token_type_ids: as many arrays of the same lengths; zeros when not given.
+    """
+    arrays = [np.asarray(ids, dtype=np.int64) for ids in sequences]
+    lengths = tuple(len(ids) for ids in arrays)
+    if not arrays or 0 in lengths:
+        raise ValueError("a packed batch needs at least one sequence, and no empty one")
+    input_ids = torch.from_numpy(np.concatenate(arrays))
+    positions = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths]))
+    if token_type_ids is None:
+        types = torch.zeros_like(input_ids)
+    else:
+        types = torch.from_numpy(
+            np.concatenate([np.asarray(ids, dtype=np.int64) for ids in token_type_ids])
+        )
+        if types.shape != input_ids.shape:
+            raise ValueError(f"{types.shape[0]} token types for {input_ids.shape[0]} tokens")
+    return PackedBatch(input_ids, positions, types, lengths)
+
+
+def split(rows_T: Tensor, batch: PackedBatch) -> tuple[Tensor, ...]:
+    """Cut anything with one row per token, (T, ...), into S pieces, one per sequence."""
+    return rows_T.split(batch.lengths)
+
+
+def from_padded(
+    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+) -> PackedBatch:
+    """Drop the padding of a right-padded batch.
+
+    Args:
+        input_ids: int64 (S, L).
+        attention_mask: (S, L), non-zero where a token is real; each row must be ones, then zeros.
+        token_type_ids: int64 (S, L), or None for zeros.
+    """
+    mask = attention_mask.bool()
+    lengths = tuple(int(n) for n in mask.sum(1))
+    if 0 in lengths:
+        raise ValueError("a row of the attention mask is all zeros")
+    if not all(bool(row[:n].all()) for row, n in zip(mask, lengths, strict=True)):
+        raise ValueError("only right padding can be unpacked: a row of the attention mask has a gap")
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    return PackedBatch(input_ids[mask], positions[mask], types[mask], lengths)
+
+
+def to_padded(rows_T: Tensor, batch: PackedBatch, value: float = 0) -> Tensor:
+    """Lay rows per token, (T, ...), out as (S, L, ...) with `value` in the empty places."""
+    shape = (batch.num_sequences, batch.max_seqlen, *rows_T.shape[1:])
+    padded = rows_T.new_full(shape, value)
+    padded[batch.sequence_ids, batch.position_ids] = rows_T
+    return padded
+
+
+def fill_to(batch: PackedBatch, tokens: int, sequences: int) -> PackedBatch:
+    """Append dummy sequences until the batch has exactly `tokens` tokens and `sequences` sequences.
+
+    Static shapes let torch.compile and CUDA graphs record one program. The dummies come last, hold id 0,
+    and attend only to themselves; callers ignore their rows.
+    """
+    missing_tokens = tokens - batch.num_tokens
+    missing = sequences - batch.num_sequences
+    if missing == 0 and missing_tokens == 0:
+        return batch
+    if missing < 1 or missing_tokens < missing:
+        raise ValueError(
+            f"cannot fill {batch.num_tokens} tokens in {batch.num_sequences} sequences "
+            f"to {tokens} tokens in {sequences} sequences"
+        )
+    lengths = [1] * (missing - 1) + [missing_tokens - missing + 1]
+    device = batch.input_ids.device
+    zeros = torch.zeros(missing_tokens, dtype=torch.int64, device=device)
+    positions = torch.cat([torch.arange(n, device=device) for n in lengths])
+    return PackedBatch(
+        torch.cat([batch.input_ids, zeros]),
+        torch.cat([batch.position_ids, positions]),
+        torch.cat([batch.token_type_ids, zeros]),
+        batch.lengths + tuple(lengths),
+    )

@@ -1,0 +1,68 @@
+"""filbert doctor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib import metadata
+from typing import Any
+
+PACKAGES = ("torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "scikit-learn", "pyarrow")
+
+
+def doctor(*, json: bool = False) -> None:
+    """Versions, devices and what is fast here: paste it into a bug report.
+
+    Parameters
+    ----------
+    json:
+        print JSON.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from filbert.cli.flags import print_json
+
+    facts = _facts()
+    if json:
+        print_json(facts)
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        table.add_row(name.replace("_", " "), str(shown))
+    Console().print(table, markup=False, highlight=False)
+
+
+def _facts() -> dict[str, Any]:
+    import torch
+
+    from filbert import __version__
+    from filbert.speed.precision import bf16_gain, choose_precision, default_device
+    from filbert.train.facts import device_name
+
+    device = default_device()
+    precision = choose_precision("auto", device)
+    cpu = torch.device("cpu")
+    return {
+        "filbert": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "processor": device_name(cpu),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "vector_units": torch.backends.cpu.get_cpu_capability(),
+        "bf16_gain": round(bf16_gain(), 2),
+        "gpu": device_name(device) if device.type == "cuda" else "none",
+        "precision_in_training": f"{precision.name}: {precision.reason}",
+        "free_disk_gb": round(shutil.disk_usage(".").free / 1e9, 1),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,42 @@
+"""filbert finetune."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from filbert.cli.flags import names_of, print_json
+from filbert.train.options import FinetuneOptions
+
+
+def finetune(*, options: Annotated[FinetuneOptions, Parameter(name="*")], json: bool = False) -> None:
+    """Fine-tune a model on labelled rows and write a run folder.
+
+    Parameters
+    ----------
+    options:
+        the run.
+    json:
+        print the metrics as JSON.
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from filbert.report.run import write_run_report
+    from filbert.report.table import result_table
+    from filbert.train.finetune import finetune as run_finetuning
+
+    options = replace(
+        options, labels=names_of(options.labels), label_columns=names_of(options.label_columns)
+    )
+    run = run_finetuning(options)
+    report = write_run_report(Path(options.out))
+    if json:
+        print_json(run["metrics"])
+        return
+    Console().print(result_table(run))
+    print(f"model:  {Path(options.out) / 'model'}")
+    print(f"report: {report}")

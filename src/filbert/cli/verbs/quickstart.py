@@ -1,0 +1,36 @@
+"""filbert quickstart."""
+
+from __future__ import annotations
+
+
+def quickstart(
+    *, out: str = "runs/quickstart", model: str = "minilm", seed: int = 42, overwrite: bool = False
+) -> None:
+    """Run the embedded example, from text to report: is a comment toxic?
+
+    Parameters
+    ----------
+    out:
+        the run folder to make.
+    model:
+        folder, built-in name or Hub id to start from.
+    seed:
+        of the new head, the shuffles and the dropout.
+    overwrite:
+        replace an earlier run in --out.
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from filbert.quickstart import quickstart as run_quickstart
+    from filbert.report.table import result_table
+
+    folder = Path(out)
+    facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed)
+    Console().print(result_table(facts))
+    print(f"report: {folder / 'report.html'}")
+    print("Try next:")
+    print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
+    print(f"  filbert info {folder / 'model'}")
+    print("  filbert check --task classification train.csv dev.csv --text-column TEXT --label-column LABEL")

@@ -1,0 +1,59 @@
+"""filbert tokenize."""
+
+from __future__ import annotations
+
+import json
+
+
+def tokenize(
+    model: str,
+    file: str = "-",
+    /,
+    *,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    max_length: int | None = None,
+) -> None:
+    """Show how a model reads texts: one JSON object a line.
+
+    Parameters
+    ----------
+    model:
+        folder with a tokenizer, built-in name or Hub id.
+    file:
+        CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
+    text_column:
+        name of the column with the text.
+    text_pair_column:
+        name of the column with the second text.
+    max_length:
+        cut texts to this many tokens; not cut when not given.
+    """
+    from pathlib import Path
+
+    from filbert.data.columns import ColumnNames
+    from filbert.formats.hub import find_model
+    from filbert.predict import chunks
+    from filbert.text.tokenizer import Tokenizer
+
+    folder = Path(model)
+    tokenizer = Tokenizer.load(folder if folder.is_dir() else find_model(model))
+    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(file, labelled=False)
+    texts = (
+        (row.values["text"], pair) if (pair := row.values.get("text_pair")) is not None
+        else row.values["text"]
+        for row in rows
+    )
+    for chunk in chunks(texts, len):
+        for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):
+            assert encoding.offsets is not None and encoding.words is not None
+            answer = {
+                "tokens": tokenizer.tokens(encoding.input_ids),
+                "ids": encoding.input_ids.tolist(),
+                "offsets": encoding.offsets.tolist(),
+                "words": [None if word < 0 else word for word in encoding.words.tolist()],
+                "token_type_ids": encoding.token_type_ids.tolist(),
+                "num_tokens": encoding.num_tokens,
+                "truncated": encoding.truncated,
+            }
+            print(json.dumps(answer, ensure_ascii=False))

@@ -1,0 +1,111 @@
+"""Which examples a step trains on: a pure function of (seed, step), so that resuming restores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from filbert.data.examples import Example
+
+
+class Loader:
+    """Examples by step.
+
+    Rows are shuffled anew in every epoch; a step takes the next `batch_size` rows (the last step of an epoch
+    may have fewer). Its examples are dealt to the ranks and cut into micro-batches of at most `max_tokens`
+    tokens, near-equal lengths together, the same number of micro-batches on every rank.
+
+    Args:
+        examples: all examples of the data set; those of one row stand together.
+        batch_size: rows per optimiser step, over all ranks.
+        max_tokens: tokens per micro-batch on one rank. A single longer row makes a micro-batch of its own.
+        seed: of the shuffles.
+        shuffle: False keeps the file's order.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        *,
+        batch_size: int,
+        max_tokens: int,
+        seed: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        self.rows: list[list[Example]] = []
+        for example in examples:
+            if self.rows and self.rows[-1][0].row == example.row:
+                self.rows[-1].append(example)
+            else:
+                self.rows.append([example])
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.shuffle = shuffle
+        self._order = lru_cache(maxsize=2)(self._shuffled)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        if not self.shuffle:
+            return np.arange(len(self.rows))
+        # Philox is counter-based: the key alone fixes the order, on every machine.
+        generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        return generator.permutation(len(self.rows))
+
+    def rows_of(self, step: int) -> list[list[Example]]:
+        """The rows of optimiser step `step` (from 0), over all ranks, shortest first."""
+        epoch, inside = divmod(step, self.steps_per_epoch)
+        chosen = self._order(epoch)[inside * self.batch_size : (inside + 1) * self.batch_size]
+        # The row number breaks ties, so that the order does not depend on the shuffle.
+        return sorted((self.rows[i] for i in chosen), key=lambda row: (_longest(row), row[0].row))
+
+    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
+        """The micro-batches of rank `rank` of `world` in step `step`; possibly empty ones at the end.
+
+        Every rank gets every world-th row in order of length, so their work is nearly equal.
+        """
+        rows = self.rows_of(step)
+        plans = [_micro_batches(rows[r::world], self.max_tokens) for r in range(world)]
+        count = max(len(plan) for plan in plans)
+        mine = plans[rank]
+        return mine + [[] for _ in range(count - len(mine))]
+
+
+def _longest(row: list[Example]) -> int:
+    return max(len(example.input_ids) for example in row)
+
+
+def _micro_batches(rows: list[list[Example]], max_tokens: int) -> list[list[Example]]:
+    batches: list[list[Example]] = []
+    room = 0
+    for row in rows:
+        tokens = sum(len(example.input_ids) for example in row)
+        if not batches or tokens > room:
+            batches.append([])
+            room = max_tokens
+        batches[-1].extend(row)
+        room -= tokens
+    return batches
+
+
+def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Indices in batches of at most `max_tokens` tokens, neighbours of near-equal length, longest first.
+
+    For prediction, where the order of the answers is restored afterwards. The longest come first, so that a
+    lack of memory shows at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    batches: list[list[int]] = []
+    room = 0
+    for index in order:
+        if not batches or lengths[index] > room:
+            batches.append([])
+            room = max_tokens
+        batches[-1].append(index)
+        room -= lengths[index]
+    return batches

@@ -1,0 +1,137 @@
+"""JSON Lines and Parquet files as rows: values keep their types, so they are checked here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filbert.data.row import Choice, Row
+from filbert.data.streams import MAX_FIELD, BadRow, Lines, Report, require_file, shown
+from filbert.errors import InputError
+
+# Canonical columns that must hold text where they hold anything.
+TEXT_COLUMNS = ("text", "text_pair")
+
+_BATCH = 1024
+
+
+def objects(
+    lines: Lines, source: Iterator[str], report: Report
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON Lines file, with their line numbers."""
+    name = shown(lines.path)
+    for number, line in enumerate(source, 1):
+        if lines.bad and lines.report_bad(number, number, report):
+            continue
+        if line.isspace():
+            continue
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            where = f"{name}:{number}"
+            report(BadRow(f"{where}: broken JSON at column {error.colno}: {error.msg}."))
+            continue
+        except (ValueError, RecursionError) as error:  # a number or a nesting without end
+            report(BadRow(f"{name}:{number}: JSON that cannot be read: {error}."))
+            continue
+        if isinstance(values, dict):
+            yield number, values
+            continue
+        found = _JSON_NAMES.get(type(values), "a number")
+        report(
+            BadRow(
+                f"{name}:{number}: {found}; expected an object. JSON Lines holds one object "
+                'with named values a line, as in {"text": "..."}.'
+            )
+        )
+
+
+_JSON_NAMES = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+
+
+def object_rows(
+    path: str, objects: Iterator[tuple[int, dict[str, Any]]], choice: Choice, report: Report
+) -> Iterator[Row]:
+    """Rows of a JSON Lines file; its lines may differ in keys."""
+    known: tuple[str, ...] | None = None
+    picked: dict[str, str] = {}
+    for line, values in objects:
+        names = tuple(values)
+        if names != known:
+            try:
+                picked, known = choice.pick(names, line), names
+            except InputError as error:
+                report(BadRow(str(error)))
+                continue
+        row = Row({key: values[own] for key, own in picked.items()}, path, line)
+        if _usable(row, choice, report):
+            yield row
+
+
+def parquet_rows(path: str, choice: Choice, report: Report) -> Iterator[Row]:
+    """Rows of a Parquet file; a row's line is its number, from 1."""
+    import pyarrow
+
+    number = 0
+    try:
+        with open_parquet(path) as file:
+            picked = choice.pick(file.schema_arrow.names)
+            for batch in file.iter_batches(_BATCH, columns=sorted(set(picked.values()))):
+                values = [batch.column(own).to_pylist() for own in picked.values()]
+                for found in zip(*values, strict=True):
+                    number += 1
+                    row = Row(dict(zip(picked, found, strict=True)), path, number)
+                    if _usable(row, choice, report):
+                        yield row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}:{number + 1}: the Parquet data is damaged near this row. Reading stops here; "
+            "fetch or make the file again."
+        ) from error
+
+
+def open_parquet(path: str | Path) -> Any:
+    """The opened file, a `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        InputError: no such file, or another format.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    require_file(path)
+    if not Path(path).stat().st_size:
+        raise InputError(f"{path}: an empty file; there is no row in it.")
+    try:
+        return parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file, in spite of its name.") from error
+
+
+def _usable(row: Row, choice: Choice, report: Report) -> bool:
+    """Whether typed values are there and are text where text is needed; if not, it is reported."""
+    for key in choice.required:
+        if row.values[key] is None:
+            report(
+                BadRow(f'{row.where}: "{key}" is missing (null). Fill it in, or remove the row.')
+            )
+            return False
+    for key in TEXT_COLUMNS:
+        value = row.values.get(key)
+        if isinstance(value, str):
+            if len(value) > MAX_FIELD:
+                wrong = f"{len(value):,} characters; the limit is {MAX_FIELD:,}"
+            elif "\0" in value:
+                wrong = f"a NUL character at place {value.index(chr(0)) + 1}; remove it"
+            else:
+                continue
+        elif value is None and (key != "text" or key not in row.values):
+            continue
+        else:
+            wrong = "null" if value is None else f"a value of type {type(value).__name__}"
+            wrong += "; expected a string"
+        report(BadRow(f'{row.where}: "{key}" holds {wrong}.'))
+        return False
+    return True

@@ -1,0 +1,225 @@
+"""Rows from CSV, TSV, JSON Lines, Parquet or one text a line; compressed or not; streamed.
+
+A CSV file follows RFC 4180: a quoted field may hold commas, quotes (doubled) and newlines. A TSV
+file is split at every tab and nothing else: quotes are ordinary characters. The first line of both
+names the columns. Blank lines are skipped in all formats but one text a line, where a blank line is
+an empty text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+
+from filbert.data.objects import object_rows, objects, open_parquet, parquet_rows
+from filbert.data.row import Choice, Row
+from filbert.data.streams import (
+    MAX_FIELD,
+    BadRow,
+    Lines,
+    OnError,
+    Report,
+    chomp,
+    kind_of,
+    require_file,
+    shown,
+)
+from filbert.data.tables import RECORDS
+from filbert.errors import InputError
+
+__all__ = ["MAX_FIELD", "Row", "column_names", "file_digest", "read_rows"]
+
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+def read_rows(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    required: Sequence[str] = (),
+    optional: Sequence[str] | None = None,
+    extra: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """The rows of a file in order; the file and its columns are looked at before the first row is
+    asked for.
+
+    Args:
+        path: "-" is standard input: JSON Lines if the first line with content starts with a brace,
+            otherwise one text a line.
+        columns: canonical name -> the file's own, for example {"text": "comment_text"}. A column
+            named here must be in the file.
+        required: canonical names that must be in the file, with a value in each row.
+        optional: further canonical names to keep where they are there. None keeps all columns.
+        extra: the file's own names of further columns that must be there.
+        on_error: is given each bad row instead of it being raised, and reading goes on behind it.
+            Where that is impossible (an open quote, a broken stream) it is given that too, and the
+            rows end.
+
+    Raises:
+        InputError: no such file, no such column, no rows, or a bad row without `on_error`.
+    """
+    choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
+    if str(path) != "-":
+        try:
+            choice.pick(column_names(path))
+        except BadRow:
+            if on_error is None:
+                raise
+    return _guarded(path, choice, on_error)
+
+
+def column_names(path: str | Path) -> list[str]:
+    """The file's own column names, from its beginning only; for JSON Lines the keys of the first
+    row.
+
+    Raises:
+        InputError: no such file, an empty one, or a first row that cannot be read.
+    """
+    if str(path) == "-":
+        raise InputError(
+            "The columns of standard input are not known before it is read. Give a file."
+        )
+    require_file(path)
+    kind = _format_of(path)
+    if kind == "parquet":
+        return list(open_parquet(path).schema_arrow.names)
+    if kind == "text":
+        return ["text"]
+    report = Report(None)
+    if kind == "jsonl":
+        lines = Lines(path)
+        for _, values in objects(lines, iter(lines), report):
+            return list(values)
+        raise InputError(f"{path}: an empty file; there is no row in it.")
+    return _header(path, RECORDS[kind](Lines(path), report))
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of the file's bytes, as hexadecimal digits.
+
+    Raises:
+        InputError: no such file, or standard input.
+    """
+    if str(path) == "-":
+        raise InputError("Standard input has no digest. Give a file.")
+    require_file(path)
+    with open(path, "rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _guarded(path: str | Path, choice: Choice, on_error: OnError | None) -> Iterator[Row]:
+    report = Report(on_error)
+    rows = _rows(path, choice, report)
+    first = None
+    try:
+        first = next(rows, None)
+        if first is not None:
+            yield first
+            yield from rows
+    except InputError as error:
+        if on_error is None or (first is None and not report.count):
+            raise
+        report(error)
+    if first is None and not report.count:
+        raise InputError(f"{shown(path)}: no rows; the file is empty or holds a header only.")
+
+
+def _rows(path: str | Path, choice: Choice, report: Report) -> Iterator[Row]:
+    kind = _format_of(path)
+    if kind == "parquet":
+        return parquet_rows(str(path), choice, report)
+    lines = Lines(path)
+    if kind in RECORDS:
+        return _table_rows(str(path), RECORDS[kind](lines, report), choice, report, kind)
+    source = iter(lines)
+    if str(path) == "-":
+        head = list(_through_first_content(source))
+        source = chain(head, source)
+        kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
+    if kind == "jsonl":
+        return object_rows(str(path), objects(lines, source, report), choice, report)
+    return _text_rows(lines, source, choice, report)
+
+
+def _format_of(path: str | Path) -> str:
+    suffix, packed = kind_of(path)
+    kind = _SUFFIXES.get(suffix, "text")
+    if kind == "parquet" and packed:
+        raise InputError(
+            f"{path}: Parquet inside {packed} cannot be read in pieces. "
+            "Unpack it first; Parquet has its own compression."
+        )
+    return kind
+
+
+def _table_rows(
+    path: str, records: Iterator[tuple[int, list[str]]], choice: Choice, report: Report, kind: str
+) -> Iterator[Row]:
+    names = _header(path, records)
+    picked = choice.pick(names)
+    keys = list(picked)
+    indexes = [names.index(own) for own in picked.values()]
+    width = len(names)
+    whole = indexes == list(range(width))
+    get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
+    for line, fields in records:
+        if len(fields) != width:
+            report(BadRow(_wrong_width(path, line, len(fields), width, kind)))
+        else:
+            yield Row(dict(zip(keys, fields if whole else get(fields), strict=False)), path, line)
+
+
+def _wrong_width(path: str, line: int, found: int, width: int, kind: str) -> str:
+    several = "1 field" if found == 1 else f"{found} fields"
+    if found < width:
+        hint = "Add what is missing, or remove the row."
+    elif kind == "csv":
+        hint = "A field that holds a comma must stand in double quotes."
+    else:
+        hint = "A text cannot hold a tab in TSV; replace it by a space, or write CSV."
+    return f"{path}:{line}: {several}, but the header names {width}. {hint}"
+
+
+def _header(path: str | Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+    first = next(records, None)
+    if first is None:
+        raise InputError(f"{path}: an empty file; expected a header line that names the columns.")
+    names = first[1]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f'{path}:{first[0]}: the header names the column "{twice[0][:30]}" twice. Rename one.'
+        )
+    return names
+
+
+def _text_rows(
+    lines: Lines, source: Iterator[str], choice: Choice, report: Report
+) -> Iterator[Row]:
+    keys = list(choice.pick(["text"]))
+    path = str(lines.path)
+    for number, line in enumerate(source, 1):
+        if lines.bad and lines.report_bad(number, number, report):
+            continue
+        yield Row(dict.fromkeys(keys, chomp(line)), path, number)
+
+
+def _through_first_content(source: Iterator[str]) -> Iterator[str]:
+    for line in source:
+        yield line
+        if not line.isspace():
+            return

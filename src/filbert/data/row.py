@@ -1,0 +1,78 @@
+"""A row, and the choice of columns that makes one from a file's own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from filbert.data.streams import shown
+from filbert.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: canonical column name -> value, and where it stands.
+
+    `path` is as the user gave it; `line` counts from 1 and is where the row starts (in Parquet: the
+    row).
+    """
+
+    values: dict[str, Any]
+    path: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """File and line, as in "train.csv:217"."""
+        return f"{shown(self.path)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which columns are kept, under which names."""
+
+    name: str
+    columns: dict[str, str]
+    required: tuple[str, ...]
+    optional: Sequence[str] | None
+    extra: tuple[str, ...]
+
+    def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
+        """Kept columns among `names`, of the file or of one line: canonical name -> its own."""
+        wanted = dict.fromkeys(chain(self.columns, self.required))
+        picked = {key: self.columns.get(key, key) for key in wanted}
+        for key, own in picked.items():
+            if own not in names:
+                raise self._missing(own, names, line, f"--{key.replace('_', '-')}-column")
+        for own in self.extra:
+            if own not in names:
+                raise self._missing(own, names, line, None)
+            picked[own] = own
+        taken = set(picked.values())
+        for own in names if self.optional is None else self.optional:
+            if own in names and own not in picked and own not in taken:
+                picked[own] = own
+        return picked
+
+    def _missing(
+        self, own: str, names: Sequence[str], line: int | None, option: str | None
+    ) -> InputError:
+        # The first line of a file without a header is a text, so names are cut short.
+        known = ", ".join(name[:30] + ("..." if len(name) > 30 else "") for name in names[:20])
+        known += f" and {len(names) - 20} more" if len(names) > 20 else ""
+        near = difflib.get_close_matches(own, names, n=1) or [name for name in names if own in name]
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+            hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
+        elif near and option:
+            hint = f"If {near[0][:30]} is meant, pass {option} {near[0][:30]}."
+        elif near:
+            hint = f"Did you mean {near[0][:30]}?"
+        elif option:
+            hint = f"Name the right one with {option} NAME; the first line must name the columns."
+        else:
+            hint = "Names are compared letter by letter."
+        where = self.name if line is None else f"{self.name}:{line}"
+        return InputError(f'{where}: no column "{own}"; the columns are {known}. {hint}')

@@ -1,0 +1,237 @@
+"""config.json <-> EncoderConfig, head kind and labels, by the families' tables."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from filbert.errors import ConfigError, FormatError
+from filbert.formats.families import FAMILIES
+from filbert.formats.layouts import REQUIRED, Family
+from filbert.model.config import EncoderConfig
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+_WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+_FLOATS = frozenset(
+    ("layer_norm_eps", "hidden_dropout", "attention_dropout", "head_dropout", "initializer_range")
+)
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+# Kinds with as many outputs as there are labels.
+LABELLED = ("sequence", "tokens")
+
+
+def family_of(raw: dict[str, Any], path: Path) -> Family:
+    """The family that config.json names in `model_type`.
+
+    Raises:
+        FormatError: no such family, or a setting that the encoder cannot express.
+    """
+    model_type = raw.get("model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        found = f"model_type {short(model_type)}" if "model_type" in raw else "no model_type"
+        raise FormatError(f"{path} names {found}; filbert reads {', '.join(FAMILIES)}.")
+    _check_must(raw, family.must, path)
+    return family
+
+
+def _check_must(raw: dict[str, Any], must: dict[str, tuple[Any, ...]], path: Path) -> None:
+    for key, allowed in must.items():
+        if key in raw and raw[key] not in allowed:
+            raise FormatError(
+                f"{path}: {key} is {short(raw[key])}; filbert's encoder has only "
+                f"{short(allowed[0])}."
+            )
+
+
+def head_kind(raw: dict[str, Any], family: Family, path: Path) -> str | None:
+    """The head kind of the first of `architectures`; None for a bare encoder.
+
+    Raises:
+        FormatError: a class that is not in the family's table.
+    """
+    names = raw.get("architectures")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise FormatError(
+            f"{path}: architectures is {short(names)}; it must be a list of one class name."
+        )
+    # Dialects of one family are often saved under each other's class names.
+    prefixes = {other.class_prefix for other in FAMILIES.values() if other.prefix == family.prefix}
+    for kind in family.heads:
+        if names[0] in {prefix + family.heads[kind].suffix for prefix in prefixes}:
+            return kind
+    allowed = ", ".join(family.class_name(kind) for kind in family.heads)
+    raise FormatError(f"{path}: architecture {short(names[0])} is not one of {allowed}.")
+
+
+def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bool) -> Any:
+    value = raw.get(key, default)
+    if value is REQUIRED:
+        raise FormatError(f"{path} has no {key}.")
+    is_number = isinstance(value, (int, float) if real else int) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= 2**31:  # so also NaN
+        kind = "number" if real else "whole number"
+        raise FormatError(f"{path}: {key} is {short(value)}; it must be a {kind} of sensible size.")
+    return float(value) if real else value
+
+
+def encoder_config(
+    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
+) -> EncoderConfig:
+    """The EncoderConfig that config.json describes.
+
+    Args:
+        raw: content of config.json.
+        family: of `raw`.
+        kind: of the head.
+        has_pooler: whether the weights hold the pooler that goes with this kind.
+        path: of config.json, for messages.
+
+    Raises:
+        FormatError: a missing, mistyped, absurd or contradictory value, or one that the encoder
+            cannot express.
+    """
+    head = family.heads[kind]
+    _check_must(raw, head.must, path)
+    values: dict[str, Any] = dict(family.constants)
+    for name, (key, default) in family.keys.items():
+        if name == "hidden_act":
+            given = raw.get(key, default)
+            if not isinstance(given, str) or given not in _ACTIVATIONS:
+                raise FormatError(
+                    f"{path}: {key} is {short(given)}, not one of {', '.join(_ACTIVATIONS)}."
+                )
+            values[name] = _ACTIVATIONS[given]
+        else:
+            values[name] = _number(raw, key, default, path, real=name in _FLOATS)
+    if head.activation not in (None, values["hidden_act"]):
+        raise FormatError(
+            f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
+            f"{family.class_name(kind)} has {head.activation} in its head, and filbert can express "
+            "only both alike."
+        )
+    if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
+        values["embedding_size"] = None
+    if family.offset_by_pad:
+        values["position_offset"] = _number(raw, "pad_token_id", 1, path, real=False) + 1
+    values["head_dropout"] = values["hidden_dropout"]
+    dropout_key, default = head.dropout
+    if dropout_key is not None and raw.get(dropout_key, default) is not None:
+        values["head_dropout"] = _number(raw, dropout_key, default, path, real=True)
+    slot = head.pooler if has_pooler else None
+    values["pooler"] = slot.activation if slot else None
+    values["pooler_dropout"] = slot is not None and slot.dropout_before
+    try:
+        config = EncoderConfig(**values)
+    except ConfigError as error:
+        text = str(error)
+        for name, (key, _) in family.keys.items():
+            text = text.replace(name, key)
+        raise FormatError(f"{path}: {text}") from error
+    layers, groups = config.num_hidden_layers, config.num_groups
+    # transformers computes the group in floating point, which for a few odd pairs (18 layers, 14
+    # groups) rounds to another group.
+    if any(int(i / (layers / groups)) != i * groups // layers for i in range(layers)):
+        raise FormatError(
+            f"{path}: {layers} layers in {groups} groups; "
+            "use a number of groups that divides the layers."
+        )
+    return config
+
+
+def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """The labels by id; LABEL_0 and LABEL_1 when config.json names none.
+
+    Raises:
+        FormatError: ids that are not 0..n-1, or a label twice.
+    """
+    given = raw.get("id2label")
+    if given is None:
+        count = _number(raw, "num_labels", 2, path, real=False)
+        if not 1 <= count <= 1_000_000:
+            raise FormatError(f"{path}: num_labels is {count}; it must be 1 to 1000000.")
+        return tuple(f"LABEL_{i}" for i in range(count))
+    if (
+        not isinstance(given, dict)
+        or not given
+        or set(given) != {str(i) for i in range(len(given))}
+    ):
+        raise FormatError(
+            f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
+        )
+    names = tuple(str(given[str(i)]) for i in range(len(given)))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FormatError(
+            f"{path}: id2label gives the label {short(twice)} to two ids; rename one of them."
+        )
+    return names
+
+
+def problem_type(raw: dict[str, Any], path: Path) -> str | None:
+    """`problem_type` of config.json, or None."""
+    value = raw.get("problem_type")
+    if value is not None and value not in PROBLEM_TYPES:
+        raise FormatError(
+            f"{path}: problem_type is {short(value)}, not one of {', '.join(PROBLEM_TYPES)}."
+        )
+    return value
+
+
+def check_head(family: Family, kind: str | None) -> None:
+    """Refuse a head kind for which the family has no class.
+
+    Raises:
+        ConfigError: the family has no such head.
+    """
+    if kind not in family.heads:
+        known = ", ".join(name for name in family.heads if name)
+        raise ConfigError(f"A {family.model_type} model has no {kind!r} head; it can have {known}.")
+
+
+def config_values(config: EncoderConfig, family: Family, kind: str | None) -> dict[str, Any]:
+    """What config.json says about an encoder and its head kind.
+
+    Raises:
+        ConfigError: the family's layout has no place for one of the fields.
+    """
+    head = family.heads[kind]
+    raw: dict[str, Any] = {
+        "architectures": [family.class_name(kind)],
+        "model_type": family.model_type,
+        **family.written,
+        **{key: allowed[0] for key, allowed in head.must.items()},
+    }
+    for name, (key, _) in family.keys.items():
+        raw[key] = getattr(config, name)
+    raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
+    if "embedding_size" in raw and config.embedding_size is None and not family.always_projects:
+        raw["embedding_size"] = config.hidden_size
+    if family.offset_by_pad:
+        raw["pad_token_id"] = config.position_offset - 1
+    if head.dropout[0] is not None:
+        raw[head.dropout[0]] = config.head_dropout
+    path = Path("config.json")
+    try:
+        back = encoder_config(raw, family, kind, has_pooler=config.pooler is not None, path=path)
+    except FormatError as error:
+        raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
+    # Where a class has no key of its own for its head's dropout, the hidden dropout stands in.
+    lost = [
+        field.name
+        for field in fields(config)
+        if field.name != "head_dropout" and getattr(config, field.name) != getattr(back, field.name)
+    ]
+    if lost:
+        found = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
+        raise ConfigError(f"A {family.class_name(kind)} has no way to say {found}.")
+    return raw

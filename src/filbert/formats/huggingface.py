@@ -1,0 +1,174 @@
+"""The Hugging Face folder: config.json and model.safetensors; strict to read, atomic to write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from filbert.errors import ConfigError, FormatError
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.config_json import (
+    LABELLED,
+    check_head,
+    config_values,
+    family_of,
+    label_names,
+    problem_type,
+)
+from filbert.formats.families import FAMILIES
+from filbert.formats.files import replace_files, sha256_of
+from filbert.formats.names import plan_reading
+from filbert.formats.weights import open_weights, read_json, weight_files
+
+# Entries of config.json that say nothing about the encoder, but other tools' tokenizers need them.
+_TOKENIZER_KEYS = (
+    "pad_token_id",
+    "bos_token_id",
+    "cls_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "mask_token_id",
+    "tokenizer_class",
+)
+
+
+def read(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder; every tensor has its place, and every place its tensor.
+
+    Nothing is allocated before the names and shapes in the files' headers fit config.json.
+
+    Raises:
+        FormatError: no model, a damaged file, a file that is not the one filbert.json lists,
+            weights that do not fit config.json, values that are not finite, or something the
+            encoder cannot express.
+    """
+    config_path = folder / "config.json"
+    if not config_path.is_file():
+        found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
+        raise FormatError(
+            f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'})."
+        )
+    filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
+    if filbert is not None:
+        _check_digests(folder, filbert, [config_path, *weight_files(folder)])
+    raw = read_json(config_path)
+    family = family_of(raw, config_path)
+    weights = open_weights(folder)
+    labels = label_names(raw, config_path)
+    plan = plan_reading(
+        raw, family, weights.shapes, len(labels), paths=(config_path, weight_files(folder)[0])
+    )
+
+    tensors: dict[str, Tensor] = {}
+    for ours, theirs in plan.sources.items():
+        parts = [weights.read(name) for name in theirs]
+        tensors[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    for repeated, original in plan.repeats.items():
+        if not torch.equal(weights.read(repeated), weights.read(original)):
+            raise FormatError(
+                f"{weights.files[repeated]}: {repeated} differs from {original}; filbert shares "
+                "the two, as the families' own checkpoints do."
+            )
+    return Checkpoint(
+        config=plan.config,
+        family=family.model_type,
+        tensors=tensors,
+        head=plan.kind,
+        labels=labels if plan.kind in LABELLED else None,
+        problem_type=problem_type(raw, config_path),
+        source=folder,
+        notes=tuple(plan.notes),
+        filbert=filbert,
+        extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
+    )
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, extra: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Write config.json and model.safetensors into a folder; other files there stay.
+
+    Both files are whole on the disk before either is put in place. A writer of filbert.json should
+    list the result there as files[name]["sha256"], and `read` will compare.
+
+    Args:
+        checkpoint: its tensors keep their dtype.
+        folder: made when missing.
+        extra: further entries for config.json, such as the tokenizer's `pad_token_id`.
+
+    Returns:
+        SHA-256 by file name.
+
+    Raises:
+        ConfigError: the family's layout cannot say what the checkpoint is.
+        InputError: the disk is full, or the folder may not be written to; the old files are as
+            they were.
+    """
+    family, kind = FAMILIES[checkpoint.family], checkpoint.head
+    check_head(family, kind)
+    checkpoint.check()
+    raw = {**checkpoint.extra, **(extra or {}), **config_values(checkpoint.config, family, kind)}
+    if kind in LABELLED:
+        names = checkpoint.labels or [f"LABEL_{i}" for i in range(checkpoint.num_labels or 0)]
+        if len(set(names)) < len(names):
+            raise ConfigError("Two labels have the same name; config.json cannot tell them apart.")
+        raw["id2label"] = {str(i): name for i, name in enumerate(names)}
+        raw["label2id"] = {name: i for i, name in enumerate(names)}
+    if checkpoint.problem_type is not None:
+        raw["problem_type"] = checkpoint.problem_type
+    dtypes = {tensor.dtype for tensor in checkpoint.tensors.values()}
+    if len(dtypes) == 1:
+        raw["dtype"] = str(dtypes.pop()).removeprefix("torch.")
+
+    tensors = {}
+    for ours, tensor in checkpoint.tensors.items():
+        theirs = family.theirs(ours, kind)
+        # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
+        parts = (
+            [tensor] if len(theirs) == 1 else [part.clone() for part in tensor.chunk(len(theirs))]
+        )
+        for name, part in zip(theirs, parts, strict=True):
+            bare_name = name.removeprefix(family.prefix) if kind is None else name
+            tensors[bare_name] = part.detach().cpu().contiguous()
+    with replace_files(folder) as staging:
+        text = json.dumps(raw, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        (staging / "config.json").write_text(text, encoding="utf-8")
+        _save(tensors, staging / "model.safetensors")
+        # safetensors makes files that only their owner may read.
+        (staging / "model.safetensors").chmod((staging / "config.json").stat().st_mode)
+        return {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        # The library gives the system's error as text: "No space left on device (os error 28)".
+        if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:
+            raise OSError(int(code[1]), str(error), str(path)) from error
+        raise
+
+
+def _check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:
+    """Compare files with filbert.json's hashes: a flipped bit in a tensor shows nowhere else."""
+    listed = filbert.get("files", {})
+    for path in paths:
+        entry = listed.get(path.name, {}) if isinstance(listed, dict) else None
+        expected = entry.get("sha256") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(expected, str | None):
+            raise FormatError(
+                f"{folder / 'filbert.json'}: files does not list a sha256 for {path.name}."
+            )
+        if expected is not None and sha256_of(path) != expected:
+            raise FormatError(
+                f"{path} is damaged or was changed: its sha256 is not the one in filbert.json. "
+                "Restore it; if you changed it on purpose, remove its entry there."
+            )

@@ -1,0 +1,116 @@
+"""The shape of a family's table: how Hugging Face names filbert's tensors, config fields and heads.
+
+Names are of modules; a tensor adds its last part ("weight", "bias").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+REQUIRED: Any = ...
+
+# A layer's own modules, as every table below orders them.
+LAYER_MODULES = ("attention_out", "attention_norm", "up", "down", "norm")
+
+_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolerSlot:
+    """Where a family keeps the dense layer over the first token for one kind of head.
+
+    Attributes:
+        name: Hugging Face's module.
+        activation: EncoderConfig.pooler.
+        dropout_before: EncoderConfig.pooler_dropout.
+        required: whether the head cannot run without it.
+    """
+
+    name: str
+    activation: str
+    dropout_before: bool = False
+    required: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadLayout:
+    """One of Hugging Face's classes: which tensors its head has and which config keys it reads.
+
+    Attributes:
+        suffix: the class name without the family, "ForMaskedLM".
+        modules: our module ("head.out") to theirs ("classifier").
+        pooler: the pooler that goes with this head, None for none.
+        tied: their tensors that repeat another of theirs.
+        dropout: (config key, default) of EncoderConfig.head_dropout; a key of None, or a value of
+            None, means the hidden dropout.
+        activation: the only `hidden_act` with which this head is what transformers runs, None for
+            any.
+        must: config keys and the values this head can express; an absent key is fine.
+    """
+
+    suffix: str
+    modules: dict[str, str] = field(default_factory=dict)
+    pooler: PoolerSlot | None = None
+    tied: dict[str, str] = field(default_factory=dict)
+    dropout: tuple[str | None, float | None] = (None, None)
+    activation: str | None = None
+    must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One family, or one dialect of it under another `model_type`.
+
+    Attributes:
+        model_type: as in config.json, and Checkpoint.family.
+        class_prefix: of Hugging Face's class names.
+        prefix: of the encoder's tensors in a model with a head; a bare encoder may go without.
+        embeddings: our modules under "encoder.embeddings." to theirs.
+        layer: their name of layer i (of parameter group i), with {} for i.
+        qkv: their three modules of our fused one.
+        layer_modules: theirs, in the order of LAYER_MODULES.
+        keys: EncoderConfig field to (config key, default); REQUIRED for none.
+        constants: EncoderConfig fields for which there is no key.
+        heads: head kind to layout; None is the bare encoder.
+        written: further keys for config.json.
+        must: config keys and the values that the encoder can express; an absent key is fine.
+        offset_by_pad: positions start at `pad_token_id` + 1.
+        always_projects: has the projection after the tables even when they are as wide as the
+            layers.
+    """
+
+    model_type: str
+    class_prefix: str
+    prefix: str
+    embeddings: dict[str, str]
+    layer: str
+    qkv: tuple[str, str, str]
+    layer_modules: tuple[str, str, str, str, str]
+    keys: dict[str, tuple[str, Any]]
+    constants: dict[str, Any] = field(default_factory=dict)
+    heads: dict[str | None, HeadLayout]
+    written: dict[str, Any] = field(default_factory=dict)
+    must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    offset_by_pad: bool = False
+    always_projects: bool = False
+
+    def theirs(self, ours: str, kind: str | None) -> tuple[str, ...]:
+        """Hugging Face's names of the tensor filbert calls `ours`: three for a fused one."""
+        module, _, leaf = ours.rpartition(".")
+        head = self.heads[kind]
+        if module == "encoder.pooler":
+            assert head.pooler is not None
+            return (f"{head.pooler.name}.{leaf}",)
+        if module.startswith("encoder.embeddings."):
+            return (f"{self.embeddings[module.removeprefix('encoder.embeddings.')]}.{leaf}",)
+        if (match := _LAYER_NAME.fullmatch(module)) is None:
+            return (f"{head.modules[module]}.{leaf}",)
+        layer, part = self.layer.format(match[1]), match[2]
+        modules = self.qkv if part == "qkv" else (self.layer_modules[LAYER_MODULES.index(part)],)
+        return tuple(f"{layer}.{name}.{leaf}" for name in modules)
+
+    def class_name(self, kind: str | None) -> str:
+        """Hugging Face's class for this kind of head, as in `architectures`."""
+        return self.class_prefix + self.heads[kind].suffix

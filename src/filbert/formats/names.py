@@ -1,0 +1,245 @@
+"""Which tensor of a file is which of filbert's: names and shapes are compared before reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filbert.errors import FormatError
+from filbert.formats.checkpoint import meta_model
+from filbert.formats.config_json import LABELLED, encoder_config, head_kind
+from filbert.formats.layouts import Family, HeadLayout
+from filbert.model.config import EncoderConfig
+
+_BUFFERS = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
+_LEGACY = {"gamma": "weight", "beta": "bias"}
+
+# EncoderConfig's field behind each axis of a module's weight; hidden_size where nothing is said.
+_AXES = {
+    "embeddings.word": ("vocab_size", "embedding_size"),
+    "embeddings.position": ("max_position_embeddings", "embedding_size"),
+    "embeddings.token_type": ("type_vocab_size", "embedding_size"),
+    "embeddings.norm": ("embedding_size",),
+    "embeddings.project": ("hidden_size", "embedding_size"),
+    "up": ("intermediate_size", "hidden_size"),
+    "down": ("hidden_size", "intermediate_size"),
+    "head": ("vocab_size",),
+    "head.masked_lm": ("vocab_size",),
+    "transform": ("embedding_size", "hidden_size"),
+    "head.norm": ("embedding_size",),
+    "masked_lm.norm": ("embedding_size",),
+    "head.out": ("id2label", "hidden_size"),
+}
+
+
+@dataclass
+class Plan:
+    """What to read from a file whose names and shapes fit its config.
+
+    Attributes:
+        kind: of the head.
+        config: of the encoder.
+        sources: our tensor to the file's names of its parts, in the order in which they are joined.
+        repeats: the file's names that must equal another of its tensors.
+        notes: what was left out or read otherwise than config.json says.
+    """
+
+    kind: str | None
+    config: EncoderConfig
+    sources: dict[str, tuple[str, ...]]
+    repeats: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
+    """The table's names to the file's: prefix added, LayerNorm's old names renewed."""
+    bare = family.heads[None].pooler
+    encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
+    roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
+    found: dict[str, str] = {}
+    for name in names:
+        if _BUFFERS.fullmatch(name):
+            continue
+        module, _, leaf = name.rpartition(".")
+        canonical = f"{module}.{_LEGACY.get(leaf, leaf)}"
+        if canonical.partition(".")[0] in roots:
+            canonical = family.prefix + canonical
+        if canonical in found:
+            raise FormatError(
+                f"{path}: {found[canonical]} and {name} are the same tensor under two names."
+            )
+        found[canonical] = name
+    return found
+
+
+def _split_tied(found: dict[str, str], tied: Mapping[str, str]) -> dict[str, str]:
+    """Take tensors that repeat another out of `found`; the file's names of the pairs."""
+    repeats = {}
+    for repeated, original in tied.items():
+        if repeated in found and original in found:
+            repeats[found.pop(repeated)] = found[original]
+        elif repeated in found:
+            found[original] = found.pop(repeated)
+    return repeats
+
+
+def _fits(found: Collection[str], family: Family, head: HeadLayout) -> bool:
+    """Whether the tensors outside the encoder are those of this head, by their modules."""
+    names = {head.tied.get(name, name) for name in found}
+    outside = {name.rpartition(".")[0] for name in names if not name.startswith(family.prefix)}
+    wanted = set(head.modules.values())
+    if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
+        wanted.add(head.pooler.name)
+    return outside == wanted
+
+
+def _kind(
+    raw: dict[str, Any], family: Family, found: Collection[str], config_path: Path, notes: list[str]
+) -> str | None:
+    """The head kind: from `architectures`, or from the tensors, as the oldest configs name none."""
+    fitting = [kind for kind, head in family.heads.items() if _fits(found, family, head)]
+    if raw.get("architectures"):
+        kind = head_kind(raw, family, config_path)
+        if kind == "masked_lm" and fitting == ["pretraining"]:
+            notes.append(
+                f"read as {family.class_name('pretraining')}: config.json says "
+                f"{family.class_name(kind)}, but the file also holds the head for sentence pairs."
+            )
+            return "pretraining"
+        return kind
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(family.class_name(kind) for kind in fitting) or "none of the known heads"
+    raise FormatError(
+        f"{config_path} has no architectures, and the weights fit {names}. "
+        'Add "architectures": ["..."] to say which class they are of.'
+    )
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(sorted(names)[:3]) + more
+
+
+def _check_layers(
+    found: Mapping[str, str], family: Family, config: EncoderConfig, paths: tuple[Path, Path]
+) -> None:
+    """Say it plainly when the file simply has another number of layers than config.json."""
+    before, after = (re.escape(part) for part in family.layer.split("{}"))
+    layers = {
+        int(match[1]): name
+        for name in sorted(found)
+        if (match := re.match(rf"{before}(\d+){after}\.", name))
+    }
+    if layers and max(layers) + 1 != config.num_groups:
+        last = max(layers)
+        field_ = "num_hidden_groups" if "num_hidden_groups" in family.keys else "num_hidden_layers"
+        raise FormatError(
+            f"{paths[0]} says {family.keys[field_][0]} {config.num_groups}, but {paths[1].name} "
+            f"holds {last + 1}, the last with {found[layers[last]]}."
+        )
+
+
+def _check_shape(
+    ours: str,
+    theirs: str,
+    expected: tuple[int, ...],
+    actual: tuple[int, ...],
+    family: Family,
+    kind: str | None,
+    paths: tuple[Path, Path],
+) -> None:
+    if expected == actual:
+        return
+    field_ = None
+    if len(expected) == len(actual):
+        axis = next(i for i, size in enumerate(expected) if size != actual[i])
+        module = ours.rpartition(".")[0]
+        fields = next(
+            (axes for end, axes in _AXES.items() if module == end or module.endswith(f".{end}")),
+            ("hidden_size",) * 2,
+        )
+        field_ = fields[axis]
+        if field_ == "embedding_size" and "embedding_size" not in family.keys:
+            field_ = "hidden_size"
+        if field_ == "id2label" and kind not in LABELLED:
+            field_ = None
+    if field_ is None:
+        raise FormatError(
+            f"{paths[1]}: {theirs} has shape {actual}; {paths[0].name} asks for {expected}."
+        )
+    key = "id2label" if field_ == "id2label" else family.keys[field_][0]
+    value = (
+        f"{expected[axis]} labels (id2label)" if key == "id2label" else f"{key} {expected[axis]}"
+    )
+    raise FormatError(
+        f"{paths[0]} says {value}, but {theirs} in {paths[1].name} has shape {actual} instead of "
+        f"{expected}."
+    )
+
+
+def plan_reading(
+    raw: dict[str, Any],
+    family: Family,
+    shapes: Mapping[str, tuple[int, ...]],
+    num_labels: int | None,
+    *,
+    paths: tuple[Path, Path],
+) -> Plan:
+    """Match a file's tensors with the model that config.json describes.
+
+    Args:
+        raw: content of config.json.
+        family: of `raw`.
+        shapes: of the file's tensors, by the file's names.
+        num_labels: that config.json names, for heads that have labels.
+        paths: config.json and the file, for messages.
+
+    Raises:
+        FormatError: a missing, unexpected or mis-shaped tensor, or anything wrong in config.json.
+    """
+    notes: list[str] = []
+    found = _canonical(shapes, family, paths[1])
+    kind = _kind(raw, family, found, paths[0], notes)
+    head = family.heads[kind]
+    repeats = _split_tied(found, head.tied)
+    slot, bare = head.pooler, family.heads[None].pooler
+    if bare is not None and (slot is None or slot.name != bare.name):
+        stale = [name for name in found if name.rpartition(".")[0] == bare.name]
+        for name in stale:
+            del found[name]
+        if stale:
+            notes.append(
+                f"pooler left out: the file's {bare.name} is not used by a "
+                f"{family.class_name(kind)}."
+            )
+    present = slot is not None and any(name.rpartition(".")[0] == slot.name for name in found)
+    has_pooler = slot is not None and (present or slot.required)
+    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
+
+    model = meta_model(config, kind, num_labels if kind in LABELLED else None)
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
+    sources = {}
+    for ours, tensor in model.state_dict().items():
+        theirs = family.theirs(ours, kind)
+        part = (tensor.shape[0] // len(theirs), *tensor.shape[1:])
+        wanted |= {name: (ours, part) for name in theirs}
+        sources[ours] = theirs
+    missing, unexpected = wanted.keys() - found.keys(), found.keys() - wanted.keys()
+    if missing or unexpected:
+        _check_layers(found, family, config, paths)
+        parts = [f"{len(missing)} missing ({_listed(missing)})"] if missing else []
+        if unexpected:
+            listed = _listed([found[name] for name in unexpected])
+            parts.append(f"{len(unexpected)} unexpected ({listed})")
+        raise FormatError(
+            f"{paths[1]} does not hold the tensors of the {family.class_name(kind)} that "
+            f"{paths[0].name} describes: {', '.join(parts)}."
+        )
+    for name, (ours, expected) in wanted.items():
+        _check_shape(ours, found[name], expected, shapes[found[name]], family, kind, paths)
+    file_names = {ours: tuple(found[name] for name in theirs) for ours, theirs in sources.items()}
+    return Plan(kind, config, file_names, repeats, notes)

@@ -1,0 +1,212 @@
+"""Tensor files of a model folder: safetensors, one or sharded, and pytorch_model.bin (read only).
+
+Names and shapes are known from the headers before any tensor is read.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from filbert.errors import FormatError
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+_NAMES = ("model.safetensors", "pytorch_model.bin")
+_MAX_JSON_BYTES = 64 * 2**20
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        FormatError: no such file, not UTF-8, not JSON, not an object, or over 64 MiB.
+    """
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}.") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object.")
+    return value
+
+
+@dataclass
+class Weights:
+    """The tensors of a model folder, not read yet.
+
+    Attributes:
+        shapes: tensor name to shape.
+        dtypes: tensor name to safetensors' name of its dtype.
+        files: tensor name to the file that holds it.
+    """
+
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    _readers: dict[Path, Callable[[str], Tensor]] = field(default_factory=dict)
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, on the CPU, in its file's dtype.
+
+        Raises:
+            FormatError: a dtype that is not floating point, or a value that is not finite.
+        """
+        path = self.files[name]
+        if self.dtypes[name] not in _DTYPES:
+            raise FormatError(
+                f"{path}: {name} has dtype {self.dtypes[name]}; only {', '.join(_DTYPES)} can be "
+                "read. Convert the checkpoint to floating point first."
+            )
+        tensor = self._readers[path](name).contiguous()
+        # NaN wins both ends of aminmax, so one pass finds everything that is not finite.
+        if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
+            raise FormatError(
+                f"{path}: {name} holds values that are not finite (NaN or infinity). The file is "
+                "damaged, or it was saved by a run that had diverged."
+            )
+        return tensor
+
+    def add(
+        self,
+        path: Path,
+        tensors: dict[str, tuple[tuple[int, ...], str]],
+        reader: Callable[[str], Tensor],
+    ) -> None:
+        """Add a file's tensors, (shape, dtype) by name."""
+        self._readers[path] = reader
+        for name, (shape, dtype) in tensors.items():
+            if name in self.files:
+                raise FormatError(f"{name} stands both in {self.files[name]} and in {path.name}.")
+            self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
+
+
+def _add_safetensors(weights: Weights, path: Path) -> None:
+    try:
+        file: Any = safe_open(path, framework="pt")
+        tensors = {}
+        for name in file.keys():  # noqa: SIM118 (not a dict)
+            part = file.get_slice(name)
+            tensors[name] = (tuple(part.get_shape()), str(part.get_dtype()))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FormatError(
+            f"{path} is not a whole safetensors file ({str(error)[:200]}). "
+            "Download or copy it again."
+        ) from error
+    weights.add(path, tensors, file.get_tensor)
+
+
+def _add_pickle(weights: Weights, path: Path) -> None:
+    try:
+        values = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except pickle.UnpicklingError as error:
+        raise FormatError(
+            f"{path} is damaged or holds more than tensors, so it was not opened: loading it could "
+            "run code. Convert it to safetensors where you trust it."
+        ) from error
+    except Exception as error:  # damaged bytes make torch.load stumble in ways without number
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise FormatError(f"{path} is damaged: {reason}.") from error
+    if not isinstance(values, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
+    ):
+        raise FormatError(f"{path} is not a table of tensors by name.")
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    tensors = {
+        name: (tuple(value.shape), names.get(value.dtype, str(value.dtype).removeprefix("torch.")))
+        if value.layout == torch.strided and not value.is_quantized
+        else (tuple(value.shape), str(value.layout))
+        for name, value in values.items()
+    }
+    weights.add(path, tensors, values.__getitem__)
+
+
+def _add(weights: Weights, path: Path) -> None:
+    if not path.is_file():
+        raise FormatError(f"{path} is missing.")
+    if path.suffix == ".safetensors":
+        _add_safetensors(weights, path)
+    else:
+        _add_pickle(weights, path)
+
+
+def _shards(index: Path) -> dict[str, str]:
+    """Tensor name to file name, from an index file."""
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not table:
+        raise FormatError(f"{index} has no weight_map.")
+    suffix = index.name.split(".")[1]
+    for name, file in table.items():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(f".{suffix}"):
+            raise FormatError(
+                f"{index}: {name} lies in {file!r}, which is no .{suffix} file of this folder."
+            )
+    return table
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that `open_weights` would open: the first layout found, its index first if any.
+
+    Raises:
+        FormatError: there are none.
+    """
+    for name in _NAMES:
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return [index, *(folder / file for file in sorted(set(_shards(index).values())))]
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+    raise FormatError(
+        f"{folder} has no weights: no {' or '.join(_NAMES)}, in one file or sharded "
+        f"(found: {found})."
+    )
+
+
+def open_weights(folder: Path) -> Weights:
+    """Names, shapes and dtypes of a folder's tensors; safetensors are preferred.
+
+    Raises:
+        FormatError: no weights, a damaged file, a pickle with more than tensors, or shards that do
+            not agree with their index.
+    """
+    files = weight_files(folder)
+    weights = Weights()
+    if files[0].suffix != ".json":
+        _add(weights, files[0])
+        return weights
+    for path in files[1:]:
+        _add(weights, path)
+    table = _shards(files[0])
+    wrong = [
+        name
+        for name in table
+        if name not in weights.files or weights.files[name].name != table[name]
+    ]
+    wrong += [name for name in weights.files if name not in table]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise FormatError(
+            f"{files[0]} and its shards disagree on where {', '.join(sorted(wrong)[:3])}{more} "
+            "lie. Download or copy the folder again."
+        )
+    return weights

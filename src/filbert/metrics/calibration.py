@@ -1,0 +1,125 @@
+"""Do the probabilities mean what they say? Temperature, reliability bins, calibration error.
+
+N rows, C classes. Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", sections 2
+and 4.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LOWEST_TEMPERATURE = 0.05
+HIGHEST_TEMPERATURE = 20.0
+
+
+def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) -> float:
+    """The T in [0.05, 20] for which softmax(logits / T) has the lowest negative log-likelihood.
+
+    Dividing by T changes no ranking within a row and no prediction at 0.5; it only says how sure to
+    be. 1.0 when there is nothing to fit: no rows, logits that are all equal or not finite, or
+    predictions that are all right (then the likelihood has no maximum, and any T below 1 would be a
+    boast).
+
+    Args:
+        logits: float (N, C).
+        targets: class numbers, int (N,); for multilabel the set labels, bool (N, C).
+        multilabel: C independent sigmoids instead of one softmax.
+    """
+    from scipy.optimize import minimize_scalar
+
+    values = np.asarray(logits, dtype=np.float64)
+    gold = np.asarray(targets, dtype=bool if multilabel else np.int64)
+    if values.ndim != 2 or gold.shape != (values.shape if multilabel else values.shape[:1]):
+        raise ValueError(f"targets of shape {gold.shape} for logits of shape {values.shape}")
+    if values.size == 0:
+        return 1.0
+    # How far each wrong answer stands above the right one: all that the loss depends on.
+    excess = np.where(gold, -values, values) if multilabel else _excess(values, gold)
+    if not np.isfinite(excess).all() or excess.size == 0 or excess.max() < 0 or not excess.any():
+        return 1.0
+
+    def loss(log_temperature: float) -> float:
+        scaled = excess / np.exp(log_temperature)
+        if multilabel:
+            return float(np.logaddexp(0, scaled).mean())
+        most = np.maximum(scaled.max(1), 0)
+        return float((most + np.log(np.exp(-most) + np.exp(scaled - most[:, None]).sum(1))).mean())
+
+    # The loss is convex in 1 / T, so it has one valley in log T and bounded search finds it.
+    borders = (np.log(LOWEST_TEMPERATURE), np.log(HIGHEST_TEMPERATURE))
+    found = minimize_scalar(loss, bounds=borders, method="bounded", options={"xatol": 1e-6})
+    return float(np.clip(np.exp(found.x), LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE))
+
+
+def _excess(logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    rows = np.arange(len(gold))
+    others = np.ones(logits.shape, dtype=bool)
+    others[rows, gold] = False
+    excess: np.ndarray = (logits - logits[rows, gold][:, None])[others]
+    return excess.reshape(len(gold), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """Rows whose confidence lies in (lower, upper]; the first bin includes 0.
+
+    `confidence` and `frequency` are the mean confidence and the share of rows that came true, both
+    None in an empty bin.
+    """
+
+    lower: float
+    upper: float
+    num_rows: int
+    confidence: float | None
+    frequency: float | None
+
+
+def reliability_bins(
+    is_true: ArrayLike, confidence: ArrayLike, bins: int = 15
+) -> list[ReliabilityBin]:
+    """Predicted against observed frequency, in `bins` bins of equal width.
+
+    Args:
+        is_true: bool (N,): the row is positive (`confidence` = probability of positive), or the
+            prediction is right (`confidence` = its probability).
+        confidence: float (N,), from 0 to 1.
+        bins: how many.
+    """
+    true = np.asarray(is_true, dtype=bool)
+    values = np.asarray(confidence, dtype=np.float64)
+    if true.shape != values.shape or true.ndim != 1:
+        raise ValueError(f"{true.shape} outcomes for {values.shape} confidences")
+    edges = np.linspace(0, 1, bins + 1)
+    at = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(at, minlength=bins)
+    confidence_sums = np.bincount(at, weights=values, minlength=bins)
+    true_sums = np.bincount(at, weights=true, minlength=bins)
+    return [
+        ReliabilityBin(
+            float(edges[b]),
+            float(edges[b + 1]),
+            int(n),
+            float(confidence_sums[b] / n) if n else None,
+            float(true_sums[b] / n) if n else None,
+        )
+        for b, n in enumerate(counts)
+    ]
+
+
+def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: int = 15) -> float:
+    """Mean distance between confidence and frequency over the rows, by bins; 0 without rows.
+
+    Arguments as for `reliability_bins`. 0.03 says: the probabilities are off by three points on
+    average.
+    """
+    table = [b for b in reliability_bins(is_true, confidence, bins) if b.num_rows]
+    num_rows = sum(b.num_rows for b in table)
+    distances = (
+        b.num_rows * abs(b.confidence - b.frequency)
+        for b in table
+        if b.confidence is not None and b.frequency is not None
+    )
+    return sum(distances) / num_rows if num_rows else 0.0

@@ -1,0 +1,210 @@
+"""Heads: hidden states to logits. A head knows no label names and no loss.
+
+T tokens in the batch, S sequences, K rows asked for, H hidden size, E width of the word table, V vocabulary,
+C classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from filbert.batch import PackedBatch
+from filbert.model.config import EncoderConfig
+from filbert.model.dropout import dropout
+from filbert.model.encoder import Encoder, activate, initialize
+
+
+class Features(NamedTuple):
+    """What an encoder gives to a head.
+
+    Attributes:
+        tokens_TH: last hidden states, (T, H).
+        pooled_SH: one vector a sequence, (S, H); None for heads that do not read it.
+        word_table_VE: the word embedding table, which masked LM shares.
+    """
+
+    tokens_TH: Tensor
+    pooled_SH: Tensor | None
+    word_table_VE: Tensor
+
+
+class Head(nn.Module):
+    """Base of all heads; `reads_pooled` says whether the encoder's pooler has to run."""
+
+    reads_pooled = False
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def drop(self, values: Tensor) -> Tensor:
+        """Head dropout, in training only."""
+        return dropout(values, self.config.head_dropout, self.training)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """Logits. `at`, int64 (K,), asks for those rows only; heads over whole sequences ignore it."""
+        raise AssertionError("a head defines forward")
+
+
+class MaskedLMHead(Head):
+    """Scores over the vocabulary at the rows asked for, (K, V). Devlin et al. 2019, section 3.1, task 1.
+
+    Rows are chosen before the projection: at 15 % masking this saves most of its cost.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.transform = nn.Linear(config.hidden_size, config.table_size)
+        self.norm = nn.LayerNorm(config.table_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Unnormalised log-probabilities, (K, V); all T rows when `at` is None."""
+        rows = features.tokens_TH if at is None else features.tokens_TH[at]
+        hidden = self.norm(activate(self.transform(rows), self.config.hidden_act))
+        return F.linear(hidden, features.word_table_VE, self.bias)
+
+
+class PairHead(Head):
+    """Does B follow A: (S, 2), on the pooled vector. Next sentence (BERT) and sentence order (ALBERT)."""
+
+    reads_pooled = True
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.out = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (S, 2); class 0 is the true order."""
+        assert features.pooled_SH is not None
+        return self.out(features.pooled_SH)  # type: ignore[no-any-return]
+
+
+class PretrainingHead(Head):
+    """Masked LM and the pair objective together: ((K, V), (S, 2))."""
+
+    reads_pooled = True
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.masked_lm = MaskedLMHead(config)
+        self.pair = PairHead(config)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Masked-LM logits (K, V) and pair logits (S, 2)."""
+        return self.masked_lm(features, at), self.pair(features)
+
+
+class DiscriminatorHead(Head):
+    """Was this token replaced: one logit per row, (K,). Clark et al. 2020, section 2."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (K,); positive means replaced."""
+        rows = features.tokens_TH if at is None else features.tokens_TH[at]
+        return self.out(activate(self.dense(rows), self.config.hidden_act)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class SequenceHead(Head):
+    """C scores per sequence on the pooled vector. Devlin et al. 2019, section 4.1."""
+
+    reads_pooled = True
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        super().__init__(config)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (S, C)."""
+        assert features.pooled_SH is not None
+        return self.out(self.drop(features.pooled_SH))  # type: ignore[no-any-return]
+
+
+class TokenHead(Head):
+    """C scores per row asked for. Devlin et al. 2019, section 5.3."""
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        super().__init__(config)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (K, C); all T rows when `at` is None."""
+        rows = features.tokens_TH if at is None else features.tokens_TH[at]
+        return self.out(self.drop(rows))  # type: ignore[no-any-return]
+
+
+class SpanHead(Head):
+    """Start and end scores per token. Devlin et al. 2019, section 4.2. No dropout, as in run_squad.py."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.out = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (K, 2): start, end; all T rows when `at` is None."""
+        rows = features.tokens_TH if at is None else features.tokens_TH[at]
+        return self.out(rows)  # type: ignore[no-any-return]
+
+
+class ChoiceHead(Head):
+    """One score per sequence; the choices of a row are neighbouring sequences. Section 4.4."""
+
+    reads_pooled = True
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.out = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Logits (S,)."""
+        assert features.pooled_SH is not None
+        return self.out(self.drop(features.pooled_SH)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+HEADS: dict[str, type[Head]] = {
+    "masked_lm": MaskedLMHead,
+    "pair": PairHead,
+    "pretraining": PretrainingHead,
+    "discriminator": DiscriminatorHead,
+    "sequence": SequenceHead,
+    "tokens": TokenHead,
+    "spans": SpanHead,
+    "choices": ChoiceHead,
+}
+
+
+def new_head(kind: str, config: EncoderConfig, num_labels: int | None = None) -> Head:
+    """A freshly drawn head. `num_labels` is for the kinds "sequence" and "tokens"."""
+    head = HEADS[kind](config, num_labels) if num_labels is not None else HEADS[kind](config)  # type: ignore[call-arg]
+    initialize(head, config.initializer_range)
+    return head
+
+
+class Model(nn.Module):
+    """An encoder and, when there is a task, its head."""
+
+    def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self.encoder.config
+
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """The head's logits; the last hidden states, (T, H), without a head."""
+        tokens_TH = self.encoder(batch)
+        if self.head is None:
+            return tokens_TH  # type: ignore[no-any-return]
+        pooled_SH = self.encoder.pool(tokens_TH, batch) if self.head.reads_pooled else None
+        features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight)
+        return self.head(features, at)  # type: ignore[no-any-return]

@@ -1,0 +1,354 @@
+"""From texts to answers: load a model folder once, then predict or embed any number of rows.
+
+T tokens, S sequences, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from filbert.batch import PackedBatch
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.data.records import Row
+from filbert.errors import ConfigError, FormatError
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.hub import find_model
+from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
+from filbert.model.heads import Model
+from filbert.speed.precision import Precision, choose_precision, default_device
+from filbert.tasks.base import Prediction, Task, task_class
+from filbert.text.tokenizer import Encoding, Tokenizer
+
+# Activations of 1,024 tokens at H = 768 (12 MB in the feed-forward layer) still fit a processor's last-level cache.
+MAX_TOKENS_CPU = 1_024
+MAX_TOKENS_CUDA = 32_768
+# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
+CHUNK_ROWS = 4_096
+CHUNK_CHARACTERS = 16_000_000
+
+POOLINGS = ("mean", "cls", "max", "none")
+
+Text = str | tuple[str, str]
+Item = TypeVar("Item")
+
+
+def chunks(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Lists of at most CHUNK_ROWS items and about CHUNK_CHARACTERS characters."""
+    chunk: list[Item] = []
+    characters = 0
+    for item in items:
+        chunk.append(item)
+        characters += size_of(item)
+        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def run_batches(
+    model: Model,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+) -> Iterator[tuple[list[int], Any]]:
+    """The model's output for packed batches of near-equal length.
+
+    Yields:
+        Indices into `examples`, and the head's output for them in that order.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = collate([examples[i] for i in indices])
+        with torch.inference_mode(), precision.autocast(device):
+            output = model(batch.to(device))
+        on_batch(batch.num_tokens)
+        yield indices, output
+
+
+def run_task(
+    model: Model,
+    task: Task,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+) -> Tensor:
+    """Head outputs of all examples, in their order: float32 (len(examples), ...) on the host."""
+    outputs: list[Tensor | None] = [None] * len(examples)
+    batches = run_batches(
+        model, examples, max_tokens=max_tokens, precision=precision, on_batch=on_batch
+    )
+    for indices, output in batches:
+        for index, row in zip(indices, output.float().cpu(), strict=True):
+            outputs[index] = row
+    return torch.stack([output for output in outputs if output is not None])
+
+
+class Predictor:
+    """A loaded model.
+
+    Attributes:
+        model: encoder and head, in eval mode.
+        tokenizer: of the same folder.
+        task: what the head answers; None for a bare encoder.
+        max_length: longest sequence, special tokens included; longer texts are cut, counted and marked.
+        max_tokens: tokens per packed batch.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        task: Task | None = None,
+        *,
+        max_length: int | None = None,
+        max_tokens: int | None = None,
+        precision: Precision | None = None,
+        sentence_vectors: SentenceVectors | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.checkpoint = checkpoint
+        self.tokenizer = tokenizer
+        self.task = task
+        self.device = next(model.parameters()).device
+        limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
+        self.max_length = max_length or min(limit for limit in limits if limit)
+        on_gpu = self.device.type == "cuda"
+        self.max_tokens = max_tokens or (MAX_TOKENS_CUDA if on_gpu else MAX_TOKENS_CPU)
+        self.precision = precision or Precision("float32", "default")
+        self.sentence_vectors = sentence_vectors or SentenceVectors()
+
+    @classmethod
+    def load(
+        cls,
+        name: str | Path,
+        *,
+        precision: str = "float32",
+        device: str | None = None,
+        max_length: int | None = None,
+        max_tokens: int | None = None,
+    ) -> Predictor:
+        """Load a folder, a built-in name ("minilm") or a Hugging Face Hub id.
+
+        Args:
+            name: what to load.
+            precision: "float32" (the default: exact), "bf16", or "auto" for the faster of the two here.
+            device: "cpu", "cuda" ...; the first GPU when there is one.
+            max_length: cut texts to this many tokens; the model's own limit when not given.
+            max_tokens: tokens per packed batch.
+
+        Raises:
+            InputError, FormatError: there is no such model, or it is damaged.
+            ConfigError: the precision is unknown or `max_length` is beyond the model's positions.
+        """
+        folder = find_model(str(name))
+        checkpoint = huggingface.read(folder)
+        tokenizer = Tokenizer.load(folder)
+        check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
+        positions = checkpoint.config.max_tokens_per_sequence
+        if max_length is not None and not 3 <= max_length <= positions:
+            raise ConfigError(f"max_length {max_length} is not in 3..{positions}, what this model serves.")
+        target = torch.device(device) if device else default_device()
+        chosen = choose_precision(precision, target)
+        stored = checkpoint.filbert or {}
+        task = _task_of(stored, checkpoint.head, checkpoint.labels, checkpoint.problem_type)
+        return cls(
+            checkpoint.build(dtype=chosen.dtype).to(target),
+            tokenizer,
+            task,
+            max_length=max_length or stored.get("max_length"),
+            max_tokens=max_tokens,
+            sentence_vectors=read_sentence_vectors(folder),
+            checkpoint=checkpoint,
+        )
+
+    # Answers
+
+    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """One answer a text (or pair of texts), in order, in the shape of INTERFACE."""
+        rows = [_row(text, i) for i, text in enumerate(texts)]
+        return list(self.predict_rows(rows))
+
+    def predict_rows(
+        self, rows: Iterable[Row], on_batch: Callable[[int], None] = lambda num_tokens: None
+    ) -> Iterator[Prediction]:
+        """Answers in the order of `rows`, in fixed memory however many there are."""
+        if self.task is None:
+            raise ConfigError(
+                "This model has no task head, so there is nothing to predict. Fine-tune it "
+                "(filbert finetune), or use embed."
+            )
+        for chunk in chunks(rows, _row_size):
+            examples = self.task.examples(
+                chunk, self.tokenizer, max_length=self.max_length, with_targets=False
+            )
+            output = run_task(
+                self.model,
+                self.task,
+                examples,
+                max_tokens=self.max_tokens,
+                precision=self.precision,
+                on_batch=on_batch,
+            )
+            yield from self.task.decode(output, examples)
+
+    # Vectors
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+    ) -> np.ndarray | list[np.ndarray]:
+        """Vectors of texts.
+
+        Args:
+            texts: n texts or pairs.
+            pooling: "mean" over all tokens, "cls" (the first token), "max", or "none" for one vector a token.
+                When not given: what the folder says (sentence-transformers' modules.json, which may also
+                ask for unit length), else the mean.
+            normalize: scale to unit length.
+            layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
+
+        Returns:
+            float32 (n, H * layers); for pooling "none" a list of n arrays (tokens, H * layers).
+        """
+        vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
+        if not vectors:
+            return np.zeros((0, self.model.config.hidden_size * len(layers)), dtype=np.float32)
+        return vectors if pooling == "none" else np.stack(vectors)
+
+    def embed_texts(
+        self,
+        texts: Iterable[Text],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+        on_batch: Callable[[int], None] = lambda num_tokens: None,
+        on_encoding: Callable[[Encoding], None] = lambda encoding: None,
+    ) -> Iterator[np.ndarray]:
+        """As `embed`, one vector at a time, in order and in fixed memory."""
+        default = self.sentence_vectors
+        if normalize is None:
+            normalize = default.normalize if pooling is None else False
+        pooling = pooling or default.pooling
+        if pooling not in POOLINGS:
+            raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
+        chosen = self._layer_numbers(layers)
+        encoder = self.model.encoder
+        for chunk in chunks(texts, len):
+            encodings = self.tokenizer.encode(chunk, max_length=self.max_length)
+            examples = []
+            for i, encoding in enumerate(encodings):
+                on_encoding(encoding)
+                examples.append(
+                    Example(i, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
+                )
+            vectors: list[np.ndarray] = [np.empty(0)] * len(chunk)
+            for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
+                batch = collate([examples[i] for i in indices]).to(self.device)
+                with torch.inference_mode(), self.precision.autocast(self.device):
+                    hidden = _hidden_states(encoder, batch, chosen).float()
+                    pooled = pool(hidden, batch, pooling)
+                    if normalize:
+                        pooled = [nn.functional.normalize(p, dim=-1) for p in pooled]
+                for index, vector in zip(indices, pooled, strict=True):
+                    vectors[index] = vector.cpu().numpy()
+                on_batch(batch.num_tokens)
+            yield from vectors
+
+    def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
+        """0 for the embeddings, 1..N for the layers."""
+        count = self.model.config.num_hidden_layers
+        for layer in layers:
+            if not -count - 1 <= layer <= count:
+                raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")
+        return tuple(layer % (count + 1) for layer in layers)
+
+
+def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
+    """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none"."""
+    if pooling == "cls":
+        return list(hidden_TH[batch.starts])
+    pieces = hidden_TH.split(batch.lengths)
+    if pooling == "none":
+        return list(pieces)
+    if pooling == "max":
+        return [piece.amax(0) for piece in pieces]
+    return [piece.mean(0) for piece in pieces]
+
+
+def _hidden_states(encoder: nn.Module, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
+    """Outputs of the chosen layers side by side, (T, H * len(layers)), collected by hooks."""
+    config = encoder.config
+    if layers == (config.num_hidden_layers,):
+        return encoder(batch)  # type: ignore[no-any-return]
+    states: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        states.append(output)
+
+    parts = [encoder.embeddings, *encoder.layers]
+    hooks = [part.register_forward_hook(keep) for part in parts]  # type: ignore[union-attr]
+    try:
+        encoder(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat([states[layer] for layer in layers], -1)
+
+
+def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, folder: Path) -> None:
+    """Refuse a tokenizer that can give ids which the word table does not have.
+
+    Raises:
+        FormatError: with both sizes.
+    """
+    if tokenizer.vocab_size > vocab_size:
+        raise FormatError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} entries, the word table {vocab_size} rows. "
+            f"They belong to different models."
+        )
+
+
+def _task_of(
+    stored: dict[str, Any], head: str | None, labels: tuple[str, ...] | None, problem: str | None
+) -> Task | None:
+    """The task that filbert.json describes, else the one a Hugging Face config implies."""
+    if "task" in stored:
+        content = stored["task"]
+        return task_class(content["name"]).from_dict(content)
+    if head == "sequence" and labels and problem != "regression":
+        multilabel = problem == "multi_label_classification"
+        content = {"labels": labels, "multilabel": multilabel, "declared": True}
+        return task_class("classification").from_dict(content)
+    return None
+
+
+def _row(text: Text, index: int) -> Row:
+    first, second = (text, None) if isinstance(text, str) else text
+    values: dict[str, Any] = {"text": first}
+    if second is not None:
+        values["text_pair"] = second
+    return Row(values, "texts", index + 1)
+
+
+def _row_size(row: Row) -> int:
+    return sum(len(value) for value in row.values.values() if isinstance(value, str))

@@ -1,0 +1,228 @@
+"""Parts of the report that every task has: results, training, lengths, how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from filbert.report import canvas, numbers, page, training_plots
+from filbert.report.folder import RunFolder
+from filbert.report.page import Html, Section
+from filbert.report.table import all_columns, best_values, result_rows, short_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_LABEL_COUNTS = 8
+
+
+def drawn(folder: RunFolder, name: str, figure: Figure, *, alt: str, caption: object) -> Html:
+    """Save a figure as plots/`name`.png and give it as part of the page."""
+    path = folder.path / "plots" / f"{name}.png"
+    path.parent.mkdir(exist_ok=True)
+    canvas.save(figure, path)
+    return page.image(path, alt=alt, caption=caption, width=round(100 * canvas.WIDTH))
+
+
+def results(folder: RunFolder) -> Section | None:
+    """The model beside its baselines, then every metric of every split."""
+    run, split = folder.run, folder.judged_split
+    if split is None:
+        return None
+    columns = all_columns(run)
+    best = best_values(run)
+    lines = []
+    for row in result_rows(run):
+        values = [row.metrics.get(key) for key, _ in columns]
+        figures = [
+            page.element("strong", numbers.metric(value))
+            if value is not None and value == best[key]
+            else numbers.metric(value)
+            for value, (key, _) in zip(values, columns, strict=True)
+        ]
+        name = page.element("strong", row.name) if row.is_model else row.name
+        duration = numbers.MISSING if row.seconds is None else f"{row.seconds:,.1f}"
+        lines.append([name, *figures, duration, numbers.parameters(row.parameters)])
+    head = ["model", *(heading for _, heading in columns), "seconds", "parameters"]
+    remark = (
+        f"Measured on {_num_rows(run, split)} {split} rows. The best value of a column is bold."
+    )
+    if split == "dev":
+        remark += " The model was chosen on these rows, so expect a little less on new ones."
+    return page.section(
+        "Results",
+        page.table(head, lines, kind="results"),
+        page.element("p", remark, class_="remark"),
+        _every_metric(folder),
+    )
+
+
+def _every_metric(folder: RunFolder) -> Html:
+    measured = {s: m for s, m in folder.run["metrics"].items() if m}
+    keys: dict[str, None] = {}
+    for metrics in measured.values():
+        keys |= {k: None for k, v in metrics.items() if not isinstance(v, (dict, list))}
+    rows = [[key, *(numbers.metric(m.get(key)) for m in measured.values())] for key in keys]
+    parts = [page.element("h3", "Every metric"), page.table(["metric", *measured], rows)]
+    if folder.run.get("temperature") is not None:
+        parts.append(
+            page.element(
+                "p", "Fitted on dev: temperature ", numbers.metric(folder.run["temperature"]), ".",
+                class_="remark",
+            )
+        )  # fmt: skip
+    for split, metrics in measured.items():
+        if metrics.get("left_out"):
+            names = ", ".join(map(str, metrics["left_out"]))
+            text = f"Not in the areas of {split}, as their rows hold one class only: {names}."
+            parts.append(page.element("p", text, class_="remark"))
+    return page.join(parts)
+
+
+def training(folder: RunFolder) -> Section | None:
+    """Loss, dev metrics and learning rate over the steps, and the pace."""
+    run = folder.run
+    if not folder.steps and not folder.evaluations:
+        return None
+    best = run.get("best") or {}
+    figures = []
+    dev = [line for line in folder.evaluations if line.get("split", "dev") == "dev"]
+    if folder.steps:
+        plot = training_plots.loss_curve(folder.steps, dev)
+        caption = "Loss while training, and the learning rate."
+        alt = "Loss and learning rate over the training steps"
+        figures.append(drawn(folder, "loss", plot, alt=alt, caption=caption))
+    if dev:
+        caption = "Metrics on dev."
+        if best.get("step") is not None:
+            caption += (
+                f" The weights of step {best['step']:,} were kept: {best.get('metric', 'metric')} "
+                f"{numbers.metric(best.get('value'))}."
+            )
+        plot = training_plots.dev_metric_curves(dev, short_columns(run), best.get("step"))
+        figures.append(
+            drawn(folder, "dev_metric", plot, alt="Dev metrics over the steps", caption=caption)
+        )
+    pace = [
+        f"{run[key]:,.0f} {unit}"
+        for key, unit in (("steps", "steps"), ("tokens_per_second", "tokens a second"))
+        if run.get(key) is not None
+    ]
+    if run.get("epochs") is not None:
+        pace.insert(1, f"{run['epochs']:g} epochs")
+    if run.get("fill") is not None:
+        pace.append(f"fill {numbers.percent(run['fill'])} (real tokens among all computed)")
+    remark = page.element("p", " · ".join(pace), class_="remark") if pace else Html("")
+    return page.section("Training", remark, page.gallery(figures))
+
+
+def lengths(folder: RunFolder) -> Section | None:
+    """How long the texts are, and what was cut."""
+    data = folder.run.get("data") or {}
+    if not data:
+        return None
+    rows = []
+    for split, facts in data.items():
+        num_rows, truncated = facts.get("rows"), facts.get("truncated")
+        share = f" ({numbers.percent(truncated / num_rows)})" if truncated and num_rows else ""
+        rows.append(
+            [
+                split,
+                label_counts(facts.get("label_counts") or {}, num_rows),
+                numbers.count(num_rows),
+                numbers.count(facts.get("tokens")),
+                numbers.count(truncated) + share,
+            ]
+        )
+    head = ["split", "labels", "rows", "tokens", "cut"]
+    parts = [page.table(head, rows, num_text_columns=2, kind="counts")]
+    sampled = next(
+        (s for s in ("train", "dev", "test") if (data.get(s) or {}).get("lengths")), None
+    )
+    if sampled is not None:
+        facts = data[sampled]
+        plot = training_plots.length_histogram(facts["lengths"], facts.get("max_length"))
+        caption = f"Lengths of {len(facts['lengths']):,} {sampled} texts."
+        if facts.get("max_length"):
+            caption += f" Texts beyond {facts['max_length']} tokens were cut there."
+        alt = "Histogram of text lengths"
+        figure = drawn(folder, "lengths", plot, alt=alt, caption=caption)
+        parts.append(page.gallery([figure, _length_quantiles(data)]))
+    return page.section("Data and lengths", *parts)
+
+
+def _length_quantiles(data: dict[str, Any]) -> Html:
+    lines = []
+    for split, facts in data.items():
+        if facts.get("lengths"):
+            marks = np.quantile(facts["lengths"], [0, 0.5, 0.9, 0.99, 1])
+            lines.append([split, *(numbers.count(round(float(mark))) for mark in marks)])
+    head = ["tokens", "shortest", "half", "90 %", "99 %", "longest"]
+    remark = "Half, 90 % and 99 % of the texts are no longer than this."
+    return page.element("div", page.table(head, lines), page.element("p", remark, class_="remark"))
+
+
+def label_counts(counts: dict[str, int], num_rows: int | None) -> str:
+    """`ok 3,611 (90.3 %) · toxic 389 (9.7 %)` of the rows; the most frequent if there are many."""
+    total = num_rows or sum(counts.values())
+    order = list(counts.items())
+    if len(order) > MOST_LABEL_COUNTS:
+        order.sort(key=lambda item: -item[1])
+    shown = [
+        f"{label} {n:,}" + (f" ({numbers.percent(n / total)})" if total else "")
+        for label, n in order[:MOST_LABEL_COUNTS]
+    ]
+    if len(order) > MOST_LABEL_COUNTS:
+        shown.append(f"and {len(order) - MOST_LABEL_COUNTS} more")
+    return " · ".join(shown)
+
+
+def making(folder: RunFolder) -> Section:
+    """What another person needs to do the run again: options, versions, device, hashes."""
+    run = folder.run
+    model = {k: v for k, v in (run.get("model") or {}).items() if k != "config"}
+    if isinstance(model.get("parameters"), int):
+        model["parameters"] = numbers.count(model["parameters"])
+    when = {key: run[key] for key in ("command", "started", "finished") if run.get(key) is not None}
+    if run.get("seconds") is not None:
+        when["duration"] = numbers.seconds(run["seconds"])
+    machine = dict(run.get("device") or {})
+    for key in ("precision", "precision_reason"):
+        if run.get(key) is not None:
+            machine[key.replace("_", " ")] = run[key]
+    hashes = {}
+    for split, facts in (run.get("data") or {}).items():
+        digest = page.element("code", facts.get("sha256", numbers.MISSING))
+        hashes[split] = page.join([facts.get("path", ""), Html("<br>"), digest])
+    versions = {"filbert": run.get("filbert", numbers.MISSING), **(run.get("versions") or {})}
+    blocks = [
+        _block("Run", when),
+        _block("Machine", machine),
+        _block("Versions", versions),
+        _block("Model", model | ((run.get("model") or {}).get("config") or {})),
+        _block("Options", run.get("options") or {}),
+        _block("Data files, with the sha256 of their bytes", hashes),
+    ]
+    return page.section("How it was made", page.element("div", page.join(blocks), class_="columns"))
+
+
+def _block(title: str, values: dict[str, Any]) -> Html:
+    if not values:
+        return Html("")
+    return page.element("div", page.element("h3", title), page.pairs(_readable(values.items())))
+
+
+def _readable(items: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, object]]:
+    for key, value in items:
+        if isinstance(value, (list, tuple)):
+            yield key, ", ".join(map(str, value)) or numbers.MISSING
+        elif isinstance(value, dict):
+            yield key, ", ".join(f"{k} {v}" for k, v in value.items()) or numbers.MISSING
+        else:
+            yield key, numbers.MISSING if value is None else value if value != "" else '""'
+
+
+def _num_rows(run: dict[str, Any], split: str) -> str:
+    return numbers.count(((run.get("data") or {}).get(split) or {}).get("rows"))

@@ -1,0 +1,128 @@
+"""The result table: the model beside its baselines, on the console and in the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from filbert.report import numbers
+from filbert.report.folder import judged_split
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# problem -> (metric key, heading), the most telling first: the verdict and the bold figures follow
+# this order.
+SHORT_COLUMNS = {
+    "binary": (("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1")),
+    "multiclass": (
+        ("accuracy", "accuracy"),
+        ("macro_f1", "macro F1"),
+        ("weighted_f1", "weighted F1"),
+    ),
+    "multilabel": (
+        ("roc_auc", "ROC AUC"),
+        ("pr_auc", "PR AUC"),
+        ("micro_f1", "micro F1"),
+        ("macro_f1", "macro F1"),
+    ),
+}
+MORE_COLUMNS = {
+    "binary": (("precision", "precision"), ("recall", "recall"), ("accuracy", "accuracy")),
+    "multiclass": (("loss", "loss"),),
+    "multilabel": (("loss", "loss"),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One contender: the model, or a baseline."""
+
+    name: str
+    metrics: dict[str, Any]
+    seconds: float | None
+    parameters: int | None
+    is_model: bool
+
+
+def short_columns(run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(metric key, heading) of the headline metrics; for another task, all that it measured."""
+    columns = SHORT_COLUMNS.get(run.get("problem") or "")
+    if columns is not None:
+        return columns
+    split = judged_split(run)
+    measured = run["metrics"][split] if split else {}
+    return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
+
+
+def all_columns(run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The headline metrics and then the others that the report shows beside them."""
+    return short_columns(run) + MORE_COLUMNS.get(run.get("problem") or "", ())
+
+
+def model_name(run: dict[str, Any]) -> str:
+    """Last part of where the model came from: a Hub id, a folder or a checkpoint prefix."""
+    source = str((run.get("model") or {}).get("source") or run.get("name") or "model")
+    return source.rstrip("/").rsplit("/", 1)[-1]
+
+
+def result_rows(run: dict[str, Any]) -> list[ResultRow]:
+    """The model first, then the baselines in the order of run.json, on the judged split."""
+    split = judged_split(run)
+    model = run.get("model") or {}
+    measured = run["metrics"][split] if split else {}
+    rows = [ResultRow(model_name(run), measured, run.get("seconds"), model.get("parameters"), True)]
+    for baseline in run.get("baselines") or ():
+        rows.append(
+            ResultRow(
+                str(baseline.get("name", "baseline")),
+                baseline.get("metrics") or {},
+                baseline.get("seconds"),
+                baseline.get("parameters"),
+                False,
+            )
+        )
+    return rows
+
+
+def best_values(run: dict[str, Any]) -> dict[str, float]:
+    """The best value of every column among all rows: the highest, of losses the lowest."""
+    best = {}
+    for key, _ in all_columns(run):
+        values = [row.metrics.get(key) for row in result_rows(run)]
+        known = [value for value in values if value is not None]
+        if known:
+            best[key] = min(known) if key == "loss" else max(known)
+    return best
+
+
+def result_table(run: dict[str, Any]) -> Table:
+    """The console table: model, headline metrics of the problem, seconds, parameters.
+
+    Args:
+        run: content of run.json.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    split = judged_split(run)
+    num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
+    title = None if split is None else f"{numbers.count(num_rows)} {split} rows"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("model")
+    for _, heading in short_columns(run):
+        table.add_column(escape(heading), justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("parameters", justify="right")
+    best = best_values(run)
+    for row in result_rows(run):
+        cells = [Text(row.name)]
+        for key, _ in short_columns(run):
+            value = row.metrics.get(key)
+            is_best = value is not None and value == best.get(key)
+            cells.append(Text(numbers.metric(value), style="bold" if is_best else ""))
+        cells.append(Text(numbers.MISSING if row.seconds is None else f"{row.seconds:.1f}"))
+        cells.append(Text(numbers.parameters(row.parameters)))
+        table.add_row(*cells)
+    return table

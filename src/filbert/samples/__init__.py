@@ -1,0 +1,21 @@
+"""Real comments that ship with filbert, so that the first run needs no data. Whose: LICENSE.md."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from filbert.errors import InputError
+
+
+def path(name: str) -> Path:
+    """Where a sample file lies, for example `path("toxic_train.csv.gz")`.
+
+    The three `toxic_{train,dev,test}.csv.gz` have the columns `text,label` with the labels "ok" and
+    "toxic". Raises InputError for a name that does not ship, listing those that do.
+    """
+    folder = Path(str(files(__name__)))
+    names = sorted(file.name for file in folder.glob("*.csv.gz"))
+    if name not in names:
+        raise InputError(f"there is no sample {name!r}. The samples are: {', '.join(names)}.")
+    return folder / name

@@ -1,0 +1,372 @@
+"""Classification: one label per text or pair (two classes or more), or any number of labels (multi-label).
+
+S rows in the batch, C labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.errors import ConfigError, InputError
+from filbert.metrics import calibration, ranking
+from filbert.metrics import classification as scores_of
+from filbert.model.config import EncoderConfig
+from filbert.model.heads import Head, new_head
+from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.text.tokenizer import Tokenizer
+
+COLUMNS = (
+    Column("text", True, "the text"),
+    Column("text_pair", False, "a second text, for pairs"),
+    Column("label", False, "the label"),
+    Column("labels", False, "the labels of a multi-label row: a list, or names between commas"),
+)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """One label, or several, for a text or a pair of texts.
+
+    Attributes:
+        labels: by id; None until `fit_labels`.
+        multilabel: sigmoid per label instead of one softmax.
+        positive: the class whose score is judged, for two labels.
+        label_columns: read 0/1 columns instead of `labels`.
+        class_weights: as the user asked: None, "balanced" or a number per label.
+        loss_weights: the numbers in force, one per label: of a row's class (softmax) or of a row that has the
+            label (sigmoid).
+        thresholds: a label is given when its probability reaches this; one number for the positive class of two
+            labels, one per label for multi-label, none for more classes (the likeliest wins).
+        temperature: logits are divided by it before they become probabilities (Guo et al. 2017).
+        declared: whether the labels were given by the user rather than found in the rows.
+    """
+
+    labels: tuple[str, ...] | None = None
+    multilabel: bool = False
+    positive: str | None = None
+    label_columns: tuple[str, ...] | None = None
+    class_weights: str | tuple[float, ...] | None = None
+    loss_weights: tuple[float, ...] | None = None
+    thresholds: tuple[float, ...] | None = None
+    temperature: float = 1.0
+    declared: bool = False
+
+    name = "classification"
+    columns = COLUMNS
+    head_kind = "sequence"
+
+    @classmethod
+    def from_options(cls, options: TaskOptions) -> Classification:
+        """A task that knows what the user said and no row yet."""
+        labels = options.labels or options.label_columns
+        if options.labels and options.label_columns:
+            raise ConfigError("--labels and --label-columns name the labels twice; give one of them.")
+        if labels and len(set(labels)) < len(labels):
+            raise ConfigError(f"the labels {list(labels)} name one label twice.")
+        return cls(
+            labels=tuple(labels) if labels else None,
+            multilabel=options.multilabel or bool(options.label_columns),
+            positive=options.positive,
+            label_columns=options.label_columns,
+            class_weights=options.class_weights,
+            declared=bool(labels),
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Classification:
+        """The task that filbert.json describes."""
+        known = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """For filbert.json."""
+        return {"name": self.name, **asdict(self)}
+
+    @property
+    def num_labels(self) -> int | None:
+        return len(self.labels) if self.labels else None
+
+    @property
+    def problem_type(self) -> str:
+        return "multi_label_classification" if self.multilabel else "single_label_classification"
+
+    @property
+    def is_binary(self) -> bool:
+        return not self.multilabel and self.num_labels == 2
+
+    @property
+    def positive_id(self) -> int:
+        """Id of the positive class of two: the named one, else the second."""
+        assert self.labels is not None
+        return self.labels.index(self.positive) if self.positive else 1
+
+    @property
+    def selection_metric(self) -> str:
+        """What the best step is chosen by: free of a threshold where there is one."""
+        if self.multilabel:
+            return "pr_auc"
+        return "roc_auc" if self.is_binary else "accuracy"
+
+    # Labels
+
+    def fit_labels(self, rows: Iterable[Row]) -> Classification:
+        """Find the labels (unless declared) and the class weights in force."""
+        counts: dict[str, int] = {}
+        num_rows = 0
+        for row in rows:
+            num_rows += 1
+            for label in self.labels_of(row):
+                counts[label] = counts.get(label, 0) + 1
+        labels = self.labels if self.declared and self.labels else tuple(sorted(counts, key=_label_order))
+        if len(labels) < 2 and not self.multilabel:
+            raise InputError(
+                f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
+                f"a classifier needs at least two."
+            )
+        if not labels:
+            raise InputError("The training rows hold no label at all.")
+        if self.positive is not None and (self.positive not in labels or len(labels) != 2):
+            raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
+        found = np.array([counts.get(label, 0) for label in labels], dtype=float)
+        return replace(self, labels=labels, loss_weights=self._weights(found, num_rows, labels))
+
+    def _weights(
+        self, counts: np.ndarray, num_rows: int, labels: tuple[str, ...]
+    ) -> tuple[float, ...] | None:
+        if self.class_weights is None:
+            return None
+        if self.class_weights == "balanced":
+            if not counts.all():
+                missing = [label for label, n in zip(labels, counts, strict=True) if not n]
+                raise InputError(f"--class-weights balanced: no training row has the label {missing[0]!r}.")
+            if self.multilabel:
+                return tuple((num_rows - counts) / counts)
+            # As scikit-learn's "balanced": the mean weight of a training row is 1.
+            return tuple(num_rows / (len(counts) * counts))
+        if isinstance(self.class_weights, str) or len(self.class_weights) != len(labels):
+            raise ConfigError(
+                f"--class-weights is {self.class_weights!r}; give 'balanced' or {len(labels)} numbers, "
+                f"for {list(labels)}."
+            )
+        return tuple(float(weight) for weight in self.class_weights)
+
+    def labels_of(self, row: Row) -> list[str]:
+        """The label names of a row: exactly one, or any number for multi-label.
+
+        Raises:
+            InputError: no label, or one that was not declared; with file and line.
+        """
+        if self.label_columns:
+            found = [name for name in self.label_columns if _is_set(row, name)]
+        elif self.multilabel:
+            found = _split_labels(row)
+        else:
+            value = row.values.get("label")
+            if value is None or value == "":
+                raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+            found = [label_name(value)]
+        if self.labels is not None:
+            for label in found:
+                if label not in self.labels:
+                    raise InputError(
+                        f"{row.where}: label {label!r} is not one of {_short(self.labels)}. "
+                        f"Fix the row, or declare the label with --labels."
+                    )
+        return found
+
+    def gold(self, row: Row) -> int | np.ndarray:
+        """Id of the row's label; for multi-label a bool array (C,)."""
+        assert self.labels is not None
+        found = self.labels_of(row)
+        if self.multilabel:
+            return np.array([label in found for label in self.labels])
+        return self.labels.index(found[0])
+
+    # Training
+
+    def examples(
+        self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
+    ) -> list[Example]:
+        """One sequence a row."""
+        texts = [_text_of(row) for row in rows]
+        encodings = tokenizer.encode(texts, max_length=max_length)
+        return [
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, self.gold(row) if with_targets else None)
+            for i, (row, e) in enumerate(zip(rows, encodings, strict=True))
+        ]
+
+    def head(self, config: EncoderConfig) -> Head:
+        """A fresh linear layer on the pooled vector."""
+        return new_head(self.head_kind, config, self.num_labels)
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        """int64 (S,) ids, or float32 (S, C) for multi-label."""
+        values = np.stack([np.asarray(e.target) for e in examples])
+        if self.multilabel:
+            return Targets(torch.from_numpy(values.astype(np.float32)))
+        return Targets(torch.from_numpy(values.astype(np.int64)))
+
+    def count(self, targets: Targets) -> float:
+        """S, or S * C for multi-label: every label is a loss of its own."""
+        return float(targets.values.numel())
+
+    def loss(self, output: Tensor, targets: Targets) -> Tensor:
+        """Sum of the cross-entropies of logits (S, C), weighted when class weights are in force."""
+        logits = output.float()
+        weights = None if self.loss_weights is None else logits.new_tensor(self.loss_weights)
+        if self.multilabel:
+            return F.binary_cross_entropy_with_logits(
+                logits, targets.values, pos_weight=weights, reduction="sum"
+            )
+        return F.cross_entropy(logits, targets.values, weight=weights, reduction="sum")
+
+    # Prediction
+
+    def probabilities(self, output: Tensor) -> np.ndarray:
+        """float64 (S, C), after temperature."""
+        logits = output.double() / self.temperature
+        return (torch.sigmoid(logits) if self.multilabel else torch.softmax(logits, -1)).cpu().numpy()
+
+    def decode(self, output: Tensor, examples: Sequence[Example]) -> list[Prediction]:
+        """Labels by the stored thresholds, with all probabilities."""
+        assert self.labels is not None
+        probabilities = self.probabilities(output)
+        if self.multilabel:
+            chosen = probabilities >= np.asarray(self.thresholds or [0.5] * len(self.labels))
+        else:
+            chosen = self._likeliest(probabilities)
+        predictions = []
+        for i, example in enumerate(examples):
+            answer: Prediction
+            if self.multilabel:
+                answer = {"labels": [label for label, yes in zip(self.labels, chosen[i], strict=True) if yes]}
+            else:
+                best = int(chosen[i])
+                answer = {"label": self.labels[best], "score": float(probabilities[i, best])}
+            answer["scores"] = {
+                label: float(p) for label, p in zip(self.labels, probabilities[i], strict=True)
+            }
+            predictions.append(
+                answer | {"truncated": example.truncated, "num_tokens": example.num_tokens}
+            )
+        return predictions
+
+    def _likeliest(self, probabilities: np.ndarray) -> np.ndarray:
+        if not (self.is_binary and self.thresholds):
+            return probabilities.argmax(-1)
+        positive = self.positive_id
+        return np.where(probabilities[:, positive] >= self.thresholds[0], positive, 1 - positive)
+
+    def calibrate(self, gold: Sequence[Any], outputs: Tensor) -> Classification:
+        """Fit the temperature, then the thresholds that maximise F1 at that temperature."""
+        wanted = np.stack([np.asarray(g) for g in gold])
+        logits = outputs.double().cpu().numpy()
+        temperature = calibration.fit_temperature(logits, wanted, multilabel=self.multilabel)
+        fitted = replace(self, temperature=temperature)
+        probabilities = fitted.probabilities(outputs)
+        if self.multilabel:
+            thresholds = tuple(
+                ranking.best_f1_threshold(wanted[:, c], probabilities[:, c])
+                for c in range(probabilities.shape[1])
+            )
+            return replace(fitted, thresholds=thresholds)
+        if self.is_binary:
+            positive = self.positive_id
+            threshold = ranking.best_f1_threshold(wanted == positive, probabilities[:, positive])
+            return replace(fitted, thresholds=(threshold,))
+        return fitted
+
+    def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
+        """A prediction with all `scores`; one that names only its label is taken as sure of it."""
+        assert self.labels is not None
+        key = "labels" if self.multilabel else "label"
+        scores = prediction.get("scores")
+        named = prediction.get(key)
+        if named is None and scores is None:
+            raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
+        if scores is None:
+            chosen = [label_name(n) for n in (named if isinstance(named, list) else [named])]
+            scores = {label: float(label in chosen) for label in self.labels} | {
+                label: 1.0 for label in chosen
+            }
+        if not isinstance(scores, dict) or set(map(label_name, scores)) != set(self.labels):
+            raise InputError(
+                f"{where}: the scores are for {_short(sorted(map(str, scores)))}; "
+                f"the labels are {_short(self.labels)}."
+            )
+        if named is None:
+            named = [label for label in self.labels if scores[label] >= 0.5]
+            named = named if self.multilabel else max(scores, key=scores.__getitem__)
+        return {key: named, "scores": scores}
+
+    def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """The figures of INTERFACE, from predictions with their `scores`."""
+        assert self.labels is not None
+        wanted = np.stack([np.asarray(g) for g in gold])
+        table = np.array([[p["scores"][label] for label in self.labels] for p in predictions])
+        if self.multilabel:
+            thresholds = np.asarray(self.thresholds or [0.5] * len(self.labels))
+            return scores_of.multilabel_metrics(wanted, table, thresholds, self.labels)
+        if self.is_binary:
+            positive = self.positive_id
+            threshold = self.thresholds[0] if self.thresholds else 0.5
+            return scores_of.binary_metrics(wanted == positive, table[:, positive], threshold)
+        return scores_of.multiclass_metrics(wanted, table, labels=self.labels)
+
+
+TASK = Classification
+
+
+def label_name(value: Any) -> str:
+    """A label as text: 1, 1.0 and "1" are one label, true and "true" another."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _label_order(label: str) -> tuple[int, float, str]:
+    """Numbers by value, then words by alphabet."""
+    try:
+        return (0, float(label), label)
+    except ValueError:
+        return (1, 0.0, label)
+
+
+def _is_set(row: Row, column: str) -> bool:
+    value = row.values.get(column)
+    name = label_name(value) if value is not None else ""
+    if name not in ("0", "1", "true", "false"):
+        raise InputError(f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1.")
+    return name in ("1", "true")
+
+
+def _split_labels(row: Row) -> list[str]:
+    value = row.values.get("labels")
+    if value is None:
+        raise InputError(f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'.")
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple | np.ndarray):
+        parts = [parts]
+    return list(dict.fromkeys(name for name in (label_name(p).strip() for p in parts) if name))
+
+
+def _text_of(row: Row) -> str | tuple[str, str]:
+    pair = row.values.get("text_pair")
+    text = row.values["text"]
+    return text if pair is None else (text, pair)
+
+
+def _short(labels: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(repr(label) for label in labels[:most])
+    return f"[{shown}{', ...' if len(labels) > most else ''}]"

@@ -1,0 +1,315 @@
+"""Characters to ids and back: pairs, cutting that is always counted, windows, offsets.
+
+The `tokenizers` library cuts texts into tokens; what is added to or taken from them happens here,
+so that every cut is counted. Special tokens written out in a text ("[MASK]", "[SEP]") are matched
+as those tokens, as in Hugging Face's libraries; `fill` needs that.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filbert.errors import ConfigError, InputError
+from filbert.text.encoding import Encoding, Part, cut, join, learn_template
+from filbert.text.spiece import damage_named
+from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, read_vocabulary
+
+# Texts are handed to the library in pieces of this size, so that memory stays flat.
+CHUNK_TEXTS = 2048
+CHUNK_CHARACTERS = 2**21
+
+_KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+__all__ = ["Encoding", "Text", "Tokenizer"]
+
+Text = str | tuple[str, str]
+
+
+class Tokenizer:
+    """A vocabulary at work. `load` makes one.
+
+    Attributes:
+        kind: "wordpiece", "bytebpe" or "unigram".
+        vocab_size: one more than the largest id.
+        max_length: the limit that the folder states, in tokens with specials, or None.
+        lowercase: whether text is lower-cased.
+        cls_id, sep_id, mask_id, pad_id, unk_id: None where the vocabulary has no such token.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.backend = vocabulary.backend
+        self.settings = vocabulary.settings
+        self.specials = vocabulary.specials
+        self.max_length = vocabulary.max_length
+        self.kind = _KINDS[type(self.backend.model).__name__]
+        self.lowercase: bool | None = lowercases(self.backend)
+        self.vocab_size = 1 + max(self.backend.get_vocab(with_added_tokens=True).values())
+        ids = {role: self.backend.token_to_id(name) for role, name in self.specials.items()}
+        self.cls_id: int | None = ids.get("cls")
+        self.sep_id: int | None = ids.get("sep")
+        self.mask_id: int | None = ids.get("mask")
+        self.pad_id: int | None = ids.get("pad")
+        self.unk_id: int | None = ids.get("unk")
+        self._single = learn_template(self.backend, pair=False)
+        self._pair = learn_template(self.backend, pair=True)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        lowercase: bool | None = None,
+        max_word_length: int = MAX_WORD_LENGTH,
+    ) -> Tokenizer:
+        """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
+
+        Raises:
+            FormatError: no known layout, or a damaged file.
+        """
+        _silence_fork_warning()
+        return cls(
+            read_vocabulary(Path(folder), lowercase=lowercase, max_word_length=max_word_length)
+        )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 of everything that decides which ids a text becomes."""
+        content = json.loads(self.backend.to_str())
+        if self.kind == "unigram":
+            # The library reads back some of the scores that it writes with the last bit changed.
+            content["model"]["vocab"] = [
+                [piece, f"{score:.6g}"] for piece, score in content["model"]["vocab"]
+            ]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def encode(
+        self, texts: Sequence[Text], *, max_length: int | None = None, with_offsets: bool = False
+    ) -> list[Encoding]:
+        """Tokens of each text or pair, cut to `max_length` tokens with specials.
+
+        A pair loses tokens at the end of the longer side; at equal length the second loses first.
+        Source: google-research/bert, run_classifier.py, _truncate_seq_pair. (Hugging Face's library
+        gives an odd last place to the second text; the counts are the same.)
+
+        Raises:
+            ConfigError: `max_length` leaves no room for the special tokens.
+        """
+        self._check_room(texts, max_length)
+        done: list[Encoding] = []
+        for parts in self._run(texts, with_offsets):
+            template = self._single if len(parts) == 1 else self._pair
+            kept = [len(part.ids) for part in parts]
+            total = sum(kept) + template.size
+            if max_length is not None and total > max_length:
+                kept = cut(kept, max_length - template.size)
+            ranges = [(part, 0, length) for part, length in zip(parts, kept, strict=True)]
+            done.append(join(template, ranges, num_tokens=total, with_offsets=with_offsets))
+        return done
+
+    def windows(
+        self,
+        texts: Sequence[Text],
+        *,
+        max_length: int,
+        stride: int,
+        max_first: int | None = None,
+    ) -> list[list[Encoding]]:
+        """Each text as overlapping windows of at most `max_length` tokens; none of it is lost.
+
+        Of a pair the second text is spread over the windows, and each window begins with the first
+        text, cut to `max_first` tokens. The next window starts min(length, `stride`) tokens further
+        on. Source: google-research/bert, run_squad.py, doc_spans. An empty text gives one window.
+
+        A window's `num_tokens` counts its own tokens and those cut from the first text, so
+        `truncated` tells about a real loss only.
+
+        Raises:
+            ConfigError: `stride` is below 1, or `max_length` leaves no room.
+            InputError: a first text leaves no room for the second.
+        """
+        if stride < 1:
+            raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
+        self._check_room(texts, max_length)
+        return [
+            self._spread(parts, max_length, stride, max_first) for parts in self._run(texts, True)
+        ]
+
+    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """The vocabulary entry of each id.
+
+        Raises:
+            InputError: an id that is not in the vocabulary.
+        """
+        found: list[str] = []
+        for number in ids:
+            token = self.backend.id_to_token(int(number))
+            if token is None:
+                raise InputError(
+                    f"Token id {number} is not among the {self.vocab_size} ids of the vocabulary."
+                )
+            found.append(token)
+        return found
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Readable text of the ids, without special tokens."""
+        return str(self.backend.decode([int(number) for number in ids], skip_special_tokens=True))
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a vocabulary entry, exactly as written there, or None."""
+        return self.backend.token_to_id(token)  # type: ignore[no-any-return]
+
+    def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
+        """Write tokenizer.json, its two JSON companions and, for WordPiece, vocab.txt.
+
+        Args:
+            folder: is made if it is not there.
+            token_type_ids: whether other tools shall pass token types to the model. None: if this
+                tokenizer's pairs have any.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        if token_type_ids is None:
+            token_type_ids = 1 in self._pair.types
+        names = {f"{role}_token": name for role, name in self.specials.items()}
+        settings = {key: value for key, value in self.settings.items() if key in _KEPT_SETTINGS}
+        settings.update(names)
+        # The generic class takes tokenizer.json as it is. The classes named after a family rebuild
+        # it from the vocabulary and lose the word length limit (transformers 5: always 100).
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        settings["do_lower_case"] = self.lowercase
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+        if token_type_ids:
+            settings["model_input_names"].insert(1, "token_type_ids")
+        if self.max_length is not None:
+            settings["model_max_length"] = self.max_length
+        (target / "tokenizer.json").write_text(self.backend.to_str(), encoding="utf-8")
+        _write_json(target / "tokenizer_config.json", settings)
+        _write_json(target / "special_tokens_map.json", names)
+        if self.kind == "wordpiece":
+            ids = self.backend.get_vocab(with_added_tokens=True)
+            lines = [""] * self.vocab_size
+            for token, number in ids.items():
+                lines[number] = token
+            (target / "vocab.txt").write_text(
+                "\n".join(lines) + "\n", encoding="utf-8", newline="\n"
+            )
+
+    def _check_room(self, texts: Sequence[Text], max_length: int | None) -> None:
+        if max_length is None:
+            return
+        pairs = any(not isinstance(text, str) for text in texts)
+        least = (self._pair if pairs else self._single).size
+        if max_length < least:
+            raise ConfigError(
+                f"max_length {max_length} leaves no room for the {least} special tokens. "
+                f"Give at least {least + 1}."
+            )
+
+    def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
+        """The tokens without specials: one part for a text, two for a pair."""
+        for chunk in _chunks(texts):
+            flat: list[str] = []
+            for text in chunk:
+                if isinstance(text, str):
+                    flat.append(text)
+                else:
+                    flat += text
+            found = iter(self._run_chunk(flat, with_offsets))
+            for text in chunk:
+                count = 1 if isinstance(text, str) else 2
+                yield [Part(next(found), with_offsets) for _ in range(count)]
+
+    def _run_chunk(self, texts: list[str], with_offsets: bool) -> list[Any]:
+        run = self.backend.encode_batch if with_offsets else self.backend.encode_batch_fast
+        with damage_named("The tokenizer's files"):
+            try:
+                return list(run(texts, add_special_tokens=False))
+            except TypeError:
+                # Half a surrogate pair cannot be UTF-8. One for one, so that offsets stay right.
+                clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
+                return list(run(clean, add_special_tokens=False))
+
+    def _spread(
+        self, parts: list[Part], max_length: int, stride: int, max_first: int | None
+    ) -> list[Encoding]:
+        template = self._single if len(parts) == 1 else self._pair
+        *first, last = parts
+        head = len(first[0].ids) if first else 0
+        kept = head if max_first is None else min(max_first, head)
+        room = max_length - template.size - kept
+        length = len(last.ids)
+        if room < 1 and length:
+            raise InputError(
+                f"The first text of a pair has {kept} tokens; with max_length {max_length} that "
+                "leaves no room for the second. Shorten it, or raise max_length."
+            )
+        found: list[Encoding] = []
+        start = 0
+        while True:
+            end = min(start + room, length) if length else 0
+            ranges = [*((part, 0, kept) for part in first), (last, start, end)]
+            size = template.size + head + end - start
+            found.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
+            if end == length:
+                return found
+            start += min(end - start, stride)
+
+
+# Kept when a loaded tokenizer is saved again; all else in tokenizer_config.json is set anew or tied
+# to a class.
+_KEPT_SETTINGS = {
+    "add_prefix_space",
+    "clean_up_tokenization_spaces",
+    "keep_accents",
+    "model_max_length",
+    "strip_accents",
+    "tokenize_chinese_chars",
+}
+
+
+def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
+    begin = size = 0
+    for index, text in enumerate(texts):
+        size += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+        if index + 1 - begin >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
+            yield texts[begin : index + 1]
+            begin, size = index + 1, 0
+    if begin < len(texts):
+        yield texts[begin:]
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@functools.cache
+def _silence_fork_warning() -> None:
+    """Tell the library, in a forked child only, to work without threads.
+
+    Its threads do not survive a fork, so it must not use them there; left alone it finds out by
+    itself and prints a warning for every child. A value that the user has set stays.
+    """
+    name = "TOKENIZERS_PARALLELISM"
+
+    def before() -> None:
+        if name not in os.environ:
+            os.environ[name] = "false"
+            ours.append(True)
+
+    def after_in_parent() -> None:
+        if ours:
+            ours.clear()
+            os.environ.pop(name, None)
+
+    ours: list[bool] = []
+    os.register_at_fork(before=before, after_in_parent=after_in_parent)

@@ -1,0 +1,120 @@
+"""What a run says while it works: metrics.jsonl, a progress bar on a terminal, TensorBoard when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from filbert.errors import ConfigError
+
+
+def progress_bar(*columns: str) -> Progress:
+    """A bar on stderr with these extra fields; silent when stderr is not a terminal."""
+    console = Console(stderr=True)
+    extra = [TextColumn("{task.fields[" + name + "]}") for name in columns]
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        *extra,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+class RunLog:
+    """Takes the figures of one run.
+
+    Args:
+        folder: where metrics.jsonl is written; None for no file.
+        tensorboard: also write event files to folder/tensorboard.
+    """
+
+    def __init__(self, folder: Path | None, *, tensorboard: bool = False) -> None:
+        self._file: TextIO | None = None
+        self._board: Any = None
+        if folder is not None:
+            self._file = (folder / "metrics.jsonl").open("w", encoding="utf-8", buffering=1)
+            if tensorboard:
+                self._board = _summary_writer(folder / "tensorboard")
+        self._progress = progress_bar("loss", "speed")
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> RunLog:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    def say(self, text: str) -> None:
+        """One line for people, on stderr."""
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def start(self, steps: int) -> None:
+        """Training of `steps` optimiser steps begins."""
+        self._bar = self._progress.add_task("train", total=steps, loss="", speed="")
+
+    def step(self, **figures: float) -> None:
+        """One optimiser step; the figures of metrics.jsonl by name."""
+        self._write(figures)
+        if self._bar is not None:
+            self._progress.update(
+                self._bar,
+                completed=figures["step"],
+                loss=f"loss {figures['loss']:.4f}",
+                speed=f"{figures['tokens_per_second']:,.0f} tokens/s",
+            )
+        self._scalars("train", int(figures["step"]), figures)
+
+    def evaluation(self, step: int, epoch: float, metrics: dict[str, Any]) -> None:
+        """Dev metrics after a step."""
+        self._write({"step": step, "epoch": epoch, "split": "dev", "metrics": metrics})
+        shown = {k: v for k, v in metrics.items() if isinstance(v, float)}
+        self.say(f"step {step}, dev: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+        self._scalars("dev", step, shown)
+
+    def _write(self, content: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(content) + "\n")
+
+    def _scalars(self, group: str, step: int, figures: dict[str, Any]) -> None:
+        if self._board is not None:
+            for name, value in figures.items():
+                self._board.add_scalar(f"{group}/{name}", value, step)
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "--tensorboard needs the tensorboard package: pip install 'filbert[tensorboard]'."
+        ) from error
+    return SummaryWriter(str(folder))
+
+
+def say(text: str) -> None:
+    """One line for people on stderr, outside a run."""
+    print(text, file=sys.stderr)

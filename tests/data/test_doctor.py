@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from filbert.data.doctor import Report, check
+from filbert.data.records import Row
+from filbert.errors import InputError
+
+
+def label_of(row: Row) -> list[str]:
+    if row.values["label"] == "broken":
+        raise InputError(f"{row.where}: no such label.")
+    return [row.values["label"]]
+
+
+def look(folder: Path, tokenizer=None, max_length: int = 8, **contents: str) -> Report:
+    files = []
+    for split, content in contents.items():
+        path = folder / f"{split}.csv"
+        path.write_text(content, encoding="utf-8")
+        files.append((split, path))
+    return check(
+        files,
+        columns=None,
+        label_of=label_of,
+        tokenizer=tokenizer,
+        max_length=max_length,
+        required=("text", "label"),
+    )
+
+
+def rows(*pairs: tuple[str, str]) -> str:
+    return "text,label\n" + "".join(f"{text},{label}\n" for text, label in pairs)
+
+
+def found(report: Report, kind: str) -> list[tuple[int, list[str]]]:
+    """Count and places (file:line without the folder) of each problem of a kind."""
+    return [
+        (
+            problem.count,
+            [
+                " ".join(word.rsplit("/", 1)[-1] for word in place.split())
+                for place in problem.where
+            ],
+        )
+        for problem in report.problems
+        if problem.kind == kind
+    ]
+
+
+BALANCED = [(f"text {i}", "ab"[i % 2]) for i in range(40)]
+
+
+def test_a_clean_data_set_has_no_problems(tmp_path):
+    report = look(tmp_path, train=rows(*BALANCED), dev=rows(("other", "a"), ("another", "b")))
+    assert report.problems == () and report.worst is None
+    train = report.splits[0]
+    assert (train.rows, train.bad_rows, train.empty_texts) == (40, 0, 0)
+    assert train.label_counts == {"a": 20, "b": 20}
+    assert train.truncated is None and train.lengths is not None
+    assert (train.lengths.unit, train.lengths.p50, train.lengths.max) == ("words", 2, 2)
+
+
+def test_bad_rows_are_counted_and_reading_goes_on(tmp_path):
+    content = rows(*BALANCED) + "too,many,fields\nx,broken\nlast,a\n"
+    report = look(tmp_path, train=content)
+    ((count, places),) = found(report, "bad_row")
+    assert count == 2 and report.worst == "error"
+    assert places[0].startswith("train.csv:42: 3 fields")
+    assert places[1] == "train.csv:43: no such label."
+    assert report.splits[0].rows == 41 and report.splits[0].bad_rows == 2
+
+
+def test_an_open_quote_is_found_and_said_to_end_the_reading(tmp_path):
+    report = look(tmp_path, train=rows(*BALANCED) + '"open,a\nmore,b\n')
+    ((count, places),) = found(report, "bad_row")
+    assert count == 1 and places[0].startswith("train.csv:42: a quote opens here")
+    assert "reading stops here" in places[0] and report.splits[0].rows == 40
+
+
+def test_empty_texts_are_counted_and_are_no_duplicates(tmp_path):
+    report = look(tmp_path, train=rows(*BALANCED, ("", "a"), ("  ", "b"), ("", "b")))
+    assert found(report, "empty_text") == [(3, ["train.csv:42", "train.csv:43", "train.csv:44"])]
+    assert not found(report, "duplicate") and not found(report, "contradiction")
+    assert report.splits[0].empty_texts == 3
+
+
+def test_duplicates_name_the_row_they_repeat(tmp_path):
+    content = rows(*BALANCED, ("text 3", "b"), ("text 3", "b"), ("Text 3", "b"))
+    report = look(tmp_path, train=content)
+    assert found(report, "duplicate") == [
+        (2, ["train.csv:42 repeats train.csv:5", "train.csv:43 repeats train.csv:5"])
+    ]
+    assert not found(report, "contradiction") and not found(report, "leakage")
+
+
+def test_texts_of_train_in_dev_and_test_are_found(tmp_path):
+    report = look(
+        tmp_path,
+        train=rows(*BALANCED),
+        dev=rows(("text 7", "b"), ("fresh", "a")),
+        test=rows(("fresh", "a"), ("text 0", "a")),
+    )
+    assert found(report, "leakage") == [
+        (1, ["test.csv:3 is train.csv:2"]),
+        (1, ["dev.csv:2 is train.csv:9"]),
+    ]
+    assert not found(report, "duplicate")
+
+
+def test_one_text_with_two_labels_is_a_contradiction_across_files_too(tmp_path):
+    report = look(
+        tmp_path, train=rows(*BALANCED, ("text 2", "b")), dev=rows(("text 1", "a"), ("new", "b"))
+    )
+    assert found(report, "contradiction") == [
+        (2, ["train.csv:42 contradicts train.csv:4", "dev.csv:2 contradicts train.csv:3"])
+    ]
+
+
+def test_a_pair_counts_as_one_text(tmp_path):
+    lines = [f"same,second {i},{'ab'[i % 2]}" for i in range(20)]
+    report = look(tmp_path, train="text,text_pair,label\n" + "\n".join([*lines, lines[0]]) + "\n")
+    assert [count for count, _ in found(report, "duplicate")] == [1]
+
+
+def test_a_label_that_train_lacks_is_an_error(tmp_path):
+    report = look(tmp_path, train=rows(*BALANCED), dev=rows(("x", "a"), ("y", "c"), ("z", "c")))
+    assert found(report, "unseen_label") == [(2, ["dev.csv:3"])]
+    assert report.worst == "error"
+
+
+@pytest.mark.parametrize(
+    ("common", "rare", "warned"),
+    [(9, 9, True), (190, 10, False), (191, 10, True), (2000, 90, True), (1000, 60, False)],
+)
+def test_a_rare_label_is_warned_about(tmp_path, common, rare, warned):
+    content = rows(
+        *((f"text {i}", "a") for i in range(common)), *((f"more {i}", "b") for i in range(rare))
+    )
+    report = look(tmp_path, train=content)
+    assert bool(found(report, "imbalance")) is warned
+    assert report.splits[0].label_counts == {"a": common, "b": rare}
+
+
+def test_a_single_label_is_an_error(tmp_path):
+    assert found(look(tmp_path, train=rows(("x", "a"), ("y", "a"))), "one_label") == [(2, [])]
+
+
+def test_lengths_cuts_and_unknown_tokens_are_measured(tmp_path, tiny):
+    texts = [("the " * (n % 10 + 1) + f"w{n}", "ab"[n % 2]) for n in range(100)]
+    report = look(tmp_path, tokenizer=tiny, max_length=12, train=rows(*texts))
+    train = report.splits[0]
+    # n % 10 + 1 words, one unknown, two specials: 4 to 13 tokens, ten rows of each.
+    assert train.lengths is not None
+    lengths = train.lengths
+    assert (lengths.unit, lengths.p50, lengths.p90, lengths.p95, lengths.max) == (
+        "tokens",
+        8,
+        12,
+        13,
+        13,
+    )
+    assert (train.truncated, train.unknown_tokens, train.tokens) == (10, 100, 850)
+    ((count, places),) = found(report, "truncated")
+    assert count == 10 and places[:2] == ["train.csv:11", "train.csv:21"] and len(places) == 5
+    assert {p.kind: p.level for p in report.problems} == {
+        "truncated": "warning",
+        "unknown_tokens": "warning",
+    }
+
+
+def test_a_few_cut_rows_are_only_a_note(tmp_path, tiny):
+    report = look(tmp_path, tokenizer=tiny, train=rows(*BALANCED, ("the " * 20, "a")))
+    assert [p.level for p in report.problems if p.kind == "truncated"] == ["note"]
+
+
+def test_no_text_of_the_data_is_in_the_report(tmp_path, tiny):
+    secret = "zebrafish"
+    content = rows(
+        *((f"{secret} {i % 3} {'x ' * i}", "ab"[i % 2]) for i in range(30)),
+        (secret, "a"),
+        (secret, "b"),
+        (secret, "b"),
+    )
+    content += f"{secret},{secret},{secret}\n" + f'"{secret}" {secret},a\n'
+    report = look(tmp_path, tokenizer=tiny, train=content, dev=rows((secret, "a"), ("x", "b")))
+    kinds = {problem.kind for problem in report.problems}
+    assert {"bad_row", "duplicate", "leakage", "contradiction", "truncated"} <= kinds
+    assert secret not in json.dumps(report.to_dict())
+
+
+def test_only_the_first_places_are_kept_and_all_are_counted(tmp_path):
+    report = look(tmp_path, train=rows(*BALANCED, *[("again", "a")] * 50))
+    ((count, places),) = found(report, "duplicate")
+    assert count == 49 and len(places) == 5
+
+
+def test_progress_adds_up_to_the_rows(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text(rows(*((f"text {i}", "ab"[i % 2]) for i in range(2500))))
+    steps: list[int] = []
+    check(
+        [("train", path)],
+        columns=None,
+        label_of=label_of,
+        tokenizer=None,
+        max_length=8,
+        progress=steps.append,
+    )
+    assert sum(steps) == 2500 and len(steps) > 2
+
+
+def test_a_row_costs_little_memory(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text(
+        rows(
+            *(
+                (f"a text of some length, number {i}".replace(",", ""), "ab"[i % 2])
+                for i in range(30_000)
+            )
+        )
+    )
+    tracemalloc.start()
+    check([("train", path)], columns=None, label_of=label_of, tokenizer=None, max_length=8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * 2**20  # 3 MB of blocks and chunks, and below 100 bytes a row
+
+
+def test_a_missing_file_or_column_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        check(
+            [("train", tmp_path / "no.csv")],
+            columns=None,
+            label_of=label_of,
+            tokenizer=None,
+            max_length=8,
+        )
+    with pytest.raises(InputError, match='no column "label"'):
+        look(tmp_path, train="text,lable\nx,a\n")

@@ -1,0 +1,123 @@
+"""Sizes of published encoders, positions, and what a head asks for."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from filbert.batch import fill_to, pack
+from filbert.errors import ConfigError, InputError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import MaskedLMHead, Model, new_head
+
+BASE = {
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+TINY = EncoderConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+)
+
+
+def tiny(**changes) -> Encoder:
+    torch.manual_seed(0)
+    encoder = Encoder(dataclasses.replace(TINY, **changes)).eval()
+    initialize(encoder, 0.1)
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters"),
+    [
+        ({}, 109_482_240),
+        ({"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}, 335_141_888),
+        ({"num_hidden_layers": 6, "type_vocab_size": 0, "pooler": None}, 66_362_880),
+    ],
+    ids=["base", "large", "distilbert"],
+)
+def test_parameter_counts_are_the_published_ones(changes, parameters):
+    with torch.device("meta"):
+        encoder = Encoder(EncoderConfig(**BASE | changes))
+    assert sum(p.numel() for p in encoder.parameters()) == parameters
+
+
+def test_a_sequence_scores_the_same_alone_and_in_company():
+    encoder = tiny()
+    texts = [[1, 2, 3], [4] * 20, [5, 6], [7] * 21, [8, 9]]
+    together = encoder(pack(texts)).split([len(t) for t in texts])
+    for text, states in zip(texts, together, strict=True):
+        # Another row count may pick another matrix kernel, so the last bits of float32 may differ.
+        torch.testing.assert_close(encoder(pack([text])), states, atol=1e-6, rtol=0)
+
+
+def test_a_filled_batch_gives_the_same_rows():
+    encoder = tiny()
+    batch = pack([[1, 2, 3], [4, 5]])
+    filled = encoder(fill_to(batch, 16, 4))
+    torch.testing.assert_close(filled[:5], encoder(batch), atol=1e-6, rtol=0)
+
+
+def test_shared_layers_hold_one_set_of_parameters_but_run_every_time():
+    shared = tiny(num_hidden_layers=4, num_hidden_groups=1)
+    assert len(shared.layers) == 1
+    once = tiny(num_hidden_layers=1)
+    batch = pack([[1, 2, 3]])
+    assert not torch.allclose(shared(batch), once(batch))
+    assert [id(shared.layer(i)) for i in range(4)] == [id(shared.layers[0])] * 4
+
+
+def test_groups_are_spread_evenly_over_the_layers():
+    encoder = tiny(num_hidden_layers=6, num_hidden_groups=3)
+    order = [list(encoder.layers).index(encoder.layer(i)) for i in range(6)]
+    assert order == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_sequence_beyond_the_position_table_is_refused_with_the_limit():
+    encoder = tiny(max_position_embeddings=10, position_offset=2)
+    encoder(pack([[1] * 8]))
+    with pytest.raises(InputError, match=r"9 tokens.*ends at 8"):
+        encoder(pack([[1] * 9]))
+
+
+def test_masked_lm_scores_only_the_rows_asked_for():
+    encoder = tiny()
+    model = Model(encoder, new_head("masked_lm", encoder.config)).eval()
+    batch = pack([[1, 2, 3], [4, 5]])
+    at = torch.tensor([4, 1])
+    everything, some = model(batch), model(batch, at)
+    assert everything.shape == (5, 50)
+    torch.testing.assert_close(some, everything[at], atol=1e-6, rtol=0)
+    assert isinstance(model.head, MaskedLMHead)
+
+
+def test_new_weights_are_drawn_as_the_paper_says():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = Encoder(dataclasses.replace(TINY, hidden_size=64, vocab_size=5000))
+        initialize(encoder, 0.02)
+    table = encoder.embeddings.word.weight.detach()
+    assert table.abs().max() <= 0.04
+    # A normal cut at two deviations has 0.88 of the deviation.
+    assert abs(float(table.std()) - 0.88 * 0.02) < 2e-4
+    assert float(encoder.layers[0].up.bias.detach().abs().max()) == 0
+    assert torch.equal(encoder.layers[0].norm.weight, torch.ones(64))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": 17}, "not a multiple"),
+        ({"hidden_act": "swish"}, "'swish' is not one of"),
+        ({"num_hidden_layers": 100_000}, "num_hidden_layers is 100000"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0"),
+        ({"num_hidden_groups": 3}, "num_hidden_groups 3"),
+    ],
+)
+def test_an_impossible_configuration_is_refused_by_name(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        dataclasses.replace(TINY, **changes)

@@ -1,0 +1,366 @@
+"""Every family and head against transformers' own classes: tiny random weights, float32, CPU.
+
+A difference of 1e-6 is a few units in the last place of what these models give out (about one).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from filbert.batch import PackedBatch, from_padded, pack, split
+from filbert.errors import ConfigError
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint, with_new_head
+from filbert.model.heads import HEADS, Model
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+transformers.utils.logging.disable_progress_bar()
+
+VOCAB = 97
+LENGTHS = (9, 3, 17, 1, 12)
+TOLERANCE = 1e-6
+
+# Odd sizes and numbers that are nobody's default, so that a swapped or ignored field shows.
+_SHARED: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 41,
+    "attn_implementation": "eager",
+    "pad_token_id": 1,
+}
+_BERT: dict[str, Any] = {
+    **_SHARED,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 80,
+    "hidden_dropout_prob": 0.15,
+    "attention_probs_dropout_prob": 0.05,
+    "layer_norm_eps": 1e-5,
+}
+_DISTILBERT = {
+    **_SHARED,
+    "dim": 48,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 80,
+    "seq_classif_dropout": 0.25,
+}
+_ALBERT = {
+    **_BERT,
+    "embedding_size": 24,
+    "num_hidden_layers": 4,
+    "num_hidden_groups": 2,
+    "classifier_dropout_prob": 0.2,
+}
+CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "bert": (transformers.BertConfig, {**_BERT, "classifier_dropout": 0.3}),
+    "roberta": (transformers.RobertaConfig, {**_BERT, "type_vocab_size": 1}),
+    "xlm-roberta": (transformers.XLMRobertaConfig, {**_BERT, "type_vocab_size": 1}),
+    "camembert": (transformers.CamembertConfig, {**_BERT, "type_vocab_size": 1}),
+    "distilbert": (transformers.DistilBertConfig, _DISTILBERT),
+    "albert": (transformers.AlbertConfig, _ALBERT),
+    "electra": (transformers.ElectraConfig, {**_BERT, "embedding_size": 24}),
+}
+_SUFFIX = {
+    None: "Model",
+    "masked_lm": "ForMaskedLM",
+    "pair": "ForNextSentencePrediction",
+    "pretraining": "ForPreTraining",
+    "discriminator": "ForPreTraining",
+    "sequence": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
+    "spans": "ForQuestionAnswering",
+    "choices": "ForMultipleChoice",
+}
+_TASKS = ("masked_lm", "sequence", "tokens", "spans", "choices")
+_KINDS: dict[str, tuple[str | None, ...]] = {
+    "bert": (None, *_TASKS, "pair", "pretraining"),
+    "roberta": (None, *_TASKS),
+    "xlm-roberta": (None, *_TASKS),
+    "camembert": (None, *_TASKS),
+    "distilbert": (None, *_TASKS),
+    "albert": (None, *_TASKS, "pretraining"),
+    "electra": (None, *_TASKS, "discriminator"),
+}
+CASES = [(family, kind) for family, kinds in _KINDS.items() for kind in kinds]
+every_case = pytest.mark.parametrize(("family", "kind"), CASES)
+POOLED = [(family, kind) for family, kind in CASES if kind and HEADS[kind].reads_pooled]
+
+
+def judge_class(family: str, kind: str | None) -> Any:
+    name = CONFIGS[family][0].__name__.removesuffix("Config") + _SUFFIX[kind]
+    return getattr(transformers, name)
+
+
+def make_judge(family: str, kind: str | None, **changes: Any) -> Any:
+    """A model in eval mode whose every parameter is random, biases and LayerNorms too."""
+    make, values = CONFIGS[family]
+    labels = {"num_labels": 3} if kind in ("sequence", "tokens") else {}
+    model = judge_class(family, kind)(make(**{**values, **labels, **changes})).eval()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_scale = "norm" in name.lower() and name.endswith("weight")
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(0.1 * noise + (0.4 if is_scale else 0))
+    return model
+
+
+@cache
+def judge_and_folder(family: str, kind: str | None, root: Path) -> tuple[Any, Path]:
+    model = make_judge(family, kind)
+    folder = root / f"{family}-{kind}"
+    model.save_pretrained(folder)
+    return model, folder
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def padded(family: str) -> dict[str, torch.Tensor]:
+    """A right-padded batch without the pad id inside, as RoBERTa counts positions by it."""
+    generator = torch.Generator().manual_seed(3)
+    shape = (len(LENGTHS), max(LENGTHS))
+    mask = (torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]).long()
+    ids = torch.where(mask.bool(), torch.randint(2, VOCAB, shape, generator=generator), 1)
+    types = torch.randint(0, 2, shape, generator=generator) * mask
+    batch = {"input_ids": ids, "attention_mask": mask}
+    if family == "distilbert":
+        return batch
+    return {
+        **batch,
+        "token_type_ids": types if CONFIGS[family][1].get("type_vocab_size") != 1 else 0 * types,
+    }
+
+
+def packed(batch: dict[str, torch.Tensor]) -> PackedBatch:
+    return from_padded(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))
+
+
+def judged(model: Any, kind: str | None, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """What transformers gives, one row per real token or per sequence, in filbert's order."""
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        if kind == "choices":
+            return [model(**{name: value[None] for name, value in batch.items()}).logits[0]]
+        out = model(**batch)
+    if kind is None:
+        pooled = getattr(out, "pooler_output", None)
+        return [out.last_hidden_state[real]] + ([] if pooled is None else [pooled])
+    if kind == "pretraining":
+        return [
+            out.prediction_logits[real],
+            out["seq_relationship_logits" if "seq_relationship_logits" in out else "sop_logits"],
+        ]
+    if kind == "spans":
+        return [torch.stack([out.start_logits, out.end_logits], -1)[real]]
+    return [out.logits[real] if kind in ("masked_lm", "tokens", "discriminator") else out.logits]
+
+
+def given(model: Model, batch: PackedBatch) -> list[torch.Tensor]:
+    """What filbert gives, in the same order."""
+    with torch.no_grad():
+        out = model(batch)
+        pooled = model.head is None and model.encoder.pooler is not None
+        more = [model.encoder.pool(out, batch)] if pooled else []
+    return [*(out if isinstance(out, tuple) else (out,)), *more]
+
+
+def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
+    assert [part.shape for part in found] == [part.shape for part in wanted]
+    return max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+
+
+@every_case
+def test_hidden_states_pooled_vectors_and_logits_equal_transformers(
+    family: str, kind: str | None, root: Path
+) -> None:
+    model, folder = judge_and_folder(family, kind, root)
+    checkpoint = huggingface.read(folder)
+    batch = padded(family)
+    assert (checkpoint.family, checkpoint.head, checkpoint.notes) == (family, kind, ())
+    assert (
+        difference(given(checkpoint.build(), packed(batch)), judged(model, kind, batch)) < TOLERANCE
+    )
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("layer_norm_eps", 1e-1),
+        ("hidden_act", "relu"),
+        ("position_offset", 5),
+        ("num_attention_heads", 6),
+        ("num_hidden_layers", "one fewer"),
+    ],
+)
+def test_a_wrong_config_field_shows(
+    family: str, kind: str | None, field: str, value: Any, root: Path
+) -> None:
+    model, folder = judge_and_folder(family, kind, root)
+    checkpoint = huggingface.read(folder)
+    tensors = dict(checkpoint.tensors)
+    if field == "num_hidden_layers":
+        value = checkpoint.config.num_hidden_layers - 1
+        if checkpoint.config.num_hidden_groups is None:
+            tensors = {
+                name: v for name, v in tensors.items() if f"encoder.layers.{value}." not in name
+            }
+    config = dataclasses.replace(checkpoint.config, **{field: value})
+    wrong = dataclasses.replace(checkpoint, config=config, tensors=tensors).build()
+    batch = padded(family)
+    assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
+
+
+@pytest.mark.parametrize(("family", "kind"), POOLED)
+def test_a_wrong_pooler_activation_shows(family: str, kind: str, root: Path) -> None:
+    model, folder = judge_and_folder(family, kind, root)
+    checkpoint = huggingface.read(folder)
+    other = "relu" if checkpoint.config.pooler != "relu" else "tanh"
+    config = dataclasses.replace(checkpoint.config, pooler=other)
+    wrong = dataclasses.replace(checkpoint, config=config).build()
+    batch = padded(family)
+    assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
+def test_wrong_token_types_show(family: str, root: Path) -> None:
+    model, folder = judge_and_folder(family, None, root)
+    batch = padded(family)
+    wrong = packed({**batch, "token_type_ids": 0 * batch["token_type_ids"]})
+    assert (
+        difference(given(huggingface.read(folder).build(), wrong), judged(model, None, batch))
+        > 1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "act"),
+    [("bert", "gelu_new"), ("bert", "relu"), ("albert", "gelu"), ("distilbert", "relu")],
+)
+def test_other_activations_equal_transformers(family: str, act: str, tmp_path: Path) -> None:
+    model = make_judge(
+        family, "masked_lm", **{"activation" if family == "distilbert" else "hidden_act": act}
+    )
+    model.save_pretrained(tmp_path)
+    batch = padded(family)
+    found = given(huggingface.read(tmp_path).build(), packed(batch))
+    assert difference(found, judged(model, "masked_lm", batch)) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["albert", "electra"])
+def test_tables_as_wide_as_the_layers_equal_transformers(family: str, tmp_path: Path) -> None:
+    # ALBERT projects also then, ELECTRA does not.
+    model = make_judge(family, "sequence", embedding_size=48)
+    model.save_pretrained(tmp_path)
+    checkpoint = huggingface.read(tmp_path)
+    batch = padded(family)
+    assert (
+        difference(given(checkpoint.build(), packed(batch)), judged(model, "sequence", batch))
+        < TOLERANCE
+    )
+    assert checkpoint.config.embedding_size == {"albert": 48, "electra": None}[family]
+
+
+@pytest.mark.parametrize("family", list(CONFIGS))
+def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> None:
+    rates = {}
+    for kind in ("sequence", "tokens"):
+        config = huggingface.read(judge_and_folder(family, kind, root)[1]).config
+        rates[kind] = (config.hidden_dropout, config.attention_dropout, config.head_dropout)
+        model = judge_and_folder(family, kind, root)[0]
+        dropout = model.dropout if hasattr(model, "dropout") else model.classifier.dropout
+        assert rates[kind][2] == dropout.p
+    expected = (0.1, 0.1) if family == "distilbert" else (0.15, 0.05)
+    assert rates["sequence"][:2] == expected
+
+
+@every_case
+def test_a_sequence_scores_the_same_alone_and_in_company(
+    family: str, kind: str | None, root: Path
+) -> None:
+    model = huggingface.read(judge_and_folder(family, kind, root)[1]).build()
+    company = packed(padded(family))
+    together = given(model, company)
+    parts = [split(part, company) if len(part) == company.num_tokens else part for part in together]
+    for index, ids in enumerate(split(company.input_ids, company)):
+        alone = pack([ids.numpy()], [split(company.token_type_ids, company)[index].numpy()])
+        rows = [
+            part[index].reshape(found.shape)
+            for part, found in zip(parts, given(model, alone), strict=True)
+        ]
+        assert difference(given(model, alone), rows) < TOLERANCE
+
+
+def load_back(family: str, kind: str | None, folder: Path) -> Any:
+    model, report = judge_class(family, kind).from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager"
+    )
+    assert {name: found for name, found in report.items() if found} == {}
+    return model.eval()
+
+
+@every_case
+def test_what_filbert_writes_transformers_loads_whole_with_the_same_output(
+    family: str, kind: str | None, root: Path, tmp_path: Path
+) -> None:
+    model, folder = judge_and_folder(family, kind, root)
+    checkpoint = huggingface.read(folder)
+    huggingface.write(checkpoint, tmp_path)
+    back = load_back(family, kind, tmp_path)
+    batch = padded(family)
+    assert difference(judged(back, kind, batch), judged(model, kind, batch)) < TOLERANCE
+    again = huggingface.read(tmp_path)
+    assert again.config == checkpoint.config
+    assert again.tensors.keys() == checkpoint.tensors.keys()
+    assert all(
+        torch.equal(again.tensors[name], value) for name, value in checkpoint.tensors.items()
+    )
+
+
+def new_head(checkpoint: Checkpoint, kind: str | None) -> Checkpoint:
+    labels = ("no", "yes", "perhaps", "né") if kind in ("sequence", "tokens") else None
+    return with_new_head(checkpoint, kind, labels=labels)
+
+
+@every_case
+@pytest.mark.parametrize("old", [None, "masked_lm", "sequence", "choices"])
+def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
+    family: str, kind: str | None, old: str | None, root: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    checkpoint = new_head(huggingface.read(judge_and_folder(family, old, root)[1]), kind)
+    always_has_pooler = kind is None and family not in ("distilbert", "electra")
+    if always_has_pooler and checkpoint.config.pooler is None:
+        pytest.skip("transformers always draws a pooler for this family's bare encoder")
+    huggingface.write(checkpoint, tmp_path)
+    back, batch = load_back(family, kind, tmp_path), padded(family)
+    assert (
+        difference(judged(back, kind, batch), given(checkpoint.build(), packed(batch))) < TOLERANCE
+    )
+    if kind in ("sequence", "tokens"):
+        assert back.config.id2label == {0: "no", 1: "yes", 2: "perhaps", 3: "né"}
+
+
+def test_a_head_that_the_family_does_not_have_is_refused(root: Path) -> None:
+    checkpoint = huggingface.read(judge_and_folder("roberta", None, root)[1])
+    with pytest.raises(ConfigError, match="roberta model has no 'pair' head"):
+        with_new_head(checkpoint, "pair")

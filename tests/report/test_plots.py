@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from filbert.report import canvas, prediction_plots, training_plots
+from filbert.report.prediction_plots import Ranking
+
+
+def lines_of(axes):
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+def test_the_loss_curve_shows_the_losses_and_the_rate_at_their_steps():
+    steps = [{"step": s, "loss": 1 / s, "lr": s / 10} for s in (1, 2, 3)]
+    upper, lower = training_plots.loss_curve(steps, []).axes
+    assert lines_of(upper)["train"].get_ydata() == pytest.approx([1, 1 / 2, 1 / 3])
+    assert lower.get_lines()[0].get_ydata() == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_a_loss_that_is_not_a_number_leaves_a_gap_and_does_not_fail(tmp_path):
+    steps = [{"step": s, "loss": None if s == 5 else 1.0} for s in range(1, 40)]
+    canvas.save(training_plots.loss_curve(steps, []), tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").stat().st_size > 1000
+
+
+def test_the_running_mean_is_worked_out_by_hand():
+    found = training_plots.running_mean(np.array([1.0, 2.0, np.nan, 4.0, 6.0]), 3)
+    assert found == pytest.approx([1.5, 1.5, 3, 5, 5])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_length"),
+    [([5, 9, 256, 257, 9000], 256), ([4], 512), ([3, 3], None), (list(range(1, 400)), 128)],
+)
+def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, max_length):
+    figure = training_plots.length_histogram(lengths, max_length)
+    bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
+    num_cut = sum(n > (max_length or 10**9) for n in lengths)
+    assert bars.get("cut", 0) == num_cut
+    assert bars.get("whole", 0) == len(lengths) - num_cut
+
+
+def test_the_legend_of_a_roc_plot_gives_every_area():
+    chance = np.random.default_rng(0)
+    gold = chance.random(100) < 0.4
+    both = [Ranking("model", gold, gold * 0.5 + chance.random(100) * 0.5)]
+    both.append(Ranking("guess $x$", gold, np.full(100, 0.5)))
+    labels = lines_of(prediction_plots.roc_plot(both).axes[0])
+    assert "model  1.000" in labels and r"guess \$x\$  0.500" in labels
+
+
+def test_a_long_curve_is_thinned_but_keeps_its_ends():
+    chance = np.random.default_rng(0)
+    gold = chance.random(20_000) < 0.5
+    figure = prediction_plots.roc_plot([Ranking("m", gold, chance.random(20_000))])
+    curve = figure.axes[0].get_lines()[-1]
+    assert len(curve.get_xdata()) == prediction_plots.MOST_POINTS
+    assert (curve.get_xdata()[0], curve.get_xdata()[-1]) == (0, 1)
+
+
+def test_the_threshold_plot_peaks_where_f1_is_best():
+    gold, scores = np.array([False, True, True]), np.array([0.2, 0.6, 0.9])
+    f1 = lines_of(prediction_plots.threshold_plot(gold, scores, None).axes[0])["F1"]
+    assert f1.get_ydata() == pytest.approx([2 / 3, 1, 0.8])
+    assert f1.get_xdata() == pytest.approx([0.9, 0.6, 0.2])
+
+
+def test_a_confusion_matrix_of_forty_labels_is_drawn_without_numbers(tmp_path):
+    counts = np.arange(1600).reshape(40, 40)
+    figure = prediction_plots.confusion_plot(counts, [f"label number {n}" for n in range(40)])
+    canvas.save(figure, tmp_path / "confusion.png")
+    assert len(figure.axes[0].texts) == 0
+    small = prediction_plots.confusion_plot(np.array([[3, 1], [0, 0]]), ["a", "b"])
+    assert [t.get_text() for t in small.axes[0].texts][:2] == ["3\n75.0 %", "1\n25.0 %"]
+
+
+def test_plots_do_not_touch_the_state_that_other_code_shares():
+    import matplotlib
+    from matplotlib import _pylab_helpers
+
+    before = dict(matplotlib.rcParams)
+    prediction_plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
+    assert dict(matplotlib.rcParams) == before
+    assert _pylab_helpers.Gcf.figs == {}
+
+
+def test_a_name_is_shortened_to_one_line():
+    assert canvas.plain("a\n b") == "a b"
+    assert len(canvas.plain("x" * 100)) == canvas.LONGEST_NAME

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from filbert.errors import FormatError, InputError
+from filbert.report.folder import read_run_folder
+from filbert.report.prediction_sections import confusion, per_label, surprise
+from filbert.report.run import verdict, write_run_report
+
+PROBLEMS = ["binary", "multiclass", "multilabel"]
+HOSTILE = "<script>alert('&\")</script>"
+
+
+class Page(HTMLParser):
+    """What a browser would find: tags, addresses, visible text, and whether tags close in order."""
+
+    VOID = {"meta", "img", "br"}
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def read_page(folder) -> Page:
+    return Page(write_run_report(folder).read_text(encoding="utf-8"))
+
+
+def numbers_in(metrics):
+    for value in metrics.values():
+        if isinstance(value, dict):
+            yield from numbers_in(value)
+        elif value is None or isinstance(value, (int, float)):
+            yield "–" if value is None else f"{value:,}" if type(value) is int else f"{value:.4f}"
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_metric_of_the_run_stands_in_the_report(make_run, problem):
+    folder, run = make_run(problem)
+    cells = set(read_page(folder).words)
+    shown = [*numbers_in(run["metrics"]["test"])]
+    shown += [*numbers_in({k: v for k, v in run["metrics"]["dev"].items() if k != "per_label"})]
+    shown += [*numbers_in({k: v for k, v in run["baselines"][0]["metrics"].items() if k != "mcc"})][
+        :4
+    ]
+    assert len(shown) > 10
+    assert [number for number in shown if number not in cells] == []
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_report_is_one_file_without_script_or_outside_address(make_run, problem):
+    folder, _ = make_run(problem)
+    page = read_page(folder)
+    assert "script" not in page.tags and "link" not in page.tags
+    assert page.tags.count("img") >= 6
+    pictures = [a for a in page.addresses if not a.startswith("#")]
+    assert all(address.startswith("data:image/png;base64,") for address in pictures)
+    assert len(pictures) == page.tags.count("img")
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    assert "http://" not in raw and "https://" not in raw and "url(" not in raw
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_link_leads_to_a_section(make_run, problem):
+    folder, _ = make_run(problem)
+    page = read_page(folder)
+    targets = [address[1:] for address in page.addresses if address.startswith("#")]
+    assert targets and targets == page.ids
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_plots_are_written_as_png_beside_the_report(make_run, problem):
+    folder, _ = make_run(problem)
+    page = read_page(folder)
+    files = sorted((folder / "plots").iterdir())
+    assert len(files) == page.tags.count("img")
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
+    names = {file.stem for file in files}
+    assert {"loss", "dev_metric", "lengths", "reliability", "label_f1"} <= names
+    assert ("confusion" in names) == (problem != "multilabel")
+    assert ("roc" in names and "pr" in names) == (problem != "multiclass")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_hostile_label_or_name_is_shown_and_not_run(make_run, change_run, problem):
+    labels = [HOSTILE, "$\\frac{$", "日本語", "a\nb", "e" * 80][: 2 if problem == "binary" else 5]
+    folder, run = make_run(problem, labels=labels)
+    run["name"] = run["model"]["source"] = run["baselines"][0]["name"] = HOSTILE
+    run["options"] = {HOSTILE: HOSTILE}
+    run["data"]["test"]["path"] = HOSTILE
+    change_run(folder, run)
+    page = read_page(folder)
+    assert "script" not in page.tags
+    assert HOSTILE in page.text and all(label in page.text for label in labels)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(
+    "missing",
+    [
+        ["metrics.jsonl"],
+        ["predictions"],
+        ["predictions/test.jsonl"],
+        ["predictions/test-baseline-1.jsonl"],
+        ["metrics.jsonl", "predictions"],
+    ],
+    ids=" ".join,
+)
+def test_a_report_is_written_when_files_are_missing(make_run, problem, missing):
+    folder, _ = make_run(problem)
+    for name in missing:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    page = read_page(folder)
+    assert "Results" in page.text and "How it was made" in page.text
+    assert ("Training" in page.text) == ("metrics.jsonl" not in missing)
+    assert ("Calibration" in page.text) == ("predictions" not in missing)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_report_is_written_when_keys_are_missing_from_the_run(
+    make_run, change_run, problem, monkeypatch
+):
+    # Drawing is what takes the time, and other tests look at it.
+    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    folder, run = make_run(problem, num_rows=80)
+    for key in list(run):
+        if key != "problem":
+            change_run(folder, {k: v for k, v in run.items() if k != key})
+            assert "How it was made" in read_page(folder).text
+
+
+def test_a_run_without_dev_and_test_says_that_nothing_was_measured(make_run, change_run):
+    folder, run = make_run()
+    shutil.rmtree(folder / "predictions")
+    change_run(folder, run | {"metrics": {}, "baselines": [], "best": None})
+    page = read_page(folder)
+    assert "nothing was measured" in page.text and "Results" not in page.text
+
+
+def test_a_run_with_dev_only_is_judged_on_dev_and_says_so(make_run, change_run):
+    folder, run = make_run()
+    (folder / "predictions" / "test.jsonl").unlink()
+    change_run(folder, run | {"metrics": {"dev": run["metrics"]["dev"]}, "baselines": []})
+    page = read_page(folder)
+    assert "on 400 dev rows" in page.text and "chosen on these rows" in page.text
+
+
+def test_a_task_that_is_no_classification_gets_its_numbers_and_curves(make_run, change_run):
+    folder, run = make_run()
+    shutil.rmtree(folder / "predictions")
+    run |= {
+        "task": "regression",
+        "problem": None,
+        "labels": None,
+        "positive": None,
+        "baselines": [],
+    }
+    change_run(folder, run | {"metrics": {"test": {"pearson": 0.8123, "spearman": 0.7999}}})
+    page = read_page(folder)
+    assert {"0.8123", "0.7999"} <= set(page.words) and "Training" in page.text
+
+
+def test_an_interrupted_run_is_called_so_and_a_cut_line_is_mentioned(make_run, change_run):
+    folder, run = make_run()
+    change_run(folder, run | {"status": "interrupted"})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 251, "lo')
+    text = read_page(folder).text
+    assert "This run is interrupted" in text and "metrics.jsonl was cut off" in text
+
+
+def test_a_broken_line_in_the_middle_is_named_by_file_and_line(make_run):
+    folder, _ = make_run()
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    lines[6] = "{broken"
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(FormatError, match=r"metrics\.jsonl:7"):
+        write_run_report(folder)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no run\.json"):
+        write_run_report(tmp_path)
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(FormatError, match="a run is a JSON object"):
+        write_run_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_same_folder_gives_the_same_bytes(make_run):
+    folder, _ = make_run()
+    first = write_run_report(folder).read_bytes()
+    assert write_run_report(folder).read_bytes() == first
+
+
+def test_a_failed_write_leaves_the_old_report_and_no_other_file(make_run, monkeypatch):
+    folder, _ = make_run()
+    (folder / "report.html").write_text("old")
+
+    def refuse(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("filbert.report.run.os.replace", refuse)
+    with pytest.raises(OSError, match="no space"):
+        write_run_report(folder)
+    assert (folder / "report.html").read_text() == "old"
+    assert [file.name for file in folder.glob("report*")] == ["report.html"]
+
+
+def test_the_verdict_names_the_best_baseline_and_the_difference(make_run):
+    _, run = make_run()
+    run["metrics"]["test"]["roc_auc"] = 0.97
+    run["baselines"] = [
+        {"name": "weak", "metrics": {"roc_auc": 0.8}},
+        {"name": "strong", "metrics": {"roc_auc": 0.95}},
+    ]
+    start = "all-MiniLM-L6-v2 reaches ROC AUC 0.970 on 400 test rows"
+    assert verdict(run) == start + ", 0.020 above strong (0.950)."
+    run["baselines"][1]["metrics"]["roc_auc"] = 0.981
+    assert verdict(run) == start + ", 0.011 below strong (0.981)."
+    run["baselines"][1]["metrics"]["roc_auc"] = 0.9701
+    assert verdict(run) == start + ", level with strong (0.970)."
+    run["baselines"] = []
+    assert verdict(run) == start + "."
+
+
+def test_the_verdict_falls_back_when_the_first_metric_is_undefined(make_run):
+    _, run = make_run()
+    run["metrics"]["test"] |= {"roc_auc": None, "pr_auc": None}
+    assert "reaches F1 " in verdict(run)
+    run["metrics"]["test"]["f1"] = None
+    assert "no headline metric" in verdict(run)
+
+
+def test_a_split_of_one_class_gets_a_report_without_curves(make_run, change_run):
+    folder, run = make_run()
+    path = folder / "predictions" / "test.jsonl"
+    rows = [json.loads(line) | {"gold": "ok"} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run["metrics"]["test"] |= {"roc_auc": None, "pr_auc": None}
+    change_run(folder, run)
+    assert "no ROC curve" in read_page(folder).text
+    assert not (folder / "plots" / "roc.png").exists()
+
+
+def test_worst_errors_are_listed_by_row_and_line_with_the_surest_mistake_first(make_run):
+    folder, _ = make_run("multiclass")
+    rows = read_run_folder(folder).rows
+    wrong = [row for row in rows if row["label"] != row["gold"]]
+    worst = min(wrong, key=lambda row: row["scores"][row["gold"]])
+    html = write_run_report(folder).read_text(encoding="utf-8")
+    part = html[html.index('id="worst-errors"') :]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", part)[:5]
+    score = f"{worst['scores'][worst['gold']]:.4f}"
+    expected = [worst["gold"], worst["label"], str(worst["row"]), str(worst["line"]), score]
+    assert cells == expected
+    assert f"{len(wrong):,} of 400 test rows are wrong" in part
+
+
+def test_the_surprise_of_a_row_is_worked_out_by_hand():
+    assert surprise({"gold": "a", "label": "b", "scores": {"a": 0.25, "b": 0.75}}) == pytest.approx(
+        -np.log(0.25)
+    )
+    row = {"gold": ["a"], "labels": ["b"], "scores": {"a": 0.5, "b": 0.8}}
+    assert surprise(row) == pytest.approx(-np.log(0.5) - np.log(0.2))
+
+
+def test_confusion_counts_gold_down_and_predicted_across(make_run):
+    folder, _ = make_run()
+    run = read_run_folder(folder)
+    counts = confusion(run, ["ok", "toxic"])
+    missed = sum(row["gold"] == "toxic" and row["label"] == "ok" for row in run.rows)
+    assert counts[1, 0] == missed and counts.sum() == len(run.rows)
+    precision = counts[1, 1] / counts[:, 1].sum()
+    assert per_label(run)["toxic"]["precision"] == pytest.approx(precision)
+
+
+def test_importing_the_report_loads_no_plotting_and_no_learning_library():
+    code = (
+        "import sys, filbert.report.run, filbert.report.table;"
+        "print([m for m in ('matplotlib', 'sklearn', 'scipy', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

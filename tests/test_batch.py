@@ -1,0 +1,70 @@
+"""PackedBatch: packing, unpacking, filling."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filbert.batch import fill_to, from_padded, pack, split, to_padded
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+def sequences(lengths: list[int]) -> list[np.ndarray]:
+    return [np.arange(n) + 10 * i + 1 for i, n in enumerate(lengths)]
+
+
+def test_positions_start_at_zero_in_every_sequence():
+    batch = pack([[7, 8, 9], [5], [3, 4]])
+    assert batch.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
+    assert batch.cu_seqlens.tolist() == [0, 3, 4, 6]
+    assert batch.cu_seqlens.dtype == torch.int32
+    assert batch.sequence_ids.tolist() == [0, 0, 0, 1, 2, 2]
+    assert batch.starts.tolist() == [0, 3, 4]
+    assert batch.max_seqlen == 3
+
+
+@given(LENGTHS)
+def test_packing_then_splitting_gives_the_sequences_back(lengths):
+    batch = pack(sequences(lengths))
+    pieces = split(batch.input_ids, batch)
+    assert [p.tolist() for p in pieces] == [s.tolist() for s in sequences(lengths)]
+
+
+@given(LENGTHS)
+def test_padding_then_unpadding_gives_the_batch_back(lengths):
+    batch = pack(sequences(lengths))
+    ids = to_padded(batch.input_ids, batch)
+    mask = to_padded(torch.ones(batch.num_tokens), batch)
+    assert ids.shape == (len(lengths), max(lengths))
+    again = from_padded(ids, mask)
+    assert again.lengths == batch.lengths
+    assert torch.equal(again.input_ids, batch.input_ids)
+    assert torch.equal(again.position_ids, batch.position_ids)
+
+
+def test_left_padding_is_refused_and_not_misread():
+    with pytest.raises(ValueError, match="right padding"):
+        from_padded(torch.tensor([[0, 5, 6]]), torch.tensor([[0, 1, 1]]))
+
+
+def test_an_empty_sequence_is_refused():
+    with pytest.raises(ValueError, match="no empty one"):
+        pack([[1], []])
+
+
+@given(LENGTHS, st.integers(1, 4), st.integers(0, 8))
+def test_a_filled_batch_has_exactly_the_wanted_shape_and_keeps_its_rows(lengths, more, extra):
+    batch = pack(sequences(lengths))
+    tokens, count = batch.num_tokens + more + extra, batch.num_sequences + more
+    filled = fill_to(batch, tokens, count)
+    assert (filled.num_tokens, filled.num_sequences) == (tokens, count)
+    assert sum(filled.lengths) == tokens
+    assert torch.equal(filled.input_ids[: batch.num_tokens], batch.input_ids)
+    assert filled.lengths[: len(lengths)] == tuple(lengths)
+
+
+def test_a_batch_that_is_too_large_to_fill_is_refused():
+    with pytest.raises(ValueError, match="cannot fill 3 tokens"):
+        fill_to(pack([[1, 2, 3]]), 2, 2)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from filbert.errors import FormatError
+from filbert.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def folder(vocab: Path, tmp_path: Path) -> Path:
+    shutil.copy(vocab / "vocab.txt", tmp_path)
+    return tmp_path
+
+
+def write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def tokens(tokenizer: Tokenizer, text: str) -> list[str]:
+    return tokenizer.tokens(tokenizer.encode([text])[0].input_ids[1:-1])
+
+
+def test_a_vocabulary_without_capitals_lower_cases(folder):
+    assert Tokenizer.load(folder).lowercase is True
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("Paris\n")
+    assert Tokenizer.load(folder).lowercase is False
+
+
+def test_what_the_folder_says_about_case_counts_and_the_caller_counts_more(folder):
+    write(folder / "tokenizer_config.json", {"do_lower_case": False})
+    assert tokens(Tokenizer.load(folder), "The film") == ["[UNK]", "film"]
+    assert tokens(Tokenizer.load(folder, lowercase=True), "The film") == ["the", "film"]
+
+
+def test_accents_and_chinese_characters_follow_the_folder(folder):
+    with (folder / "vocab.txt").open("a", encoding="utf-8") as file:
+        file.write("中\n文\nthé\n")
+    assert tokens(Tokenizer.load(folder), "Thé 中文") == ["the", "中", "文"]
+    write(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
+    )
+    assert tokens(Tokenizer.load(folder), "Thé 中文") == ["thé", "[UNK]"]
+
+
+def test_a_word_longer_than_the_limit_is_unknown(folder):
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("##a\n")
+    assert tokens(Tokenizer.load(folder), "a" * 100) == ["a"] + ["##a"] * 99
+    assert tokens(Tokenizer.load(folder), "a" * 101) == ["[UNK]"]
+    assert len(tokens(Tokenizer.load(folder, max_word_length=200), "a" * 200)) == 200
+
+
+def test_a_tokenizer_json_keeps_its_word_limit_and_loses_its_truncation(folder):
+    backend = Tokenizer.load(folder, max_word_length=200).backend
+    backend.enable_truncation(4)
+    backend.enable_padding(length=9)
+    (folder / "tokenizer.json").write_text(backend.to_str())
+    (folder / "vocab.txt").unlink()
+    loaded = Tokenizer.load(folder)
+    assert len(loaded.encode(["the film was not good"])[0].input_ids) == 7
+    assert json.loads(loaded.backend.to_str())["model"]["max_input_chars_per_word"] == 200
+
+
+def test_the_stated_limit_is_kept_and_a_placeholder_is_not(folder):
+    assert Tokenizer.load(folder).max_length is None
+    write(folder / "tokenizer_config.json", {"model_max_length": 10**30})
+    assert Tokenizer.load(folder).max_length is None
+    write(folder / "tokenizer_config.json", {"model_max_length": 512})
+    assert Tokenizer.load(folder).max_length == 512
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 256, "do_lower_case": False})
+    loaded = Tokenizer.load(folder)
+    assert loaded.max_length == 256 and loaded.lowercase is True
+
+
+def test_windows_line_ends_do_not_enter_the_vocabulary(folder):
+    text = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_bytes(text.replace("\n", "\r\n").encode())
+    assert tokens(Tokenizer.load(folder), "the film") == ["the", "film"]
+
+
+def test_special_tokens_by_other_names_are_found(folder):
+    text = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(text.replace("[CLS]", "<start>").replace("[SEP]", "<end>"))
+    write(
+        folder / "tokenizer_config.json",
+        {"cls_token": "<start>", "sep_token": {"content": "<end>", "lstrip": False}},
+    )
+    loaded = Tokenizer.load(folder)
+    assert (loaded.cls_id, loaded.sep_id) == (2, 3)
+    assert loaded.encode(["the"])[0].input_ids.tolist() == [2, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        (None, b"", "no tokenizer here. Expected tokenizer.json"),
+        ("vocab.txt", b"the\nfilm\n", r"vocab.txt: no line for \[CLS\], \[SEP\], \[UNK\]"),
+        ("vocab.txt", b"[CLS]\n\xff\n", "vocab.txt: byte 6 is not UTF-8"),
+        ("tokenizer.json", b"{", "tokenizer.json: damaged"),
+        ("vocab.json", b'{"a": 0}', "vocab.json without merges.txt"),
+        ("vocab.json", b"[1]", "expected a JSON object"),
+        ("spiece.model", b"\x0a\xff\xff", "not a whole SentencePiece model: it ends at byte 3"),
+        ("spiece.model", b"", "it holds no pieces"),
+    ],
+)
+def test_a_folder_that_cannot_be_a_tokenizer_is_refused_in_a_sentence(
+    tmp_path, name, content, sentence
+):
+    if name:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=sentence):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_merge_of_unknown_tokens_is_named_by_line(tmp_path):
+    write(tmp_path / "vocab.json", {"a": 0, "b": 1, "ab": 2})
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\na c\n")
+    with pytest.raises(FormatError, match=r"merges.txt:3: not a merge"):
+        Tokenizer.load(tmp_path)
+
+
+def test_broken_settings_are_refused(folder):
+    (folder / "tokenizer_config.json").write_text("{nope")
+    with pytest.raises(FormatError, match=r"tokenizer_config.json: broken JSON"):
+        Tokenizer.load(folder)
+
+
+def test_another_kind_of_tokenizer_json_is_refused(tmp_path):
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models
+
+    Backend(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(FormatError, match="WordLevel"):
+        Tokenizer.load(tmp_path)
+
+
+def test_the_path_of_a_file_itself_will_do(vocab):
+    assert Tokenizer.load(vocab / "vocab.txt").fingerprint == Tokenizer.load(vocab).fingerprint
+
+
+def test_damaged_sentencepiece_files_raise_nothing_but_format_errors(shared_data, tmp_path):
+    whole = (shared_data / "tokenizers/hf-test-fixtures/test_sentencepiece.model").read_bytes()
+    rng = random.Random(0)
+    path = tmp_path / "spiece.model"
+    refused = 0
+    for round_number in range(150):
+        data = bytearray(whole)
+        if round_number % 2:
+            del data[rng.randrange(len(data)) :]
+        else:
+            for _ in range(8):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+        try:
+            Tokenizer.load(tmp_path).encode(["Some text: ｆｕｌｌ width, 1,000 é.", "\x7f\u3000 x"])
+        except FormatError:
+            refused += 1
+    assert refused > 75  # every cut file, and some of the others
+
+
+def test_saving_and_loading_keeps_the_fingerprint_and_the_limit(folder, tmp_path):
+    write(folder / "tokenizer_config.json", {"model_max_length": 64})
+    before = Tokenizer.load(folder, max_word_length=200)
+    before.save(tmp_path / "saved")
+    after = Tokenizer.load(tmp_path / "saved")
+    assert after.fingerprint == before.fingerprint
+    assert (after.max_length, after.lowercase, after.kind) == (64, True, "wordpiece")
+    assert (tmp_path / "saved/vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
+
+
+def test_a_gpt2_folder_loads_without_special_tokens(shared_data):
+    loaded = Tokenizer.load(shared_data / "tokenizers/gpt2")
+    text = "Hello world, déjà vu 中文"
+    (found,) = loaded.encode([text], with_offsets=True)
+    assert (loaded.cls_id, loaded.sep_id, loaded.kind) == (None, None, "bytebpe")
+    assert loaded.decode(found.input_ids) == text
+    assert found.input_ids[:2].tolist() == [15496, 995]  # GPT-2's published ids of "Hello world"
+
+
+def test_roberta_from_two_files_equals_its_own_tokenizer_json(shared_data, tmp_path):
+    source = shared_data / "tokenizers/roberta-base"
+    (tmp_path / "tokenizer.json").write_bytes(
+        gzip.decompress((source / "tokenizer.json.gz").read_bytes())
+    )
+    parts, whole = Tokenizer.load(source), Tokenizer.load(tmp_path)
+    texts = [
+        "Hello  world",
+        " a<mask> b <mask>",
+        ("one", "two"),
+        "</s>",
+        "naïve 中文 \U0001f600",
+        "",
+    ]
+    for one, other in zip(
+        parts.encode(texts, with_offsets=True), whole.encode(texts, with_offsets=True), strict=True
+    ):
+        assert one.input_ids.tolist() == other.input_ids.tolist()
+        assert one.offsets.tolist() == other.offsets.tolist()
+    assert parts.mask_id == 50264 and parts.vocab_size == 50265
