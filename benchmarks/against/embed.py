@@ -1,10 +1,12 @@
-"""Sentence vectors of real comments with filbert and with sentence-transformers, MiniLM, one machine, one hour.
+r"""Vectors of real comments: filbert and sentence-transformers, MiniLM, one machine and hour.
 
-    python benchmarks/against/embed.py --data DIR/jigsaw_toxic_binary/train.csv.gz [--rows 5000] [--repeats 5]
+    python benchmarks/against/embed.py --data DIR/jigsaw_toxic_binary/train.csv.gz \
+        [--rows 5000] [--repeats 5]
 
-sentence-transformers runs with its defaults (float32, batch 32, sorted by length, at most 256 tokens). Every run is a
-process of its own and the sides take turns; loading the model is not counted, tokenising is. The vectors are
-compared at the end: largest difference for float32, smallest and mean cosine similarity for the other precisions.
+sentence-transformers runs with its defaults (float32, batch 32, sorted by length, at most 256
+tokens). Every run is a process of its own and the sides take turns; loading the model is not
+counted, tokenising is. The vectors are compared at the end: largest difference for float32,
+smallest and mean cosine similarity for the other precisions.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ SIDES = ["sentence-transformers", "filbert-float32", "filbert-bf16"]
 def read(source: Path, rows: int) -> list[str]:
     csv.field_size_limit(2**30)
     with gzip.open(source, "rt", encoding="utf-8", newline="") as file:
-        return [row["comment_text"] for _, row in zip(range(rows), csv.DictReader(file), strict=False)]
+        return [
+            row["comment_text"] for _, row in zip(range(rows), csv.DictReader(file), strict=False)
+        ]
 
 
 def child(side: str, texts: list[str], out: Path) -> float:
@@ -73,7 +77,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for _ in range(given.repeats):
             for side in given.sides:
-                command = [sys.executable, __file__, "--data", str(given.data), "--rows", str(given.rows)]
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--data",
+                    str(given.data),
+                    "--rows",
+                    str(given.rows),
+                ]
                 command += ["--child", side, f"{name}/{side}.npy"]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 line = next(x for x in done.stdout.splitlines() if x.startswith("RESULT "))
@@ -87,13 +98,30 @@ def main() -> None:
         rate = given.rows / statistics.median(times)
         spread = f"{given.rows / max(times):.0f}-{given.rows / min(times):.0f}"
         mine = vectors[side]
-        cosine = (mine * reference).sum(1) / np.linalg.norm(mine, axis=1) / np.linalg.norm(reference, axis=1)
-        agreement = f"largest difference {np.abs(mine - reference).max():.1e}, cosine at least {cosine.min():.6f}, mean {cosine.mean():.6f}"
+        cosine = (
+            (mine * reference).sum(1)
+            / np.linalg.norm(mine, axis=1)
+            / np.linalg.norm(reference, axis=1)
+        )
+        agreement = (
+            f"largest difference {np.abs(mine - reference).max():.1e}, "
+            f"cosine at least {cosine.min():.6f}, mean {cosine.mean():.6f}"
+        )
         ratio = base / statistics.median(times)
         print(f"{side:24} {rate:16.1f} {spread:>15} {ratio:6.2f}  {agreement}")
-        stamp = {"rows": given.rows, "machine": platform.processor(), "time": time.strftime("%F %T")}
+        stamp = {
+            "rows": given.rows,
+            "machine": platform.processor(),
+            "time": time.strftime("%F %T"),
+        }
         with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"side": side, "seconds": times, "ratio": ratio, "cosine_min": cosine.min()} | stamp) + "\n")
+            file.write(
+                json.dumps(
+                    {"side": side, "seconds": times, "ratio": ratio, "cosine_min": cosine.min()}
+                    | stamp
+                )
+                + "\n"
+            )
 
 
 if __name__ == "__main__":

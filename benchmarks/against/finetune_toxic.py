@@ -1,11 +1,13 @@
-"""Fine-tune MiniLM on toxic comments with filbert and with transformers' Trainer: same rows, same settings.
+r"""Fine-tune MiniLM on toxic comments, filbert and transformers' Trainer: same rows, same settings.
 
-    python benchmarks/against/finetune_toxic.py --data DIR/jigsaw_toxic_binary/train.csv.gz [--seeds 3]
+    python benchmarks/against/finetune_toxic.py --data DIR/jigsaw_toxic_binary/train.csv.gz \
+        [--seeds 3]
 
-8,000 training rows and 1,500 unseen rows drawn with a fixed seed, sequence length 256, batch 32, lr 5e-5, linear
-schedule with 10 % warm-up, weight decay 0.01, dropout 0.1, one epoch. Every run is a process of its own, the two
-sides take turns, and each prints one JSON line: seconds (tokenising and training; loading and evaluation are not
-counted) and ROC AUC on the unseen rows. The peer pads each batch to its longest row (its default collator).
+8,000 training rows and 1,500 unseen rows drawn with a fixed seed, sequence length 256, batch 32, lr
+5e-5, linear schedule with 10 % warm-up, weight decay 0.01, dropout 0.1, one epoch. Every run is a
+process of its own, the two sides take turns, and each prints one JSON line: seconds (tokenising and
+training; loading and evaluation are not counted) and ROC AUC on the unseen rows. The peer pads each
+batch to its longest row (its default collator).
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "results" / "finetune_toxic.jsonl"
-SETTINGS = {"max_length": 256, "batch_size": 32, "lr": 5e-5, "epochs": 1, "warmup": 0.1, "weight_decay": 0.01}
+SETTINGS = {
+    "max_length": 256,
+    "batch_size": 32,
+    "lr": 5e-5,
+    "epochs": 1,
+    "warmup": 0.1,
+    "weight_decay": 0.01,
+}
 
 
 def split(source: Path, folder: Path, num_train: int, num_test: int) -> None:
@@ -32,7 +41,10 @@ def split(source: Path, folder: Path, num_train: int, num_test: int) -> None:
     with gzip.open(source, "rt", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     random.Random(0).shuffle(rows)
-    for name, part in (("train", rows[:num_train]), ("test", rows[num_train : num_train + num_test])):
+    for name, part in (
+        ("train", rows[:num_train]),
+        ("test", rows[num_train : num_train + num_test]),
+    ):
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["text", "label"])
@@ -166,7 +178,11 @@ def main() -> None:
                 line = next(x for x in done.stdout.splitlines() if x.startswith("RESULT "))
                 result = json.loads(line.removeprefix("RESULT "))
                 results[side].append(result)
-                stamp = {"rows": given.rows, "machine": platform.processor(), "time": time.strftime("%F %T")}
+                stamp = {
+                    "rows": given.rows,
+                    "machine": platform.processor(),
+                    "time": time.strftime("%F %T"),
+                }
                 print(json.dumps(result), flush=True)
                 with RESULTS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(result | stamp) + "\n")
@@ -178,8 +194,13 @@ def main() -> None:
         print(f"{side:20} {statistics.median(seconds):17.1f} {auc:15.4f}  {spread}")
     first, *others = given.sides
     for other in others:
-        ratios = [b["seconds"] / a["seconds"] for a, b in zip(results[first], results[other], strict=True)]
-        print(f"{first} is {statistics.median(ratios):.2f} times as fast as {other} ({min(ratios):.2f}-{max(ratios):.2f})")
+        ratios = [
+            b["seconds"] / a["seconds"] for a, b in zip(results[first], results[other], strict=True)
+        ]
+        print(
+            f"{first} is {statistics.median(ratios):.2f} times as fast as {other} "
+            f"({min(ratios):.2f}-{max(ratios):.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
     model = filbert.load("runs/toxic/model")
     model.predict(["one text", ("a", "pair")])
     model.embed(["one text"], pooling="mean")
-    run = filbert.finetune(task="classification", model="minilm", train="train.csv", dev="dev.csv", out="runs/x")
+    run = filbert.finetune(
+        task="classification", model="minilm", train="train.csv", dev="dev.csv", out="runs/x"
+    )
 
-Names are imported when they are first used, so that `import filbert` and `filbert --help` do not wait for torch.
+Names are imported when they are first used, so that `import filbert` and `filbert --help` do not
+wait for torch.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Run:
 
 
 def load(name: str | Path, **options: Any) -> Predictor:
-    """Load a model folder, a built-in name ("minilm") or a Hugging Face Hub id; see `Predictor.load`."""
+    """Load a model folder, a built-in name ("minilm") or a Hub id; see `Predictor.load`."""
     return Predictor.load(name, **options)
 
 

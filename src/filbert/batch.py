@@ -21,8 +21,8 @@ class PackedBatch:
 
     Attributes:
         input_ids: int64 (T,).
-        position_ids: int64 (T,), 0 at the start of every sequence. They travel with their tokens, so
-            learned absolute positions need no mask.
+        position_ids: int64 (T,), 0 at the start of every sequence. They travel with their tokens,
+            so learned absolute positions need no mask.
         token_type_ids: int64 (T,).
         lengths: the S sequence lengths as Python integers. They live on the host, so that planning
             attention never waits for the device.
@@ -35,14 +35,17 @@ class PackedBatch:
 
     @property
     def num_tokens(self) -> int:
+        """T, over all sequences."""
         return int(self.input_ids.shape[0])
 
     @property
     def num_sequences(self) -> int:
+        """S."""
         return len(self.lengths)
 
     @property
     def max_seqlen(self) -> int:
+        """Length of the longest sequence."""
         return max(self.lengths, default=0)
 
     @cached_property
@@ -52,7 +55,7 @@ class PackedBatch:
 
     @cached_property
     def cu_seqlens(self) -> Tensor:
-        """Borders of the sequences, int32 (S + 1,): sequence s is rows cu_seqlens[s] to cu_seqlens[s + 1]."""
+        """Borders, int32 (S + 1,): sequence s is rows cu_seqlens[s] to cu_seqlens[s + 1]."""
         borders = list(accumulate(self.lengths, initial=0))
         return torch.tensor(borders, dtype=torch.int32, device=self.input_ids.device)
 
@@ -104,7 +107,7 @@ def pack(
 
 def split(rows_T: Tensor, batch: PackedBatch) -> tuple[Tensor, ...]:
     """Cut anything with one row per token, (T, ...), into S pieces, one per sequence."""
-    return rows_T.split(batch.lengths)
+    return torch.split(rows_T, list(batch.lengths))
 
 
 def from_padded(
@@ -122,7 +125,9 @@ def from_padded(
     if 0 in lengths:
         raise ValueError("a row of the attention mask is all zeros")
     if not all(bool(row[:n].all()) for row, n in zip(mask, lengths, strict=True)):
-        raise ValueError("only right padding can be unpacked: a row of the attention mask has a gap")
+        raise ValueError(
+            "only right padding can be unpacked: a row of the attention mask has a gap"
+        )
     positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
     return PackedBatch(input_ids[mask], positions[mask], types[mask], lengths)
@@ -139,8 +144,8 @@ def to_padded(rows_T: Tensor, batch: PackedBatch, value: float = 0) -> Tensor:
 def fill_to(batch: PackedBatch, tokens: int, sequences: int) -> PackedBatch:
     """Append dummy sequences until the batch has exactly `tokens` tokens and `sequences` sequences.
 
-    Static shapes let torch.compile and CUDA graphs record one program. The dummies come last, hold id 0,
-    and attend only to themselves; callers ignore their rows.
+    Static shapes let torch.compile and CUDA graphs record one program. The dummies come last, hold
+    id 0, and attend only to themselves; callers ignore their rows.
     """
     missing_tokens = tokens - batch.num_tokens
     missing = sequences - batch.num_sequences

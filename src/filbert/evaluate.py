@@ -21,7 +21,9 @@ def evaluate_model(predictor: Predictor, path: str, names: ColumnNames) -> dict[
     """
     task = predictor.task
     if task is None:
-        raise ConfigError("This model has no task head, so there is nothing to evaluate. Fine-tune it first.")
+        raise ConfigError(
+            "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
+        )
     if names.label_columns:
         task = task.from_dict(task.to_dict() | {"label_columns": names.label_columns})
     gold: list[Any] = []
@@ -35,11 +37,14 @@ def evaluate_model(predictor: Predictor, path: str, names: ColumnNames) -> dict[
     return task.metrics(gold, predictions)
 
 
-def score_predictions(task: Task, data: str, predictions: str, names: ColumnNames) -> dict[str, Any]:
+def score_predictions(
+    task: Task, data: str, predictions: str, names: ColumnNames
+) -> dict[str, Any]:
     """The task's metrics for predictions in the shape of INTERFACE, one JSON object a row.
 
     Raises:
-        InputError: the files disagree, or a prediction lacks what the metrics need; with file and line.
+        InputError: the files disagree, or a prediction lacks what the metrics need; with file and
+            line.
     """
     rows = list(names.read(data))
     task = task.fit_labels(rows)
@@ -47,5 +52,7 @@ def score_predictions(task: Task, data: str, predictions: str, names: ColumnName
     for line in read_rows(predictions):
         found.append(task.check_prediction(line.values, line.where))
     if len(found) != len(rows):
-        raise InputError(f"{predictions} holds {len(found)} predictions for the {len(rows)} rows of {data}.")
+        raise InputError(
+            f"{predictions} holds {len(found)} predictions for the {len(rows)} rows of {data}."
+        )
     return task.metrics([task.gold(row) for row in rows], found)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch
+from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.data.records import Row
@@ -22,12 +22,14 @@ from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.hub import find_model
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
+from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision, choose_precision, default_device
 from filbert.tasks.base import Prediction, Task, task_class
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Activations of 1,024 tokens at H = 768 (12 MB in the feed-forward layer) still fit a processor's last-level cache.
+# Activations of 1,024 tokens at H = 768 (12 MB in the feed-forward layer) still fit a processor's
+# last-level cache.
 MAX_TOKENS_CPU = 1_024
 MAX_TOKENS_CUDA = 32_768
 # Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
@@ -104,7 +106,8 @@ class Predictor:
         model: encoder and head, in eval mode.
         tokenizer: of the same folder.
         task: what the head answers; None for a bare encoder.
-        max_length: longest sequence, special tokens included; longer texts are cut, counted and marked.
+        max_length: longest sequence, special tokens included; longer texts are cut, counted and
+            marked.
         max_tokens: tokens per packed batch.
     """
 
@@ -146,7 +149,8 @@ class Predictor:
 
         Args:
             name: what to load.
-            precision: "float32" (the default: exact), "bf16", or "auto" for the faster of the two here.
+            precision: "float32" (the default: exact), "bf16", or "auto" for the faster of the two
+                here.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
@@ -161,7 +165,9 @@ class Predictor:
         check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
         positions = checkpoint.config.max_tokens_per_sequence
         if max_length is not None and not 3 <= max_length <= positions:
-            raise ConfigError(f"max_length {max_length} is not in 3..{positions}, what this model serves.")
+            raise ConfigError(
+                f"max_length {max_length} is not in 3..{positions}, what this model serves."
+            )
         target = torch.device(device) if device else default_device()
         chosen = choose_precision(precision, target)
         stored = checkpoint.filbert or {}
@@ -220,9 +226,9 @@ class Predictor:
 
         Args:
             texts: n texts or pairs.
-            pooling: "mean" over all tokens, "cls" (the first token), "max", or "none" for one vector a token.
-                When not given: what the folder says (sentence-transformers' modules.json, which may also
-                ask for unit length), else the mean.
+            pooling: "mean" over all tokens, "cls" (the first token), "max", or "none" for one
+                vector a token. When not given: what the folder says (sentence-transformers'
+                modules.json, which may also ask for unit length), else the mean.
             normalize: scale to unit length.
             layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
 
@@ -287,7 +293,7 @@ def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
     """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none"."""
     if pooling == "cls":
         return list(hidden_TH[batch.starts])
-    pieces = hidden_TH.split(batch.lengths)
+    pieces = split(hidden_TH, batch)
     if pooling == "none":
         return list(pieces)
     if pooling == "max":
@@ -295,7 +301,7 @@ def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
     return [piece.mean(0) for piece in pieces]
 
 
-def _hidden_states(encoder: nn.Module, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
+def _hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
     """Outputs of the chosen layers side by side, (T, H * len(layers)), collected by hooks."""
     config = encoder.config
     if layers == (config.num_hidden_layers,):
@@ -306,7 +312,7 @@ def _hidden_states(encoder: nn.Module, batch: PackedBatch, layers: tuple[int, ..
         states.append(output)
 
     parts = [encoder.embeddings, *encoder.layers]
-    hooks = [part.register_forward_hook(keep) for part in parts]  # type: ignore[union-attr]
+    hooks = [part.register_forward_hook(keep) for part in parts]
     try:
         encoder(batch)
     finally:
@@ -323,8 +329,8 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, folder: Path) -> Non
     """
     if tokenizer.vocab_size > vocab_size:
         raise FormatError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} entries, the word table {vocab_size} rows. "
-            f"They belong to different models."
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} entries, the word table "
+            f"{vocab_size} rows. They belong to different models."
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 
-# Two passes at 128 tokens reach what three at 256 do on this sample, in a third of the time; see docs/log.md.
-OPTIONS = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
+# Two passes at 128 tokens reach what three at 256 do on this sample, in a third of the time; see
+# docs/log.md.
+OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
 
 
 def quickstart(out: Path, *, overwrite: bool, model: str, seed: int) -> dict[str, Any]:
@@ -27,7 +27,9 @@ def quickstart(out: Path, *, overwrite: bool, model: str, seed: int) -> dict[str
     Returns:
         The content of run.json, with the baseline in it.
     """
-    paths = {name: str(samples.path(f"toxic_{name}.csv.gz")) for name in ("train", "dev", "test")}
+    paths: dict[str, Any] = {
+        name: str(samples.path(f"toxic_{name}.csv.gz")) for name in ("train", "dev", "test")
+    }
     options = FinetuneOptions(
         task="classification",
         model=model,
@@ -36,7 +38,7 @@ def quickstart(out: Path, *, overwrite: bool, model: str, seed: int) -> dict[str
         positive="toxic",
         seed=seed,
         **paths,
-        **OPTIONS,  # type: ignore[arg-type]
+        **OPTIONS,
     )
     facts = finetune(options)
     say("baseline: TF-IDF + logistic regression on the same rows")
@@ -56,6 +58,3 @@ def _write_scores(path: Path, rows: list[Row], predictions: list[dict[str, Any]]
         for i, (row, prediction) in enumerate(zip(rows, predictions, strict=True))
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-

@@ -106,18 +106,20 @@ def test_texts_of_train_in_dev_and_test_are_found(tmp_path):
         test=rows(("fresh", "a"), ("text 0", "a")),
     )
     assert found(report, "leakage") == [
-        (1, ["test.csv:3 is train.csv:2"]),
         (1, ["dev.csv:2 is train.csv:9"]),
+        (1, ["test.csv:3 is train.csv:2"]),
     ]
     assert not found(report, "duplicate")
 
 
 def test_one_text_with_two_labels_is_a_contradiction_across_files_too(tmp_path):
     report = look(
-        tmp_path, train=rows(*BALANCED, ("text 2", "b")), dev=rows(("text 1", "a"), ("new", "b"))
+        tmp_path,
+        train=rows(*BALANCED, ("text 2", "b")),
+        dev=rows(("text 3", "b"), ("text 1", "a")),
     )
     assert found(report, "contradiction") == [
-        (2, ["train.csv:42 contradicts train.csv:4", "dev.csv:2 contradicts train.csv:3"])
+        (2, ["train.csv:42 contradicts train.csv:4", "dev.csv:3 contradicts train.csv:3"])
     ]
 
 
@@ -215,20 +217,17 @@ def test_progress_adds_up_to_the_rows(tmp_path):
 
 
 def test_a_row_costs_little_memory(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text(
-        rows(
-            *(
-                (f"a text of some length, number {i}".replace(",", ""), "ab"[i % 2])
-                for i in range(30_000)
-            )
-        )
-    )
-    tracemalloc.start()
-    check([("train", path)], columns=None, label_of=label_of, tokenizer=None, max_length=8)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 6 * 2**20  # 3 MB of blocks and chunks, and below 100 bytes a row
+    def peak(count: int) -> int:
+        path = tmp_path / "train.csv"
+        path.write_text(rows(*((f"some text with number {i}", "ab"[i % 2]) for i in range(count))))
+        tracemalloc.start()
+        check([("train", path)], columns=None, label_of=label_of, tokenizer=None, max_length=8)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    # 32 bytes kept and some 50 for the comparison; without digests the texts alone would be 80.
+    assert peak(90_000) - peak(40_000) < 50_000 * 100
 
 
 def test_a_missing_file_or_column_is_refused(tmp_path):

@@ -49,7 +49,9 @@ def test_another_seed_gives_another_order():
     st.integers(10, 100),
     st.integers(1, 3),
 )
-def test_ranks_share_the_rows_of_a_step_and_make_as_many_micro_batches(lengths, size, budget, world):
+def test_ranks_share_the_rows_of_a_step_and_make_as_many_micro_batches(
+    lengths, size, budget, world
+):
     loader = Loader(examples(lengths), batch_size=size, max_tokens=budget)
     for step in range(loader.steps_per_epoch):
         shares = [loader.step(step, rank, world) for rank in range(world)]
@@ -101,5 +103,9 @@ def test_truncation_is_told_by_the_length_before_cutting():
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_without_shuffling_the_file_order_is_kept(shuffle):
     loader = Loader(examples([5] * 12), batch_size=4, max_tokens=64, shuffle=shuffle)
-    in_order = [rows_in(loader.step(s)) for s in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    in_order = [rows_in(loader.step(s)) for s in range(3)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9, 10, 11],
+    ]
     assert in_order is not shuffle

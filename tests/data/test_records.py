@@ -321,12 +321,13 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path):
     assert "a.csv.gz:2: a line of more than 16,777,216 bytes" in str(errors[0])
 
 
-def test_a_long_field_within_the_limit_is_read_and_the_csv_module_is_left_alone(tmp_path):
-    before = csv.field_size_limit()
+def test_a_long_field_within_the_limit_is_read_and_the_csv_module_is_left_alone(tmp_path, request):
+    before = csv.field_size_limit(5000)
+    request.addfinalizer(lambda: csv.field_size_limit(before))
     path = put(tmp_path, "a.csv", "text,label\n" + "x" * 1_000_000 + ",1\n")
     rows = read_rows(path)
     assert len(next(rows).values["text"]) == 1_000_000
-    assert csv.field_size_limit() == before
+    assert csv.field_size_limit() == 5000
 
 
 def test_an_open_quote_in_a_large_file_is_found_within_the_field_limit(tmp_path):
@@ -380,6 +381,12 @@ def test_any_bytes_give_rows_or_our_own_error(tmp_path_factory, content, name):
             assert all(isinstance(value, str) for value in row.values.values()) or "json" in name
     except InputError as error:
         assert str(path) in str(error)
+
+
+def test_lines_are_counted_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "_BLOCK", 16)
+    path = put(tmp_path, "a.csv", b"text,label\n" + b"some text,1\n" * 20 + b"b\xff,2\n")
+    assert "a.csv:22: byte 252 of the file" in refused(path)
 
 
 def test_small_blocks_change_nothing(tmp_path, monkeypatch):

@@ -160,3 +160,14 @@ def test_unequal_lengths_are_our_mistake_and_not_the_users():
         multiclass_metrics([0], [[0.5, 0.5]], labels=["only one"])
     with pytest.raises(ValueError, match="outside"):
         multiclass_metrics([2], [[0.5, 0.5]])
+
+
+def test_decisions_made_elsewhere_are_scored_as_they_are():
+    scores = [0.9, 0.2, 0.8, 0.1]
+    found = binary_metrics([True, False, False, False], scores, 0.5, predicted=[0, 1, 0, 0])
+    assert (found["accuracy"], found["recall"], found["roc_auc"]) == (0.5, 0, 1)
+    shares = np.array([[0.9, 0.1], [0.2, 0.8]])
+    assert multiclass_metrics([0, 1], shares, predicted=[1, 1])["accuracy"] == 0.5
+    gold = np.array([[True, False], [False, True]])
+    found = multilabel_metrics(gold, shares, [0.5, 0.5], predicted=~gold)
+    assert found["micro_f1"] == found["macro_f1"] == 0

@@ -91,8 +91,10 @@ def test_the_threshold_flags_every_row_when_that_is_best():
     assert threshold == pytest.approx(0.1)
 
 
-def test_the_threshold_parts_two_adjacent_floats():
-    low = 0.3
+@pytest.mark.parametrize("low", [0.3, float(np.nextafter(0.3, 1))], ids=["even", "odd"])
+def test_the_threshold_parts_two_adjacent_floats(low):
+    # Their middle rounds onto the even one of the two, which is the lower one once and the upper
+    # once.
     high = float(np.nextafter(low, 1))
     threshold = ranking.best_f1_threshold([False, True], [low, high])
     assert low < threshold <= high

@@ -34,7 +34,15 @@ def tiny(**changes) -> Encoder:
     ("changes", "parameters"),
     [
         ({}, 109_482_240),
-        ({"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}, 335_141_888),
+        (
+            {
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "intermediate_size": 4096,
+            },
+            335_141_888,
+        ),
         ({"num_hidden_layers": 6, "type_vocab_size": 0, "pooler": None}, 66_362_880),
     ],
     ids=["base", "large", "distilbert"],

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from filbert.batch import PackedBatch, from_padded, pack, split
 from filbert.errors import ConfigError
@@ -328,6 +329,8 @@ def test_what_filbert_writes_transformers_loads_whole_with_the_same_output(
     back = load_back(family, kind, tmp_path)
     batch = padded(family)
     assert difference(judged(back, kind, batch), judged(model, kind, batch)) < TOLERANCE
+    ours, theirs = (load_file(place / "model.safetensors").keys() for place in (tmp_path, folder))
+    assert ours <= theirs
     again = huggingface.read(tmp_path)
     assert again.config == checkpoint.config
     assert again.tensors.keys() == checkpoint.tensors.keys()

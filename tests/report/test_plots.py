@@ -37,8 +37,16 @@ def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, ma
     figure = training_plots.length_histogram(lengths, max_length)
     bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
     num_cut = sum(n > (max_length or 10**9) for n in lengths)
-    assert bars.get("cut", 0) == num_cut
+    assert sum(n for name, n in bars.items() if name.startswith("cut")) == num_cut
     assert bars.get("whole", 0) == len(lengths) - num_cut
+
+
+def test_very_long_texts_share_one_bar_that_says_so():
+    figure = training_plots.length_histogram([*[20] * 99, 30, 5000, 9000], 256)
+    bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
+    (name,) = [name for name in bars if "or more" in name]
+    assert bars[name] == 2
+    assert 256 < int(name.split()[1]) < 5000
 
 
 def test_the_legend_of_a_roc_plot_gives_every_area():
@@ -83,6 +91,21 @@ def test_plots_do_not_touch_the_state_that_other_code_shares():
     prediction_plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
     assert dict(matplotlib.rcParams) == before
     assert _pylab_helpers.Gcf.figs == {}
+
+
+def test_the_interval_of_a_share_equals_that_of_scipy():
+    from scipy.stats import binomtest
+
+    for hits, num_rows in ((0, 3), (2, 5), (97, 100)):
+        judge = binomtest(hits, num_rows).proportion_ci(method="wilson")
+        found = prediction_plots.wilson_interval(hits / num_rows, num_rows)
+        # 1e-4: 1.96 for 1.959964.
+        assert found == pytest.approx((judge.low, judge.high), abs=1e-4)
+
+
+def test_a_picture_does_not_name_the_library_version(tmp_path):
+    canvas.save(prediction_plots.label_bars(["a"], [0.5], [3]), tmp_path / "bars.png")
+    assert b"Software" not in (tmp_path / "bars.png").read_bytes()
 
 
 def test_a_name_is_shortened_to_one_line():

@@ -199,7 +199,10 @@ def test_an_interrupted_run_is_called_so_and_a_cut_line_is_mentioned(make_run, c
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 251, "lo')
     text = read_page(folder).text
-    assert "This run is interrupted" in text and "metrics.jsonl was cut off" in text
+    assert (
+        "Status of this run: interrupted. 250 steps were made" in text
+        and "metrics.jsonl was cut off" in text
+    )
 
 
 def test_a_broken_line_in_the_middle_is_named_by_file_and_line(make_run):

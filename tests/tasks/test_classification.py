@@ -37,7 +37,9 @@ def test_one_label_written_four_ways_is_one_label(value):
 def test_declared_labels_keep_their_order_and_refuse_others_with_file_and_line():
     task = fitted("no", "yes", labels=("yes", "no"))
     assert task.labels == ("yes", "no")
-    with pytest.raises(InputError, match=r"train.csv:4: label 'maybe' is not one of \['yes', 'no'\]"):
+    with pytest.raises(
+        InputError, match=r"train.csv:4: label 'maybe' is not one of \['yes', 'no'\]"
+    ):
         fitted("yes", "no", "maybe", labels=("yes", "no"))
 
 
@@ -138,7 +140,9 @@ def test_the_positive_class_may_be_the_first_label():
         task = fitted("a", "b", positive=positive).calibrate(gold, logits)
         figures = task.metrics(gold, task.decode(logits, [example()] * 4))
         assert figures["roc_auc"] == auc
-        assert figures["f1"] == 1.0, "a threshold that separates the classes exists and must be found"
+        assert figures["f1"] == 1.0, (
+            "a threshold that separates the classes exists and must be found"
+        )
     with pytest.raises(ConfigError, match="--positive 'z'"):
         fitted("a", "b", positive="z")
 

@@ -1,4 +1,4 @@
-"""Texts on their way to a model: counted, with a bar, and a word at the end about empty and cut ones."""
+"""Texts on their way to a model: counted, with a bar; at the end a word on empty and cut ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from filbert.train.log import progress_bar
 
 
 class Counts:
-    """Counts rows, empty texts and cut texts while they pass, and says what a user should know at the end."""
+    """Counts rows, empty and cut texts as they pass; says at the end what a user should know."""
 
     def __init__(self, what: str, max_length: int) -> None:
         self.max_length = max_length
@@ -24,7 +24,10 @@ class Counts:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
         if error is None:
@@ -51,6 +54,7 @@ class Counts:
             lines.append(f"{self.num_empty:,} of them hold an empty text")
         if self.num_truncated:
             lines.append(
-                f"{self.num_truncated:,} of them are longer than {self.max_length} tokens and were cut"
+                f"{self.num_truncated:,} of them are longer than {self.max_length} tokens "
+                f"and were cut"
             )
         return lines

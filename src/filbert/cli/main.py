@@ -1,24 +1,33 @@
-"""`filbert`: finds the verb, and turns every deliberate error into a sentence and an exit status."""
+"""`filbert`: finds the verb, turns every deliberate error into a sentence and an exit status."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Toml
+from cyclopts.config import Dict
+from cyclopts.exceptions import UnknownOptionError
 
 from filbert import __version__
-from filbert.errors import FilbertError
+from filbert.errors import ConfigError, FilbertError, InputError
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
 
-# Verb to module. A verb is imported when it runs or when its help is asked for, and none imports torch at the top.
+# Each is a module of cli/verbs with a function of the same name; none imports torch at the top.
 VERBS = (
     "quickstart",
     "info",
@@ -39,7 +48,23 @@ app = App(
     result_action="return_value",
 )
 for verb in VERBS:
-    app.command(f"filbert.cli.verbs.{verb}:{verb}", name=verb)
+    app.command(getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        InputError: there is no such file.
+        ConfigError: it is not TOML; the place is named.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
+    except OSError as error:
+        raise InputError(f"{path}: the recipe cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from error
 
 
 @app.meta.default
@@ -55,9 +80,7 @@ def launch(
         TOML file with the options of the verb; flags win over it.
     """
     if recipe is not None:
-        app.config = (
-            Toml(str(recipe), must_exist=True, search_parents=False, use_commands_as_keys=False),
-        )
+        app.config = (Dict(read_recipe(recipe), source=str(recipe), use_commands_as_keys=False),)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 
 
@@ -65,6 +88,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
     try:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
+    except UnknownOptionError as error:
+        return _fail(_plain(str(error)) + _nearest_key(error), EXIT_INPUT)
     except CycloptsError as error:
         return _fail(_plain(str(error)), EXIT_INPUT)
     except FilbertError as error:
@@ -86,7 +111,21 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `filbert` command."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("filbert").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))
+
+
+def _nearest_key(error: UnknownOptionError) -> str:
+    """The nearest key: cyclopts suggests one for a misspelt flag, but not for a recipe key."""
+    if error.token.source == "cli":
+        return ""
+    known = [
+        name.removeprefix("--") for argument in error.argument_collection for name in argument.names
+    ]
+    asked = (error.token.keyword or "").strip("[]").replace("_", "-")
+    near = get_close_matches(asked, known, 1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _plain(text: str) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from filbert.data.records import Row, read_rows
-from filbert.errors import InputError
+
+
+class ReadArguments(TypedDict):
+    """Keywords of `read_rows` that depend on the task."""
+
+    columns: dict[str, str]
+    required: list[str]
+    optional: list[str]
+    extra: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +25,8 @@ class ColumnNames:
 
     Attributes:
         text: the column with the text.
-        text_pair: the column with the second text; None reads a column `text_pair` when there is one.
+        text_pair: the column with the second text; None reads a column `text_pair` when there is
+            one.
         label: the column with the label (or the list of labels); None for the standard name.
         label_columns: one 0/1 column per label, instead of `label`.
         multilabel: the label column holds a list, and its standard name is `labels`.
@@ -28,14 +38,8 @@ class ColumnNames:
     label_columns: tuple[str, ...] | None = None
     multilabel: bool = False
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        on_error: Callable[[InputError], None] | None = None,
-    ) -> Iterator[Row]:
-        """The rows of a file under the standard names; see `read_rows`."""
+    def arguments(self, *, labelled: bool = True) -> ReadArguments:
+        """What `read_rows` needs to be told."""
         names = {"text": self.text}
         required = ["text"]
         optional = []
@@ -49,6 +53,8 @@ class ColumnNames:
             wanted = "labels" if self.multilabel else "label"
             names[wanted] = self.label or wanted
             required.append(wanted)
-        return read_rows(
-            path, columns=names, required=required, optional=optional, extra=extra, on_error=on_error
-        )
+        return {"columns": names, "required": required, "optional": optional, "extra": extra}
+
+    def read(self, path: str | Path, *, labelled: bool = True) -> Iterator[Row]:
+        """The rows of a file under the standard names; see `read_rows`."""
+        return read_rows(path, **self.arguments(labelled=labelled))

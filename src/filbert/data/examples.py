@@ -16,10 +16,12 @@ class Example:
     """One sequence of token ids and what should come out of it.
 
     Attributes:
-        row: index of the row it was made from; windows and choices of one row share it and never part.
+        row: index of the row it was made from; windows and choices of one row share it and never
+            part.
         input_ids: integers (n,), special tokens included.
         token_type_ids: integers (n,).
-        num_tokens: length before cutting, special tokens included; more than n when the text was cut.
+        num_tokens: length before cutting, special tokens included; more than n when the text was
+            cut.
         target: what the task wants, in the task's own form; None when predicting.
     """
 

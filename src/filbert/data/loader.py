@@ -1,4 +1,4 @@
-"""Which examples a step trains on: a pure function of (seed, step), so that resuming restores nothing."""
+"""Which examples a step trains on: pure in (seed, step), so that resuming restores nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from filbert.data.examples import Example
 class Loader:
     """Examples by step.
 
-    Rows are shuffled anew in every epoch; a step takes the next `batch_size` rows (the last step of an epoch
-    may have fewer). Its examples are dealt to the ranks and cut into micro-batches of at most `max_tokens`
-    tokens, near-equal lengths together, the same number of micro-batches on every rank.
+    Rows are shuffled anew in every epoch; a step takes the next `batch_size` rows (the last step of
+    an epoch may have fewer). Its examples are dealt to the ranks and cut into micro-batches of at
+    most `max_tokens` tokens, near-equal lengths together, the same number of micro-batches on every
+    rank.
 
     Args:
         examples: all examples of the data set; those of one row stand together.
         batch_size: rows per optimiser step, over all ranks.
-        max_tokens: tokens per micro-batch on one rank. A single longer row makes a micro-batch of its own.
+        max_tokens: tokens per micro-batch on one rank. A single longer row makes a micro-batch of
+            its own.
         seed: of the shuffles.
         shuffle: False keeps the file's order.
     """
@@ -48,6 +50,7 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int:
+        """Steps that take every row once."""
         return -(-len(self.rows) // self.batch_size)
 
     def _shuffled(self, epoch: int) -> np.ndarray:
@@ -65,7 +68,7 @@ class Loader:
         return sorted((self.rows[i] for i in chosen), key=lambda row: (_longest(row), row[0].row))
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """The micro-batches of rank `rank` of `world` in step `step`; possibly empty ones at the end.
+        """The micro-batches of rank `rank` of `world` in step `step`; the last ones may be empty.
 
         Every rank gets every world-th row in order of length, so their work is nearly equal.
         """
@@ -94,10 +97,10 @@ def _micro_batches(rows: list[list[Example]], max_tokens: int) -> list[list[Exam
 
 
 def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices in batches of at most `max_tokens` tokens, neighbours of near-equal length, longest first.
+    """Indices in batches of at most `max_tokens` tokens, of near-equal length, longest first.
 
-    For prediction, where the order of the answers is restored afterwards. The longest come first, so that a
-    lack of memory shows at once.
+    For prediction, where the order of the answers is restored afterwards. The longest come first,
+    so that a lack of memory shows at once.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batches: list[list[int]] = []

@@ -24,7 +24,8 @@ def check_kind(out: Path, pooling: str | None) -> None:
         raise ConfigError(f"--out {out}: the ending must be one of {', '.join(KINDS)}.")
     if out.suffix == ".npy" and pooling == "none":
         raise ConfigError(
-            "--pooling none gives a matrix per text, which a .npy file cannot hold; use .jsonl or .parquet."
+            "--pooling none gives a matrix per text, which a .npy file cannot hold; "
+            "use .jsonl or .parquet."
         )
 
 
@@ -43,9 +44,13 @@ class _Npy:
 
     def write_header(self) -> None:
         """NPY format 1.0: magic, version, header length, a Python dict padded with spaces."""
-        shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        shape = (
+            f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        )
         text = shape.ljust(_NPY_HEADER - 11) + "\n"
-        self.file.write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii"))
+        self.file.write(
+            b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+        )
 
     def write(self, vector: np.ndarray) -> None:
         self.file.write(vector.astype("<f4").tobytes())

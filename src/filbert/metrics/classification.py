@@ -19,13 +19,20 @@ from filbert.metrics import ranking
 SMALLEST_PROBABILITY = 1e-7
 
 
-def binary_metrics(is_positive: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
+def binary_metrics(
+    is_positive: ArrayLike,
+    scores: ArrayLike,
+    threshold: float,
+    *,
+    predicted: ArrayLike | None = None,
+) -> dict[str, Any]:
     """Metrics of one yes/no question.
 
     Args:
         is_positive: bool (N,).
         scores: probability of "positive", float (N,).
         threshold: a row is called positive if its score >= threshold.
+        predicted: bool (N,), the calls themselves, when somebody else made them.
 
     Returns:
         accuracy, f1, precision, recall, mcc, roc_auc, pr_auc, loss, threshold: floats; both areas
@@ -37,7 +44,8 @@ def binary_metrics(is_positive: ArrayLike, scores: ArrayLike, threshold: float) 
     gold = np.asarray(is_positive, dtype=bool)
     values = ranking.probabilities(scores)
     _check_shapes(gold.shape, values.shape)
-    counts = _counts(gold, values >= threshold)
+    called = values >= threshold if predicted is None else np.asarray(predicted, dtype=bool)
+    counts = _counts(gold, called)
     return {
         "accuracy": _rate(counts["tp"] + counts["tn"], len(gold)),
         "f1": _f1(counts),
@@ -52,13 +60,18 @@ def binary_metrics(is_positive: ArrayLike, scores: ArrayLike, threshold: float) 
 
 
 def multiclass_metrics(
-    label_ids: ArrayLike, probabilities: ArrayLike, *, labels: Sequence[str] | None = None
+    label_ids: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    predicted: ArrayLike | None = None,
+    labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Metrics of a choice between C classes; the most probable one (the first if equal) is chosen.
 
     Args:
         label_ids: gold classes, int (N,), each in [0, C).
         probabilities: float (N, C).
+        predicted: int (N,), the choices themselves, when somebody else made them.
         labels: C names for `per_label`; "0", "1", ... when not given.
 
     Returns:
@@ -74,14 +87,14 @@ def multiclass_metrics(
     names = _names(labels, values.shape[1])
     if gold.min() < 0 or gold.max() >= len(names):
         raise ValueError(f"a gold class lies outside 0 to {len(names) - 1}")
-    predicted = values.argmax(1)
-    per_class = [label_metrics(gold == c, predicted == c) for c in range(len(names))]
+    chosen = values.argmax(1) if predicted is None else np.asarray(predicted, dtype=np.int64)
+    per_class = [label_metrics(gold == c, chosen == c) for c in range(len(names))]
     f1 = np.array([scores["f1"] for scores in per_class])
     support = np.bincount(gold, minlength=len(names))
-    occurs = support + np.bincount(predicted, minlength=len(names)) > 0
+    occurs = support + np.bincount(chosen, minlength=len(names)) > 0
     likelihood = values[np.arange(len(gold)), gold]
     return {
-        "accuracy": float(np.mean(predicted == gold)),
+        "accuracy": float(np.mean(chosen == gold)),
         "macro_f1": float(f1[occurs].mean()),
         "weighted_f1": float(np.average(f1, weights=support)),
         "loss": float(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)).mean()),
@@ -94,6 +107,7 @@ def multilabel_metrics(
     probabilities: ArrayLike,
     thresholds: ArrayLike,
     *,
+    predicted: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Metrics of C independent yes/no questions.
@@ -102,6 +116,7 @@ def multilabel_metrics(
         is_set: bool (N, C).
         probabilities: float (N, C).
         thresholds: float (C,); label c is predicted if its probability >= thresholds[c].
+        predicted: bool (N, C), the predictions themselves, when somebody else made them.
         labels: C names for `per_label`; "0", "1", ... when not given.
 
     Returns:
@@ -119,17 +134,17 @@ def multilabel_metrics(
     _check_shapes(gold.shape, values.shape)
     _check_shapes(gold.shape[1:], cut.shape)
     names = _names(labels, gold.shape[1])
-    predicted = values >= cut
+    chosen = values >= cut if predicted is None else np.asarray(predicted, dtype=bool)
     per_label = {}
     for c, name in enumerate(names):
-        per_label[name] = label_metrics(gold[:, c], predicted[:, c]) | {
+        per_label[name] = label_metrics(gold[:, c], chosen[:, c]) | {
             "roc_auc": ranking.roc_auc(gold[:, c], values[:, c]),
             "pr_auc": ranking.pr_auc(gold[:, c], values[:, c]),
             "threshold": float(cut[c]),
         }
     judged = [scores for scores in per_label.values() if scores["roc_auc"] is not None]
     return {
-        "micro_f1": _f1(_counts(gold, predicted)),
+        "micro_f1": _f1(_counts(gold, chosen)),
         "macro_f1": float(np.mean([scores["f1"] for scores in per_label.values()])),
         "roc_auc": float(np.mean([s["roc_auc"] for s in judged])) if judged else None,
         "pr_auc": float(np.mean([s["pr_auc"] for s in judged])) if judged else None,

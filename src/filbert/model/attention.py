@@ -1,7 +1,7 @@
 """Multi-head attention over packed sequences.
 
-T tokens in the batch, A heads, D head size, H = A * D. A group is n neighbouring sequences of (nearly) equal
-length, laid out as (n * A, L, D); L is the longest of the group.
+T tokens in the batch, A heads, D head size, H = A * D. A group is n neighbouring sequences of
+(nearly) equal length, laid out as (n * A, L, D); L is the longest of the group.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from filbert.model.dropout import keep_mask
 
 log = logging.getLogger(__name__)
 
-# A group may hold at most this share of padding, and (unless it is one sequence) this many scores per head:
-# 12 heads of 2**17 two-byte scores are 3 MB, which the cores' caches still hold.
+# A group may hold at most this share of padding, and (unless it is one sequence) this many scores
+# per head: 12 heads of 2**17 two-byte scores are 3 MB, which the cores' caches still hold.
 _MAX_PADDING = 0.05
 _MAX_SCORES_PER_HEAD = 2**17
 
@@ -35,8 +35,9 @@ class Group:
         start, end: rows of the batch, [start, end).
         count: number of sequences n.
         length: the longest, L.
-        gather: row of the group for each of the n * L places, int64; None when all lengths are equal, as then
-            the rows are already in order. Empty places repeat the sequence's first row and are masked.
+        gather: row of the group for each of the n * L places, int64; None when all lengths are
+            equal, as then the rows are already in order. Empty places repeat the sequence's first
+            row and are masked.
         place: the place of each row, int64 (end - start,); None as above.
         is_padding: bool (n, 1, 1, L); None as above.
     """
@@ -65,7 +66,7 @@ class AttentionPlan:
 
 
 def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Cut a list of lengths into runs [first, last) of near-equal ones, at most 5 % padding in each."""
+    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
     runs, first = [], 0
     while first < len(lengths):
         longest = total = lengths[first]
@@ -74,7 +75,10 @@ def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
             longest_next = max(longest, lengths[last])
             places = longest_next * (last - first + 1)
             real = total + lengths[last]
-            if places - real > _MAX_PADDING * places or places * longest_next > _MAX_SCORES_PER_HEAD:
+            if (
+                places - real > _MAX_PADDING * places
+                or places * longest_next > _MAX_SCORES_PER_HEAD
+            ):
                 break
             longest, total, last = longest_next, real, last + 1
         runs.append((first, last))
@@ -83,7 +87,10 @@ def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def plan_attention(batch: PackedBatch) -> AttentionPlan:
-    """Group the sequences of a batch. Neighbours of near-equal length share a group, so sort by length first."""
+    """Group the sequences of a batch.
+
+    Neighbours of near-equal length share a group, so sort by length first.
+    """
     borders = list(accumulate(batch.lengths, initial=0))
     groups = []
     for first, last in group_lengths(batch.lengths):
@@ -127,7 +134,10 @@ def _to_rows(heads_xBLD: Tensor, group: Group, num_heads: int) -> Tensor:
 
 
 def _probabilities(query: Tensor, key: Tensor, group: Group) -> Tensor:
-    """softmax(q k / sqrt(D)) of (B, L, D) queries and keys: (B, L, L). Vaswani et al. 2017, section 3.2.1."""
+    """softmax(q k / sqrt(D)) of (B, L, D) queries and keys: (B, L, L).
+
+    Source: Vaswani et al. 2017, section 3.2.1.
+    """
     scores = torch.bmm(query, key.transpose(1, 2)).mul_(1 / math.sqrt(query.shape[-1]))
     if group.is_padding is not None:
         grid = scores.view(group.count, -1, group.length, group.length)
@@ -139,8 +149,8 @@ class _GroupedAttention(torch.autograd.Function):
     """Attention by groups with a hand-written gradient.
 
     On two Zen 5 cores a (1, 12, 256, 32) sequence takes 6.7 ms forward and backward through torch's
-    scaled_dot_product_attention with dropout, and 1.2 ms this way. One function over all groups also spares
-    autograd a full-size zero tensor per slice.
+    scaled_dot_product_attention with dropout, and 1.2 ms this way. One function over all groups
+    also spares autograd a full-size zero tensor per slice.
     """
 
     @staticmethod
@@ -199,7 +209,7 @@ class _GroupedAttention(torch.autograd.Function):
 
 @cache
 def _say_once(text: str) -> None:
-    log.info(text)
+    log.debug(text)
 
 
 def attend(qkv_T3AD: Tensor, plan: AttentionPlan, rate: float = 0.0) -> Tensor:
@@ -224,8 +234,9 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan, rate: float = 0.0) -> Tensor:
         _say_once("attention: varlen kernel")
         query, key, value = qkv_T3AD.unbind(1)
         borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
-        return varlen_attn(query, key, value, borders, borders, longest, longest)
+        return cast("Tensor", varlen_attn(query, key, value, borders, borders, longest, longest))
     _say_once("attention: grouped products")
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
-        return _GroupedAttention.apply(qkv_T3AD, plan.groups, rate)  # type: ignore[no-any-return]
+        out_TAD = _GroupedAttention.apply(qkv_T3AD, plan.groups, rate)  # type: ignore[no-untyped-call]
+        return cast("Tensor", out_TAD)
     return _GroupedAttention.forward(None, qkv_T3AD, plan.groups, rate)

@@ -37,8 +37,8 @@ class EncoderConfig:
         type_vocab_size: rows of the token type table; 0 for no table (DistilBERT).
         embedding_size: width of the embedding tables when narrower than H (ALBERT, ELECTRA-small);
             None for H itself.
-        num_hidden_groups: distinct sets of layer parameters; None for one per layer, 1 for all shared
-            (ALBERT). Layer i uses group i * groups // layers.
+        num_hidden_groups: distinct sets of layer parameters; None for one per layer, 1 for all
+            shared (ALBERT). Layer i uses group i * groups // layers.
         hidden_act: "gelu" (erf), "gelu_tanh" or "relu".
         layer_norm_eps: added to the variance in every LayerNorm.
         pooler: activation of the dense layer over the first token, or None for no such layer.
@@ -46,7 +46,8 @@ class EncoderConfig:
         hidden_dropout: rate on embeddings and sub-layer outputs, in [0, 1).
         attention_dropout: rate on attention probabilities, in [0, 1).
         head_dropout: rate on what a task head reads, in [0, 1).
-        initializer_range: standard deviation of the truncated normal that new weights are drawn from.
+        initializer_range: standard deviation of the truncated normal that new weights are drawn
+            from.
     """
 
     vocab_size: int
@@ -75,7 +76,9 @@ class EncoderConfig:
             if bound is not None:
                 least = 0 if field.name in ("type_vocab_size", "position_offset") else 1
                 if not isinstance(value, int) or not least <= value <= bound:
-                    raise ConfigError(f"{field.name} is {value!r}; it must be from {least} to {bound}.")
+                    raise ConfigError(
+                        f"{field.name} is {value!r}; it must be from {least} to {bound}."
+                    )
         if self.embedding_size is not None and not 1 <= self.embedding_size <= 65_536:
             raise ConfigError(f"embedding_size is {self.embedding_size}; it must be 1 to 65536.")
         if self.hidden_size % self.num_attention_heads:
@@ -98,6 +101,7 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
+        """D = H / A."""
         return self.hidden_size // self.num_attention_heads
 
     @property

@@ -19,7 +19,8 @@ from filbert.model.dropout import dropout
 def activate(values: Tensor, name: str) -> Tensor:
     """The non-linearity called `name`: gelu (erf form), gelu_tanh, relu or tanh.
 
-    BERT's published weights mean the erf form; Google's repository switched to the tanh form on 2019-02-07.
+    BERT's published weights mean the erf form; Google's repository switched to the tanh form on
+    2019-02-07.
     """
     if name == "gelu":
         return F.gelu(values)
@@ -33,7 +34,10 @@ def activate(values: Tensor, name: str) -> Tensor:
 
 
 class Embeddings(nn.Module):
-    """Word, position and token type tables, summed and normalised. Devlin et al. 2019, section 3, figure 2."""
+    """Word, position and token type tables, summed and normalised.
+
+    Source: Devlin et al. 2019, section 3, figure 2.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -41,7 +45,9 @@ class Embeddings(nn.Module):
         width = config.table_size
         self.word = nn.Embedding(config.vocab_size, width)
         self.position = nn.Embedding(config.max_position_embeddings, width)
-        self.token_type = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.token_type = (
+            nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        )
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.project = nn.Linear(width, config.hidden_size) if config.embedding_size else None
 
@@ -56,7 +62,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual and LayerNorm after it (post-LN)."""
+    """Self-attention and a feed-forward network, each with a residual, then LayerNorm (post-LN)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -84,7 +90,10 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """BERT's encoder and its relatives. Devlin et al. 2019, section 3; Lan et al. 2020 for shared layers."""
+    """BERT's encoder and its relatives.
+
+    Source: Devlin et al. 2019, section 3; Lan et al. 2020 for shared layers.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -102,8 +111,8 @@ class Encoder(nn.Module):
         longest = self.config.max_tokens_per_sequence
         if batch.max_seqlen > longest:
             raise InputError(
-                f"A sequence of {batch.max_seqlen} tokens; this model's position table ends at {longest}. "
-                f"Cut the text to max_length {longest}."
+                f"A sequence of {batch.max_seqlen} tokens; this model's position table ends at "
+                f"{longest}. Cut the text to max_length {longest}."
             )
         hidden = self.embeddings(batch)
         plan = plan_attention(batch)
@@ -117,7 +126,7 @@ class Encoder(nn.Module):
         return self.layers[index * config.num_groups // config.num_hidden_layers]
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
-        """One vector a sequence, (S, H): the first token through the pooler, or as it is without one."""
+        """One vector a sequence, (S, H): the first token, through the pooler if there is one."""
         first_SH = hidden_TH[batch.starts]
         if self.pooler is None:
             return first_SH
@@ -130,7 +139,8 @@ class Encoder(nn.Module):
 def initialize(module: nn.Module, std: float) -> None:
     """Draw new weights in place: normal cut at two deviations, biases 0, LayerNorm 1 and 0.
 
-    Source: google-research/bert, modeling.py, create_initializer (truncated_normal_initializer, 0.02).
+    Source: google-research/bert, modeling.py, create_initializer
+    (truncated_normal_initializer, 0.02).
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):

@@ -1,7 +1,7 @@
 """Heads: hidden states to logits. A head knows no label names and no loss.
 
-T tokens in the batch, S sequences, K rows asked for, H hidden size, E width of the word table, V vocabulary,
-C classes.
+T tokens in the batch, S sequences, K rows asked for, H hidden size, E width of the word table, V
+vocabulary, C classes.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ class Head(nn.Module):
         return dropout(values, self.config.head_dropout, self.training)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """Logits. `at`, int64 (K,), asks for those rows only; heads over whole sequences ignore it."""
+        """Logits; `at`, int64 (K,), asks for those rows only, heads over sequences ignore it."""
         raise AssertionError("a head defines forward")
 
 
 class MaskedLMHead(Head):
-    """Scores over the vocabulary at the rows asked for, (K, V). Devlin et al. 2019, section 3.1, task 1.
+    """Scores over the vocabulary at the rows asked for, (K, V).
+
+    Source: Devlin et al. 2019, section 3.1, task 1.
 
     Rows are chosen before the projection: at 15 % masking this saves most of its cost.
     """
@@ -70,7 +72,10 @@ class MaskedLMHead(Head):
 
 
 class PairHead(Head):
-    """Does B follow A: (S, 2), on the pooled vector. Next sentence (BERT) and sentence order (ALBERT)."""
+    """Does B follow A: (S, 2), on the pooled vector.
+
+    Next sentence (BERT) and sentence order (ALBERT).
+    """
 
     reads_pooled = True
 
@@ -142,7 +147,10 @@ class TokenHead(Head):
 
 
 class SpanHead(Head):
-    """Start and end scores per token. Devlin et al. 2019, section 4.2. No dropout, as in run_squad.py."""
+    """Start and end scores per token.
+
+    Source: Devlin et al. 2019, section 4.2. No dropout, as in run_squad.py.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -198,6 +206,7 @@ class Model(nn.Module):
 
     @property
     def config(self) -> EncoderConfig:
+        """The encoder's."""
         return self.encoder.config
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:

@@ -177,6 +177,10 @@ def reliability_plot(bins: Sequence[ReliabilityBin], *, xlabel: str, ylabel: str
         [x for x, _ in points], [y for _, y in points],
         color=canvas.BLUE, marker="o", markersize=5, linewidth=1.6, label="measured",
     )  # fmt: skip
+    for b in bins:
+        if b.confidence is not None and b.frequency is not None:
+            span = wilson_interval(b.frequency, b.num_rows)
+            upper.vlines(b.confidence, *span, color=canvas.BLUE, alpha=0.35, linewidth=2)
     upper.set_ylim(-0.02, 1.02)
     canvas.add_legend(upper, "upper left")
     width = bins[0].upper - bins[0].lower
@@ -187,6 +191,15 @@ def reliability_plot(bins: Sequence[ReliabilityBin], *, xlabel: str, ylabel: str
     lower.set_yscale("symlog", linthresh=10)
     lower.set_xlim(0, 1)
     return figure
+
+
+def wilson_interval(share: float, num_rows: int) -> tuple[float, float]:
+    """Where the true share lies at 95 %, when `share` of `num_rows` rows was seen (Wilson 1927)."""
+    z = 1.96
+    shrink = 1 + z * z / num_rows
+    middle = (share + z * z / (2 * num_rows)) / shrink
+    half = z * (share * (1 - share) / num_rows + z * z / (4 * num_rows**2)) ** 0.5 / shrink
+    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 def label_bars(labels: Sequence[str], f1: Sequence[float], support: Sequence[int]) -> Figure:

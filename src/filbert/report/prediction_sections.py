@@ -159,7 +159,7 @@ def calibration_section(folder: RunFolder) -> Section | None:
     ylabel = canvas.plain(meaning)
     plot = prediction_plots.reliability_plot(bins, xlabel="score", ylabel=ylabel)
     caption = (
-        "On the dashed line a score of 0.8 comes true eight times in ten. "
+        "On the dashed line a score of 0.8 comes true eight times in ten; bars: 95 % interval. "
         f"Expected calibration error {numbers.metric(error)} (15 bins)."
     )
     figure = drawn(folder, "reliability", plot, alt="Reliability diagram", caption=caption)

@@ -54,7 +54,7 @@ def head(folder: RunFolder, title: str, links: list[Html]) -> Html:
     about = [f"filbert {run.get('filbert', '')}".strip(), run.get("task"), run.get("finished")]
     notes = [*folder.notes]
     if run.get("status") not in (None, "done"):
-        notes.insert(0, f"This run is {run['status']}: {_progress(run)}.")
+        notes.insert(0, f"Status of this run: {run['status']}. {_progress(run)}.")
     facts = [
         page.element("div", page.element("dt", name), page.element("dd", value))
         for name, value in headline_facts(run)
@@ -121,7 +121,5 @@ def _against(value: float, rival: ResultRow, key: str) -> str:
 def _progress(run: dict[str, Any]) -> str:
     step = run.get("steps")
     best = (run.get("best") or {}).get("step")
-    parts = [f"{step:,} steps were made" if step is not None else "it did not reach its end"]
-    if best is not None:
-        parts.append(f"the weights of step {best:,} were kept")
-    return ", ".join(parts)
+    made = f"{step:,} steps were made" if step is not None else "It did not reach its end"
+    return made if best is None else f"{made}, and the weights of step {best:,} were kept"

@@ -97,40 +97,31 @@ def length_histogram(lengths: Sequence[int], max_length: int | None) -> Figure:
     values = np.asarray(lengths, dtype=np.int64)
     border = max_length or int(values.max())
     # A few very long texts must not squeeze all others into one bar: the last bar gathers them.
-    last = min(int(values.max()), max(int(2.2 * border), 16))
-    width = max(1, round(max(last, border) / 45))
-    first_edge = border + 0.5 - width * int(np.ceil(border / width))
-    edges = np.arange(first_edge, max(last, border) + width + 0.5, width)
+    usual = max(int(2.2 * border), int(np.quantile(values, 0.97)), 16)
+    last = max(min(int(values.max()), usual), border)
+    width = max(1, round(last / 45))
+    edges = np.arange(
+        border + 0.5 - width * int(np.ceil(border / width)), last + width + 0.5, width
+    )
     counts, _ = np.histogram(np.minimum(values, edges[-1] - 0.25), edges)
-    is_cut = edges[:-1] > border
+    lower = edges[:-1]
+    is_last = (lower == lower[-1]) & (values.max() > edges[-1])
     for chosen, color, name in (
-        (~is_cut, canvas.BLUE, "whole"),
-        (is_cut, canvas.VERMILLION, "cut"),
+        ((lower < border) & ~is_last, canvas.BLUE, "whole"),
+        ((lower > border) & ~is_last, canvas.VERMILLION, "cut"),
+        (is_last, canvas.ORANGE, f"cut, {int(lower[-1] + 1)} or more"),
     ):
         if counts[chosen].any():
             axes.bar(
-                edges[:-1][chosen],
-                counts[chosen],
-                width * 0.92,
-                align="edge",
-                color=color,
-                label=name,
+                lower[chosen], counts[chosen], width * 0.92, align="edge", color=color, label=name
             )
     if max_length is not None:
         axes.axvline(
-            max_length + 0.5,
-            color=canvas.INK,
-            linewidth=1,
-            linestyle=(0, (4, 3)),
+            max_length + 0.5, color=canvas.INK, linewidth=1, linestyle=(0, (4, 3)),
             label=f"longest allowed: {max_length}",
-        )
-    if values.max() > edges[-1]:
-        axes.text(
-            0.995, 0.02 + 1.06 * counts[-1] / counts.max(), "all longer ones", ha="right",
-            va="bottom", transform=axes.transAxes, fontsize=8, color=canvas.QUIET,
         )  # fmt: skip
     axes.set_xlim(left=max(edges[0], 0))
-    canvas.add_legend(axes, "upper right")
+    canvas.add_legend(axes, "above")
     return figure
 
 

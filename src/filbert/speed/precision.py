@@ -14,23 +14,25 @@ from filbert.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bf16")
 
-# bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts eat the gain.
+# bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts
+# eat the gain.
 _WORTH_IT = 1.5
 
 
 class Precision(NamedTuple):
-    """A number format for matrix products, and why it was chosen. Weights stay float32 in training."""
+    """A number format for matrix products, and why; weights stay float32 in training."""
 
     name: str
     reason: str
 
     @property
     def dtype(self) -> torch.dtype:
+        """As torch names it."""
         return torch.bfloat16 if self.name == "bf16" else torch.float32
 
     @contextmanager
     def autocast(self, device: torch.device) -> Iterator[None]:
-        """Run matrix products in this format; normalisation, softmax sums and losses stay float32."""
+        """Run matrix products in this format; normalisation, softmax sums, losses stay float32."""
         with torch.autocast(device.type, torch.bfloat16, enabled=self.name == "bf16"):
             yield
 
@@ -49,7 +51,7 @@ def _seconds(left: torch.Tensor, right: torch.Tensor) -> float:
 
 @cache
 def bf16_gain() -> float:
-    """How many times faster a bf16 matrix product is than a float32 one on this processor; takes about 30 ms."""
+    """How many times faster bf16 matrix products are than float32 ones here; takes about 30 ms."""
     left, right = torch.ones(512, 384), torch.ones(384, 1536)
     return _seconds(left, right) / _seconds(left.bfloat16(), right.bfloat16())
 
@@ -75,5 +77,7 @@ def choose_precision(requested: str, device: torch.device) -> Precision:
         return Precision("float32", "this GPU has no bf16 units")
     gain = bf16_gain()
     if gain >= _WORTH_IT:
-        return Precision("bf16", f"its matrix products are {gain:.1f} times as fast as float32 here")
+        return Precision(
+            "bf16", f"its matrix products are {gain:.1f} times as fast as float32 here"
+        )
     return Precision("float32", f"bf16 is only {gain:.1f} times as fast on this processor")

@@ -1,4 +1,4 @@
-"""What a task is. One file in this folder is one task; its module name is the task's name everywhere."""
+"""What a task is: one file in this folder, whose module name is the task's name everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import filbert.tasks
 from filbert.errors import ConfigError
 
-# Names of types only: `filbert --help` reads the options through this module and must not wait for torch.
+# Names of types only: `filbert --help` reads the options through this module and must not wait for
+# torch.
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -34,7 +35,7 @@ class Column(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What a loss needs: the wanted values, and the rows of the batch they stand at (None: all sequences)."""
+    """What a loss needs: the wanted values, and their rows in the batch (None: all sequences)."""
 
     values: Tensor
     at: Tensor | None = None
@@ -60,10 +61,10 @@ class TaskOptions:
 
 
 class Task(Protocol):
-    """Rows in, predictions and metrics out; the trainer and the predictor know nothing else of a task.
+    """Rows in, predictions and metrics out; trainer and predictor know nothing else of a task.
 
-    A task is a value: `fit_labels` gives one that knows the labels, `calibrate` one that knows its thresholds.
-    `to_dict` is what filbert.json keeps and `from_dict` reads back.
+    A task is a value: `fit_labels` gives one that knows the labels, `calibrate` one that knows its
+    thresholds. `to_dict` is what filbert.json keeps and `from_dict` reads back.
     """
 
     name: str
@@ -114,7 +115,7 @@ class Task(Protocol):
         ...
 
     def count(self, targets: Targets) -> float:
-        """How many losses this micro-batch holds: what their sum, over the whole batch, is divided by."""
+        """How many losses this micro-batch holds: their sum over the batch is divided by it."""
         ...
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
@@ -123,6 +124,14 @@ class Task(Protocol):
 
     def decode(self, output: Tensor, examples: Sequence[Example]) -> list[Prediction]:
         """One prediction per row, in the shape of INTERFACE."""
+        ...
+
+    def labels_of(self, row: Row) -> list[str]:
+        """The label names in a row, for counting; any name is allowed before `fit_labels`.
+
+        Raises:
+            InputError: a label is missing, malformed or not declared, with file and line.
+        """
         ...
 
     def gold(self, row: Row) -> Any:

@@ -1,4 +1,4 @@
-"""Classification: one label per text or pair (two classes or more), or any number of labels (multi-label).
+"""Classification: one label per text or pair (two classes or more), or any number (multi-label).
 
 S rows in the batch, C labels.
 """
@@ -42,10 +42,10 @@ class Classification:
         positive: the class whose score is judged, for two labels.
         label_columns: read 0/1 columns instead of `labels`.
         class_weights: as the user asked: None, "balanced" or a number per label.
-        loss_weights: the numbers in force, one per label: of a row's class (softmax) or of a row that has the
-            label (sigmoid).
-        thresholds: a label is given when its probability reaches this; one number for the positive class of two
-            labels, one per label for multi-label, none for more classes (the likeliest wins).
+        loss_weights: the numbers in force, one per label: of a row's class (softmax) or of a row
+            that has the label (sigmoid).
+        thresholds: a label is given when its probability reaches this; one number for the positive
+            class of two labels, one per label for multi-label, none for more (the likeliest wins).
         temperature: logits are divided by it before they become probabilities (Guo et al. 2017).
         declared: whether the labels were given by the user rather than found in the rows.
     """
@@ -69,7 +69,9 @@ class Classification:
         """A task that knows what the user said and no row yet."""
         labels = options.labels or options.label_columns
         if options.labels and options.label_columns:
-            raise ConfigError("--labels and --label-columns name the labels twice; give one of them.")
+            raise ConfigError(
+                "--labels and --label-columns name the labels twice; give one of them."
+            )
         if labels and len(set(labels)) < len(labels):
             raise ConfigError(f"the labels {list(labels)} name one label twice.")
         return cls(
@@ -84,8 +86,9 @@ class Classification:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Classification:
         """The task that filbert.json describes."""
-        known = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+        known: dict[str, Any] = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
+        known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+        return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
         """For filbert.json."""
@@ -93,14 +96,17 @@ class Classification:
 
     @property
     def num_labels(self) -> int | None:
+        """C; None until `fit_labels`."""
         return len(self.labels) if self.labels else None
 
     @property
     def problem_type(self) -> str:
+        """As Hugging Face's config.json names it."""
         return "multi_label_classification" if self.multilabel else "single_label_classification"
 
     @property
     def is_binary(self) -> bool:
+        """One label of two."""
         return not self.multilabel and self.num_labels == 2
 
     @property
@@ -126,7 +132,11 @@ class Classification:
             num_rows += 1
             for label in self.labels_of(row):
                 counts[label] = counts.get(label, 0) + 1
-        labels = self.labels if self.declared and self.labels else tuple(sorted(counts, key=_label_order))
+        labels = (
+            self.labels
+            if self.declared and self.labels
+            else tuple(sorted(counts, key=_label_order))
+        )
         if len(labels) < 2 and not self.multilabel:
             raise InputError(
                 f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
@@ -147,15 +157,17 @@ class Classification:
         if self.class_weights == "balanced":
             if not counts.all():
                 missing = [label for label, n in zip(labels, counts, strict=True) if not n]
-                raise InputError(f"--class-weights balanced: no training row has the label {missing[0]!r}.")
+                raise InputError(
+                    f"--class-weights balanced: no training row has the label {missing[0]!r}."
+                )
             if self.multilabel:
                 return tuple((num_rows - counts) / counts)
             # As scikit-learn's "balanced": the mean weight of a training row is 1.
             return tuple(num_rows / (len(counts) * counts))
         if isinstance(self.class_weights, str) or len(self.class_weights) != len(labels):
             raise ConfigError(
-                f"--class-weights is {self.class_weights!r}; give 'balanced' or {len(labels)} numbers, "
-                f"for {list(labels)}."
+                f"--class-weights is {self.class_weights!r}; give 'balanced' or {len(labels)} "
+                f"numbers, for {list(labels)}."
             )
         return tuple(float(weight) for weight in self.class_weights)
 
@@ -200,7 +212,13 @@ class Classification:
         texts = [_text_of(row) for row in rows]
         encodings = tokenizer.encode(texts, max_length=max_length)
         return [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, self.gold(row) if with_targets else None)
+            Example(
+                i,
+                e.input_ids,
+                e.token_type_ids,
+                e.num_tokens,
+                self.gold(row) if with_targets else None,
+            )
             for i, (row, e) in enumerate(zip(rows, encodings, strict=True))
         ]
 
@@ -234,7 +252,9 @@ class Classification:
     def probabilities(self, output: Tensor) -> np.ndarray:
         """float64 (S, C), after temperature."""
         logits = output.double() / self.temperature
-        return (torch.sigmoid(logits) if self.multilabel else torch.softmax(logits, -1)).cpu().numpy()
+        return (
+            (torch.sigmoid(logits) if self.multilabel else torch.softmax(logits, -1)).cpu().numpy()
+        )
 
     def decode(self, output: Tensor, examples: Sequence[Example]) -> list[Prediction]:
         """Labels by the stored thresholds, with all probabilities."""
@@ -248,7 +268,11 @@ class Classification:
         for i, example in enumerate(examples):
             answer: Prediction
             if self.multilabel:
-                answer = {"labels": [label for label, yes in zip(self.labels, chosen[i], strict=True) if yes]}
+                answer = {
+                    "labels": [
+                        label for label, yes in zip(self.labels, chosen[i], strict=True) if yes
+                    ]
+                }
             else:
                 best = int(chosen[i])
                 answer = {"label": self.labels[best], "score": float(probabilities[i, best])}
@@ -262,7 +286,7 @@ class Classification:
 
     def _likeliest(self, probabilities: np.ndarray) -> np.ndarray:
         if not (self.is_binary and self.thresholds):
-            return probabilities.argmax(-1)
+            return np.asarray(probabilities.argmax(-1))
         positive = self.positive_id
         return np.where(probabilities[:, positive] >= self.thresholds[0], positive, 1 - positive)
 
@@ -314,13 +338,21 @@ class Classification:
         wanted = np.stack([np.asarray(g) for g in gold])
         table = np.array([[p["scores"][label] for label in self.labels] for p in predictions])
         if self.multilabel:
-            thresholds = np.asarray(self.thresholds or [0.5] * len(self.labels))
-            return scores_of.multilabel_metrics(wanted, table, thresholds, self.labels)
+            chosen = np.array(
+                [[label in p["labels"] for label in self.labels] for p in predictions]
+            )
+            thresholds = self.thresholds or [0.5] * len(self.labels)
+            return scores_of.multilabel_metrics(
+                wanted, table, thresholds, predicted=chosen, labels=self.labels
+            )
+        given = np.array([self.labels.index(label_name(p["label"])) for p in predictions])
         if self.is_binary:
             positive = self.positive_id
             threshold = self.thresholds[0] if self.thresholds else 0.5
-            return scores_of.binary_metrics(wanted == positive, table[:, positive], threshold)
-        return scores_of.multiclass_metrics(wanted, table, labels=self.labels)
+            return scores_of.binary_metrics(
+                wanted == positive, table[:, positive], threshold, predicted=given == positive
+            )
+        return scores_of.multiclass_metrics(wanted, table, predicted=given, labels=self.labels)
 
 
 TASK = Classification
@@ -347,14 +379,18 @@ def _is_set(row: Row, column: str) -> bool:
     value = row.values.get(column)
     name = label_name(value) if value is not None else ""
     if name not in ("0", "1", "true", "false"):
-        raise InputError(f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1.")
+        raise InputError(
+            f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1."
+        )
     return name in ("1", "true")
 
 
 def _split_labels(row: Row) -> list[str]:
     value = row.values.get("labels")
     if value is None:
-        raise InputError(f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'.")
+        raise InputError(
+            f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'."
+        )
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | np.ndarray):
         parts = [parts]

@@ -296,8 +296,9 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def _silence_fork_warning() -> None:
     """Tell the library, in a forked child only, to work without threads.
 
-    Its threads do not survive a fork, so it must not use them there; left alone it finds out by
-    itself and prints a warning for every child. A value that the user has set stays.
+    Its threads do not survive a fork, so it must not use them there; versions 0.21 and 0.22, left
+    alone, find that out by themselves and print a warning for every child. A value that the user
+    has set stays.
     """
     name = "TOKENIZERS_PARALLELISM"
 

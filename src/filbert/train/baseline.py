@@ -19,7 +19,8 @@ def tfidf_baseline(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Fit on train, tune the threshold on dev, measure on test, as the model beside it.
 
-    Words and word pairs, at least twice in train, sublinear counts; scikit-learn's logistic regression.
+    Words and word pairs, at least twice in train, sublinear counts; scikit-learn's logistic
+    regression.
 
     Returns:
         What run.json lists under "baselines", and the predictions for `test`.
@@ -59,4 +60,5 @@ def tfidf_baseline(
 
 def _joined(row: Row) -> str:
     pair = row.values.get("text_pair")
-    return row.values["text"] + (f" {pair}" if pair else "")
+    text: str = row.values["text"]
+    return text + (f" {pair}" if pair else "")

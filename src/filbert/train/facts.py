@@ -7,13 +7,13 @@ import json
 import platform
 from collections import Counter
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import filbert
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.formats.checkpoint import Checkpoint
@@ -69,13 +69,17 @@ def opening(
     """What run.json knows before the first step."""
     labels = {name: _label_counts(split, task) for name, split in splits.items()}
     return {
-        "filbert": filbert.__version__,
+        "filbert": version("filbert"),
         "command": "finetune",
         "task": options.task,
         "name": Path(options.out).name,
         "started": started.isoformat(timespec="seconds"),
         "options": {k: v for k, v in dataclasses.asdict(options).items() if v is not None},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
         "device": {"name": device_name(device), "threads": torch.get_num_threads()},
         "precision": precision.name,
         "precision_reason": precision.reason,
@@ -89,7 +93,9 @@ def opening(
         "labels": list(task.labels or ()),
         "problem": _problem(task),
         "positive": _positive(task),
-        "data": {name: _split_facts(split, max_length, labels[name]) for name, split in splits.items()},
+        "data": {
+            name: _split_facts(split, max_length, labels[name]) for name, split in splits.items()
+        },
     }
 
 
@@ -136,7 +142,8 @@ def _problem(task: Task) -> str:
 def _positive(task: Task) -> str | None:
     if _problem(task) != "binary" or not task.labels:
         return None
-    return task.to_dict().get("positive") or task.labels[1]
+    positive: str | None = task.to_dict().get("positive")
+    return positive or task.labels[1]
 
 
 def label_names(task: Task, gold: Any) -> str | list[str]:
@@ -144,7 +151,8 @@ def label_names(task: Task, gold: Any) -> str | list[str]:
     assert task.labels is not None
     if isinstance(gold, np.ndarray):
         return [label for label, yes in zip(task.labels, gold, strict=True) if yes]
-    return task.labels[gold]
+    label: str = task.labels[gold]
+    return label
 
 
 def _label_counts(split: Split, task: Task) -> Counter[str]:

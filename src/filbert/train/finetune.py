@@ -1,4 +1,7 @@
-"""One fine-tuning run, from files to a run folder. Nothing is written before everything was read and checked."""
+"""One fine-tuning run, from files to a run folder.
+
+Nothing is written before everything was read and checked.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.save import save_model
 from filbert.train.trainer import MAX_TOKENS_CPU, MAX_TOKENS_CUDA, num_steps, train
 
+
 def prepare(
     name: str, path: str, rows: list[Row], task: Task, tokenizer: Tokenizer, max_length: int
 ) -> Split:
@@ -63,7 +67,9 @@ def check_out(out: Path, overwrite: bool) -> None:
     if not (out / "run.json").is_file():
         raise ConfigError(f"{out} is not empty and holds no run; name a new folder with --out.")
     if not overwrite:
-        raise ConfigError(f"{out} already holds a run. Name another --out, or replace it with --overwrite.")
+        raise ConfigError(
+            f"{out} already holds a run. Name another --out, or replace it with --overwrite."
+        )
 
 
 def finetune(options: FinetuneOptions) -> dict[str, Any]:
@@ -100,7 +106,8 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
     loader = Loader(
         splits["train"].examples,
         batch_size=options.batch_size,
-        max_tokens=options.max_tokens or (MAX_TOKENS_CUDA if device.type == "cuda" else MAX_TOKENS_CPU),
+        max_tokens=options.max_tokens
+        or (MAX_TOKENS_CUDA if device.type == "cuda" else MAX_TOKENS_CPU),
         seed=options.seed,
     )
 
@@ -145,7 +152,10 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
     story = {
         "task": fitted.to_dict(),
         "max_length": max_length,
-        **{key: run[key] for key in ("filbert", "options", "versions", "data", "metrics", "precision")},
+        **{
+            key: run[key]
+            for key in ("filbert", "options", "versions", "data", "metrics", "precision")
+        },
     }
     save_model(out / "model", model, tokenizer, checkpoint, fitted, story)
     write_json(out / "run.json", run)
@@ -153,7 +163,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
 
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
-    """The encoder to start from with a fresh head, its tokenizer, and the length to cut texts at."""
+    """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
     folder = find_model(options.model)
     tokenizer = Tokenizer.load(folder)
     checkpoint = huggingface.read(folder)
@@ -207,8 +217,8 @@ def _announcement(
         if cut:
             share = cut / len(split.rows)
             lines.append(
-                f"truncation: {cut:,} of {len(split.rows):,} {name} rows ({share:.1%}) are longer than "
-                f"{max_length} tokens and were cut"
+                f"truncation: {cut:,} of {len(split.rows):,} {name} rows ({share:.1%}) are longer "
+                f"than {max_length} tokens and were cut"
             )
     if "dev" not in splits:
         lines.append("dev: none given, so no best step is chosen and no threshold is fitted")

@@ -1,4 +1,4 @@
-"""What a run says while it works: metrics.jsonl, a progress bar on a terminal, TensorBoard when asked."""
+"""What a run says while it works: metrics.jsonl, a bar on a terminal, TensorBoard when asked."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class RunLog:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
         if self._file is not None:

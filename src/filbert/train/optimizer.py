@@ -11,7 +11,8 @@ from filbert.train.options import TrainOptions
 def new_optimizer(model: nn.Module, options: TrainOptions) -> torch.optim.AdamW:
     """Bias-corrected AdamW with decoupled decay, none on biases and LayerNorm (every vector).
 
-    Bias correction is what the first releases lacked and what small data sets need (Zhang et al. 2021, section 4).
+    Bias correction is what the first releases lacked and what small data sets need (Zhang et al.
+    2021, section 4).
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     matrices = [p for p in trained if p.ndim >= 2]

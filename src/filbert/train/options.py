@@ -1,4 +1,4 @@
-"""What the user may say about a fine-tuning run; the same fields are flags, recipe keys and keyword arguments."""
+"""What the user may say about a fine-tuning run: the fields are flags, recipe keys and keywords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class TrainOptions:
 
     Attributes:
         batch_size: rows per optimiser step, over all ranks.
-        max_tokens: tokens per micro-batch on one rank; 4,096 on a processor, 65,536 on a GPU when not given.
+        max_tokens: tokens per micro-batch on one rank; 4,096 on a processor, 65,536 on a GPU when
+            not given.
         lr: peak learning rate.
         epochs: passes over the training rows (a fraction is allowed).
         steps: optimiser steps; overrides `epochs`.
@@ -74,8 +75,8 @@ class TrainOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(TrainOptions):
-    """A whole fine-tuning run.
+class DataOptions:
+    """What to train on, from what, and where to.
 
     Attributes:
         task: name of the task.
@@ -133,6 +134,11 @@ class FinetuneOptions(TrainOptions):
             class_weights=_class_weights(self.class_weights),
         )
 
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(TrainOptions, DataOptions):
+    """A whole fine-tuning run; the fields of `DataOptions`, then those of `TrainOptions`."""
+
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:
         """Options from keyword arguments.
@@ -149,7 +155,10 @@ class FinetuneOptions(TrainOptions):
         for name in ("task", "model", "train", "out"):
             if not given.get(name):
                 raise ConfigError(f"The option {name!r} is missing.")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+        }
+        return cls(**values)
 
 
 def _class_weights(given: str | tuple[float, ...] | None) -> str | tuple[float, ...] | None:

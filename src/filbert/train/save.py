@@ -1,4 +1,4 @@
-"""The model folder that a run leaves: Hugging Face layout, with filbert.json and a model card beside it."""
+"""The model folder that a run leaves: Hugging Face layout, with filbert.json and a model card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def save_model(
     task: Task,
     story: dict[str, Any],
 ) -> None:
-    """Write everything beside `folder`, then swap it in: a crash or a full disk leaves the old folder as it was.
+    """Write all beside `folder`, then swap it in: a crash or a full disk leaves the old as it was.
 
     Args:
         folder: the model folder.
@@ -56,5 +56,8 @@ def model_card(task: Task, story: dict[str, Any]) -> str:
         lines += [f"| {split} | |", "|---|---|"]
         lines += [f"| {name} | {value:.4f} |" for name, value in shown.items()]
         lines.append("")
-    lines += [f"Texts longer than {story['max_length']} tokens are cut. The rest is in `filbert.json`.", ""]
+    lines += [
+        f"Texts longer than {story['max_length']} tokens are cut. The rest is in `filbert.json`.",
+        "",
+    ]
     return "\n".join(lines)

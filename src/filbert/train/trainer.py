@@ -1,4 +1,4 @@
-"""The training loop. It knows tasks only by their protocol; there are no callbacks, only plain ifs."""
+"""The training loop. It knows tasks only by their protocol; no callbacks, only plain ifs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class _Best:
         if self.metric not in metrics:
             raise ConfigError(f"metric {self.metric!r} is not one of {sorted(metrics)}.")
         value = metrics[self.metric]
-        # A metric may be undefined (ROC AUC with one class in dev): any number is better, losses count down.
+        # A metric may be undefined (ROC AUC with one class in dev): any number is better, losses
+        # count down.
         value = -math.inf if value is None or math.isnan(value) else float(value)
         value = -value if self.metric.endswith("loss") else value
         self.since += 1
@@ -98,8 +99,8 @@ def train(
         loader: gives the micro-batches of every step.
         options: how.
         precision: of the matrix products; the weights stay float32.
-        evaluate: gives the dev metrics of the model as it stands; None without dev rows, then the last
-            step's weights are kept.
+        evaluate: gives the dev metrics of the model as it stands; None without dev rows, then the
+            last step's weights are kept.
         log: takes the figures.
 
     Raises:
@@ -125,7 +126,8 @@ def train(
         for examples, target in zip(micro_batches, targets, strict=True):
             batch = collate(examples).to(device)
             wanted = target._replace(
-                values=target.values.to(device), at=None if target.at is None else target.at.to(device)
+                values=target.values.to(device),
+                at=None if target.at is None else target.at.to(device),
             )
             with precision.autocast(device):
                 output = model(batch, wanted.at)
@@ -183,7 +185,7 @@ def train(
 
 
 def _clip(model: Model, largest: float) -> float:
-    """Global gradient norm before clipping; scales the gradients down to `largest` unless that is 0."""
+    """Global gradient norm before clipping; scales gradients down to `largest` unless that is 0."""
     trained = [p for p in model.parameters() if p.grad is not None]
     limit = largest if largest > 0 else math.inf
     return float(torch.nn.utils.clip_grad_norm_(trained, limit))

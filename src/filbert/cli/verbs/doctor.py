@@ -8,7 +8,15 @@ import shutil
 from importlib import metadata
 from typing import Any
 
-PACKAGES = ("torch", "tokenizers", "safetensors", "huggingface-hub", "numpy", "scikit-learn", "pyarrow")
+PACKAGES = (
+    "torch",
+    "tokenizers",
+    "safetensors",
+    "huggingface-hub",
+    "numpy",
+    "scikit-learn",
+    "pyarrow",
+)
 
 
 def doctor(*, json: bool = False) -> None:
@@ -30,7 +38,9 @@ def doctor(*, json: bool = False) -> None:
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in facts.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        shown = (
+            ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        )
         table.add_row(name.replace("_", " "), str(shown))
     Console().print(table, markup=False, highlight=False)
 
@@ -51,7 +61,9 @@ def _facts() -> dict[str, Any]:
         "system": platform.platform(),
         "packages": {name: _version(name) for name in PACKAGES},
         "processor": device_name(cpu),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "vector_units": torch.backends.cpu.get_cpu_capability(),
         "bf16_gain": round(bf16_gain(), 2),

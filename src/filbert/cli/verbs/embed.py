@@ -30,8 +30,8 @@ def embed(
     out:
         file to write; the ending decides: .npy (float32 matrix), .parquet or .jsonl.
     pooling:
-        mean, cls, max, or none for one vector a token. When not given: what the folder's modules.json
-        says (which may also ask for unit length), else mean.
+        mean, cls, max, or none for one vector a token. When not given: what the folder's
+        modules.json says (which may also ask for unit length), else mean.
     layers:
         layers to join, between commas: 0 is the embedding layer, -1 the last.
     normalize:
@@ -51,8 +51,8 @@ def embed(
     """
     from pathlib import Path
 
-    from filbert.cli.flags import unfinished
     from filbert.cli.counts import Counts
+    from filbert.cli.flags import unfinished
     from filbert.data.columns import ColumnNames
     from filbert.data.vectors import check_kind, open_vectors
     from filbert.errors import ConfigError
@@ -62,7 +62,9 @@ def embed(
     try:
         chosen = [int(part) for part in layers.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--layers {layers!r}: give whole numbers between commas, such as -1,-2.") from error
+        raise ConfigError(
+            f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
+        ) from error
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
@@ -71,12 +73,11 @@ def embed(
     with (
         Counts("embed", predictor.max_length) as counts,
         unfinished(Path(out)) as part,
-        open_vectors(
-            part, Path(out).suffix, width, per_token=pooling == "none"
-        ) as vectors,
+        open_vectors(part, Path(out).suffix, width, per_token=pooling == "none") as vectors,
     ):
         texts = (
-            (row.values["text"], pair) if (pair := row.values.get("text_pair")) is not None
+            (row.values["text"], pair)
+            if (pair := row.values.get("text_pair")) is not None
             else row.values["text"]
             for row in counts.rows(rows)
         )

@@ -82,7 +82,10 @@ def evaluate(
         if model is not None or task is None:
             raise ConfigError("Give either a MODEL, or --task and --predictions.")
         options = TaskOptions(
-            labels=names_of(labels), label_columns=names.label_columns, positive=positive, multilabel=multilabel
+            labels=names_of(labels),
+            label_columns=names.label_columns,
+            positive=positive,
+            multilabel=multilabel,
         )
         judge = task_class(task).from_options(options)
         metrics = score_predictions(judge, data, predictions, names)
@@ -90,7 +93,10 @@ def evaluate(
         if model is None:
             raise ConfigError("Give a MODEL, or --task and --predictions.")
         predictor = Predictor.load(model, precision=precision, device=device, max_length=max_length)
-        if predictor.task is not None and predictor.task.problem_type == "multi_label_classification":
+        if (
+            predictor.task is not None
+            and predictor.task.problem_type == "multi_label_classification"
+        ):
             names = replace(names, multilabel=True)
         metrics = evaluate_model(predictor, data, names)
     if json:
@@ -107,5 +113,9 @@ def evaluate(
 def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name, value in metrics.items():
-        rows += _flat(value, f"{prefix}{name} ") if isinstance(value, dict) else [(prefix + name, value)]
+        rows += (
+            _flat(value, f"{prefix}{name} ")
+            if isinstance(value, dict)
+            else [(prefix + name, value)]
+        )
     return rows

@@ -11,7 +11,9 @@ from filbert.cli.flags import names_of, print_json
 from filbert.train.options import FinetuneOptions
 
 
-def finetune(*, options: Annotated[FinetuneOptions, Parameter(name="*")], json: bool = False) -> None:
+def finetune(
+    *, options: Annotated[FinetuneOptions, Parameter(name="*")], json: bool = False
+) -> None:
     """Fine-tune a model on labelled rows and write a run folder.
 
     Parameters

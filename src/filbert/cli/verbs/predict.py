@@ -41,8 +41,8 @@ def predict(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
-    from filbert.cli.flags import output
     from filbert.cli.counts import Counts
+    from filbert.cli.flags import output
     from filbert.data.columns import ColumnNames
     from filbert.predict import Predictor
 

@@ -33,4 +33,7 @@ def quickstart(
     print("Try next:")
     print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
     print(f"  filbert info {folder / 'model'}")
-    print("  filbert check --task classification train.csv dev.csv --text-column TEXT --label-column LABEL")
+    print(
+        "  filbert check --task classification train.csv dev.csv "
+        "--text-column TEXT --label-column LABEL"
+    )

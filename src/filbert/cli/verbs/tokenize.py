@@ -40,7 +40,8 @@ def tokenize(
     tokenizer = Tokenizer.load(folder if folder.is_dir() else find_model(model))
     rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(file, labelled=False)
     texts = (
-        (row.values["text"], pair) if (pair := row.values.get("text_pair")) is not None
+        (row.values["text"], pair)
+        if (pair := row.values.get("text_pair")) is not None
         else row.values["text"]
         for row in rows
     )

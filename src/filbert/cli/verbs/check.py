@@ -1,0 +1,102 @@
+"""filbert check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def check(
+    files: tuple[str, ...],
+    /,
+    *,
+    task: str,
+    model: str | None = None,
+    max_length: int | None = None,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    label_columns: tuple[str, ...] | None = None,
+    labels: tuple[str, ...] | None = None,
+    multilabel: bool = False,
+    json: bool = False,
+) -> int:
+    """Say what is wrong with a data set before anything is trained.
+
+    Exit status 2 when an error was found; warnings and notes leave it at 0.
+
+    Parameters
+    ----------
+    files:
+        the training rows, then dev and test rows when there are any.
+    task:
+        what the rows are for.
+    model:
+        folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words.
+    max_length:
+        texts longer than this many tokens count as cut; the model's own limit when not given.
+    text_column:
+        name of the column with the text.
+    text_pair_column:
+        name of the column with the second text.
+    label_column:
+        name of the column with the label.
+    label_columns:
+        one 0/1 column per label: multi-label.
+    labels:
+        the allowed labels; any when not given.
+    multilabel:
+        each row has any number of labels.
+    json:
+        print JSON.
+    """
+    from filbert.cli.findings import print_report
+    from filbert.cli.flags import names_of, print_json
+    from filbert.data.columns import ColumnNames
+    from filbert.data.doctor import check as look_through
+    from filbert.tasks.base import TaskOptions, task_class
+    from filbert.train.log import progress_bar
+
+    names = ColumnNames(
+        text=text_column,
+        text_pair=text_pair_column,
+        label=label_column,
+        label_columns=names_of(label_columns),
+        multilabel=multilabel,
+    )
+    options = TaskOptions(
+        labels=names_of(labels), label_columns=names.label_columns, multilabel=multilabel
+    )
+    judge = task_class(task).from_options(options)
+    tokenizer, limit = None, max_length or 512
+    if model is not None:
+        from filbert.formats.hub import find_model
+        from filbert.text.tokenizer import Tokenizer
+
+        tokenizer = Tokenizer.load(find_model(model))
+        limit = max_length or tokenizer.max_length or 512
+    with progress_bar() as bar:
+        shown = bar.add_task("check", total=None)
+        report = look_through(
+            list(zip(split_names(files), files, strict=True)),
+            label_of=judge.labels_of,
+            tokenizer=tokenizer,
+            max_length=limit,
+            progress=lambda count: bar.update(shown, advance=count),
+            **names.arguments(),
+        )
+    if json:
+        print_json(report.to_dict())
+    else:
+        print_report(report)
+    return 2 if report.worst == "error" else 0
+
+
+def split_names(files: Sequence[str]) -> list[str]:
+    """The first file is train; the others are called by their file names."""
+    others = [Path(file).name.split(".")[0] for file in files[1:]]
+    names = ["train"]
+    for name in others:
+        same = sum(known.rstrip("0123456789") == name for known in names)
+        names.append(f"{name}{same + 1}" if same else name)
+    return names

@@ -1,0 +1,109 @@
+"""The house rules that a machine can see: file lengths, family names, public names, paths."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FAMILIES = ("roberta", "distilbert", "albert", "electra", "camembert", "mpnet")
+
+
+def test_no_file_is_longer_than_400_lines():
+    everything = [*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in everything
+        if (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long
+    assert len(SOURCES) > 40, "the walk found the sources"
+
+
+def code_of(path: Path) -> str:
+    """The file's identifiers and strings, without comments and docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0].value.value = ""
+    return ast.unparse(tree).lower()
+
+
+@pytest.mark.parametrize("room", ["model", "tasks", "train", "text", "data", "metrics", "report"])
+def test_no_family_name_stands_outside_formats(room):
+    for path in (ROOT / "src" / "filbert" / room).rglob("*.py"):
+        found = [family for family in FAMILIES if family in code_of(path)]
+        assert not found, f"{path.name} names {found}"
+
+
+def test_the_public_names_are_exactly_these():
+    import filbert
+
+    assert set(filbert.__all__) == {
+        "ConfigError", "EncoderConfig", "FilbertError", "FormatError", "InputError", "PackedBatch",
+        "Predictor", "Run", "RunError", "Tokenizer", "finetune", "load",
+    }  # fmt: skip
+    for name in filbert.__all__:
+        assert getattr(filbert, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'fine_tune'"):
+        _ = filbert.fine_tune
+
+
+@pytest.mark.parametrize(
+    ("statement", "forbidden"),
+    [
+        ("import filbert", "torch"),
+        ("import filbert.cli.main", "torch"),
+        ("import filbert.text.tokenizer", "torch"),
+        ("import filbert.data.doctor", "torch"),
+        ("import filbert.api", "transformers"),
+        ("import filbert.api", "matplotlib"),
+        ("import filbert.api", "sklearn"),
+    ],
+)
+def test_a_light_import_does_not_load_a_heavy_package(statement, forbidden):
+    code = f"{statement}; import sys; sys.exit({forbidden!r} in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_path_of_one_machine_and_no_package_host_is_written_down():
+    pattern = re.compile(r"(^|[^A-Za-z0-9_.])/(work|root|farm|home)/|pypi\.org|pythonhosted")
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = []
+    for name in files.stdout.splitlines():
+        path = ROOT / name
+        if (
+            path.suffix in {".py", ".md", ".toml", ".sh", ""}
+            and path != Path(__file__)
+            and path.is_file()
+        ):
+            found += [
+                name
+                for line in path.read_text(errors="ignore").splitlines()
+                if pattern.search(line)
+            ]
+    assert not found
+
+
+def test_no_todo_is_left():
+    left = [
+        p.name
+        for p in SOURCES
+        if re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", p.read_text())
+    ]
+    assert not left
