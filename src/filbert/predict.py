@@ -28,9 +28,8 @@ from filbert.speed.precision import Precision, choose_precision, default_device
 from filbert.tasks.base import Prediction, Task, task_class
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Activations of 1,024 tokens at H = 768 (12 MB in the feed-forward layer) still fit a processor's
-# last-level cache.
-MAX_TOKENS_CPU = 1_024
+# Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
+MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
 # Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
 CHUNK_ROWS = 4_096
@@ -81,7 +80,6 @@ def run_batches(
 
 def run_task(
     model: Model,
-    task: Task,
     examples: Sequence[Example],
     *,
     max_tokens: int,
@@ -204,7 +202,6 @@ class Predictor:
             )
             output = run_task(
                 self.model,
-                self.task,
                 examples,
                 max_tokens=self.max_tokens,
                 precision=self.precision,

@@ -125,20 +125,23 @@ def _to_heads(rows_TxAD: Tensor, group: Group) -> Tensor:
     return grid.permute(2, 0, 3, 1, 4).reshape(parts, group.count * heads, group.length, size)
 
 
-def _to_rows(heads_xBLD: Tensor, group: Group, num_heads: int) -> Tensor:
-    """The way back: (x, n * A, L, D) as (rows, x, A, D)."""
-    parts, _, length, size = heads_xBLD.shape
-    grid = heads_xBLD.view(parts, group.count, num_heads, length, size).permute(1, 3, 0, 2, 4)
-    rows = grid.reshape(group.count * length, parts, num_heads, size)
-    return rows if group.place is None else rows[group.place]
+def _store(heads_xBLD: Tensor, rows_TxAD: Tensor, group: Group) -> None:
+    """The way back: write (x, n * A, L, D) into the group's rows of (T, x, A, D)."""
+    _, parts, num_heads, size = rows_TxAD.shape
+    grid = heads_xBLD.view(parts, group.count, num_heads, group.length, size).permute(1, 3, 0, 2, 4)
+    rows = rows_TxAD[group.start : group.end]
+    if group.place is None:
+        rows.view(grid.shape).copy_(grid)
+    else:
+        torch.index_select(grid.reshape(-1, parts, num_heads, size), 0, group.place, out=rows)
 
 
-def _probabilities(query: Tensor, key: Tensor, group: Group) -> Tensor:
-    """softmax(q k / sqrt(D)) of (B, L, D) queries and keys: (B, L, L).
+def _probabilities(scaled_query: Tensor, key: Tensor, group: Group) -> Tensor:
+    """softmax(q k / sqrt(D)) of (B, L, D) keys and queries that are divided already: (B, L, L).
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
-    scores = torch.bmm(query, key.transpose(1, 2)).mul_(1 / math.sqrt(query.shape[-1]))
+    scores = torch.bmm(scaled_query, key.transpose(1, 2))
     if group.is_padding is not None:
         grid = scores.view(group.count, -1, group.length, group.length)
         grid.masked_fill_(group.is_padding, float("-inf"))
@@ -156,23 +159,23 @@ class _GroupedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3AD: Tensor, groups: tuple[Group, ...], rate: float) -> Tensor:
         num_heads, size = qkv_T3AD.shape[2:]
-        out_TAD = qkv_T3AD.new_empty((qkv_T3AD.shape[0], num_heads, size))
+        scale = 1 / math.sqrt(size)
+        out_T1AD = qkv_T3AD.new_empty((qkv_T3AD.shape[0], 1, num_heads, size))
         keep_for_gradient = ctx is not None and ctx.needs_input_grad[0]
         saved: list[Tensor] = []
         for group in groups:
-            rows = slice(group.start, group.end)
-            query, key, value = _to_heads(qkv_T3AD[rows], group)
-            weights = _probabilities(query, key, group)
+            query, key, value = _to_heads(qkv_T3AD[group.start : group.end], group)
+            weights = _probabilities(query * scale, key, group)
             mask = keep_mask(weights, rate) if rate else None
             if keep_for_gradient:
                 saved += [weights] if mask is None else [weights, mask]
             dropped = weights if mask is None else weights * mask
             mixed = torch.bmm(dropped, value)
-            out_TAD[rows] = _to_rows(mixed[None], group, num_heads)[:, 0]
+            _store(mixed[None], out_T1AD, group)
         if keep_for_gradient:
             ctx.save_for_backward(qkv_T3AD, *saved)
             ctx.groups, ctx.has_masks = groups, bool(rate)
-        return out_TAD
+        return out_T1AD.squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -193,17 +196,17 @@ class _GroupedAttention(torch.autograd.Function):
             weights = next(saved)
             mask = next(saved) if ctx.has_masks else None
             grad_weights = torch.bmm(grad, value.transpose(1, 2))
-            if mask is None:
-                grad_value = torch.bmm(weights.transpose(1, 2), grad)
-            else:
-                grad_value = torch.bmm((weights * mask).transpose(1, 2), grad)
+            dropped = weights
+            if mask is not None:
+                dropped = weights * mask
                 grad_weights.mul_(mask)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-            grad_scores.mul_(scale)
-            grad_query = torch.bmm(grad_scores, key)
-            grad_key = torch.bmm(grad_scores.transpose(1, 2), query)
-            grads_3BLD = torch.stack([grad_query, grad_key, grad_value])
-            out[rows] = _to_rows(grads_3BLD, group, num_heads)
+            grads_3BLD = torch.empty((3, *key.shape), dtype=key.dtype, device=key.device)
+            torch.bmm(grad_scores, key, out=grads_3BLD[0])
+            torch.bmm(grad_scores.transpose(1, 2), query, out=grads_3BLD[1])
+            grads_3BLD[:2].mul_(scale)
+            torch.bmm(dropped.transpose(1, 2), grad, out=grads_3BLD[2])
+            _store(grads_3BLD, out, group)
         return out, None, None
 
 

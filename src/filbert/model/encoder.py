@@ -7,30 +7,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
 from filbert.model.attention import AttentionPlan, attend, plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-
-
-def activate(values: Tensor, name: str) -> Tensor:
-    """The non-linearity called `name`: gelu (erf form), gelu_tanh, relu or tanh.
-
-    BERT's published weights mean the erf form; Google's repository switched to the tanh form on
-    2019-02-07.
-    """
-    if name == "gelu":
-        return F.gelu(values)
-    if name == "gelu_tanh":
-        return F.gelu(values, approximate="tanh")
-    if name == "relu":
-        return F.relu(values)
-    if name == "tanh":
-        return torch.tanh(values)
-    raise ValueError(f"no activation {name!r}")
+from filbert.model.linear import activate, dense
 
 
 class Embeddings(nn.Module):
@@ -58,7 +41,7 @@ class Embeddings(nn.Module):
             sum_TE = sum_TE + self.token_type(batch.token_type_ids)
         sum_TE = sum_TE + self.position(batch.position_ids + self.config.position_offset)
         hidden = dropout(self.norm(sum_TE), self.config.hidden_dropout, self.training)
-        return hidden if self.project is None else self.project(hidden)
+        return hidden if self.project is None else dense(hidden, self.project)
 
 
 class Layer(nn.Module):
@@ -79,13 +62,13 @@ class Layer(nn.Module):
     def forward(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
         """(T, H) to (T, H)."""
         config = self.config
-        qkv = self.qkv(hidden_TH).view(-1, 3, config.num_attention_heads, config.head_size)
+        qkv = dense(hidden_TH, self.qkv).view(-1, 3, config.num_attention_heads, config.head_size)
         mixed = attend(qkv, plan, config.attention_dropout if self.training else 0.0)
-        mixed = self.attention_out(mixed.reshape(-1, config.hidden_size))
+        mixed = dense(mixed.reshape(-1, config.hidden_size), self.attention_out)
         mixed = dropout(mixed, config.hidden_dropout, self.training)
         hidden_TH = self.attention_norm(hidden_TH + mixed)
-        wide = activate(self.up(hidden_TH), config.hidden_act)
-        narrow = dropout(self.down(wide), config.hidden_dropout, self.training)
+        wide = dense(hidden_TH, self.up, config.hidden_act)
+        narrow = dropout(dense(wide, self.down), config.hidden_dropout, self.training)
         return self.norm(hidden_TH + narrow)  # type: ignore[no-any-return]
 
 
@@ -133,7 +116,7 @@ class Encoder(nn.Module):
         assert self.config.pooler is not None
         if self.config.pooler_dropout:
             first_SH = dropout(first_SH, self.config.head_dropout, self.training)
-        return activate(self.pooler(first_SH), self.config.pooler)
+        return dense(first_SH, self.pooler, self.config.pooler)
 
 
 def initialize(module: nn.Module, std: float) -> None:

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from filbert.batch import PackedBatch
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.encoder import Encoder, activate, initialize
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.linear import dense
 
 
 class Features(NamedTuple):
@@ -67,7 +68,7 @@ class MaskedLMHead(Head):
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Unnormalised log-probabilities, (K, V); all T rows when `at` is None."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        hidden = self.norm(activate(self.transform(rows), self.config.hidden_act))
+        hidden = self.norm(dense(rows, self.transform, self.config.hidden_act))
         return F.linear(hidden, features.word_table_VE, self.bias)
 
 
@@ -115,7 +116,7 @@ class DiscriminatorHead(Head):
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (K,); positive means replaced."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(activate(self.dense(rows), self.config.hidden_act)).squeeze(-1)  # type: ignore[no-any-return]
+        return self.out(dense(rows, self.dense, self.config.hidden_act)).squeeze(-1)  # type: ignore[no-any-return]
 
 
 class SequenceHead(Head):

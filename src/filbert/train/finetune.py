@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,21 @@ from filbert import predict
 from filbert.data.examples import Example
 from filbert.data.loader import Loader
 from filbert.data.records import Row, file_digest
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.formats.files import write_atomically
 from filbert.formats.hub import find_model
+from filbert.model.heads import Model
 from filbert.speed.precision import Precision, choose_precision, default_device
 from filbert.tasks.base import Task, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.facts import Split, closing, label_names, opening, write_json
+from filbert.train.folder import check_out, run_folder
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
 from filbert.train.save import save_model
-from filbert.train.trainer import MAX_TOKENS_CPU, MAX_TOKENS_CUDA, num_steps, train
+from filbert.train.trainer import MAX_TOKENS_CPU, MAX_TOKENS_CUDA, Outcome, num_steps, train
 
 
 def prepare(
@@ -50,26 +51,6 @@ def prepare(
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             bar.update(shown, advance=len(chunk))
     return Split(name, path, rows, gold, examples, file_digest(path))
-
-
-def check_out(out: Path, overwrite: bool) -> None:
-    """Refuse an output folder that holds something.
-
-    Raises:
-        ConfigError: it holds a run and `overwrite` is off, or it holds something that is no run.
-    """
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise ConfigError(f"{out} is a file; --out names the run folder to make.")
-    if not any(out.iterdir()):
-        return
-    if not (out / "run.json").is_file():
-        raise ConfigError(f"{out} is not empty and holds no run; name a new folder with --out.")
-    if not overwrite:
-        raise ConfigError(
-            f"{out} already holds a run. Name another --out, or replace it with --overwrite."
-        )
 
 
 def finetune(options: FinetuneOptions) -> dict[str, Any]:
@@ -99,10 +80,12 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
     torch.manual_seed(options.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = checkpoint.build().to(device)
+    tokenising = time.perf_counter()
     splits = {
         name: prepare(name, paths[name], rows, task, tokenizer, max_length)
         for name, rows in all_rows.items()
     }
+    tokenising = time.perf_counter() - tokenising
     loader = Loader(
         splits["train"].examples,
         batch_size=options.batch_size,
@@ -111,24 +94,52 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         seed=options.seed,
     )
 
-    make_run_folder(out, options.overwrite)
     run = opening(options, task, checkpoint, model, splits, max_length, started, precision, device)
-    write_json(out / "run.json", run | {"status": "running"})
-    steps = num_steps(loader, options)
-    for line in _announcement(splits, loader, steps, precision, max_length, checkpoint):
+    run["tokenise_seconds"] = tokenising
+    for line in _announcement(splits, loader, num_steps(loader, options), run, checkpoint):
         say(line)
+    with run_folder(out):
+        write_json(out / "run.json", run | {"status": "running"})
+        try:
+            outcome, fitted, outputs = _learn(model, task, loader, splits, options, precision, out)
+        except KeyboardInterrupt:
+            write_json(out / "run.json", run | {"status": "interrupted"})
+            raise
+        metrics = {}
+        for name, output in outputs.items():
+            predictions = fitted.decode(output, splits[name].examples)
+            metrics[name] = fitted.metrics(splits[name].gold, predictions)
+            to = out / "predictions" / f"{name}.jsonl"
+            _write_predictions(to, splits[name], fitted, predictions)
+        run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
+        told = ("filbert", "options", "versions", "data", "metrics", "precision")
+        story = {key: run[key] for key in told}
+        story |= {"task": fitted.to_dict(), "max_length": max_length}
+        save_model(out / "model", model, tokenizer, checkpoint, fitted, story)
+        write_json(out / "run.json", run)
+    return run
 
-    def scored(split: Split) -> tuple[Tensor, Callable[[Task], dict[str, Any]]]:
-        output = predict.run_task(
-            model,
-            task,
-            split.examples,
-            max_tokens=predict.MAX_TOKENS_CUDA if device.type == "cuda" else predict.MAX_TOKENS_CPU,
-            precision=precision,
-        )
-        return output, lambda judge: judge.metrics(split.gold, judge.decode(output, split.examples))
 
-    dev = splits.get("dev")
+def _learn(
+    model: Model,
+    task: Task,
+    loader: Loader,
+    splits: dict[str, Split],
+    options: FinetuneOptions,
+    precision: Precision,
+    out: Path,
+) -> tuple[Outcome, Task, dict[str, Tensor]]:
+    """Train, then run dev and test through the chosen weights and calibrate on dev."""
+    on_gpu = next(model.parameters()).device.type == "cuda"
+    max_tokens = predict.MAX_TOKENS_CUDA if on_gpu else predict.MAX_TOKENS_CPU
+
+    def outputs_of(split: Split) -> Tensor:
+        return predict.run_task(model, split.examples, max_tokens=max_tokens, precision=precision)
+
+    def evaluate() -> dict[str, Any]:
+        dev = splits["dev"]
+        return task.metrics(dev.gold, task.decode(outputs_of(dev), dev.examples))
+
     with RunLog(out, tensorboard=options.tensorboard) as log:
         outcome = train(
             model,
@@ -136,30 +147,13 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
             loader,
             options,
             precision=precision,
-            evaluate=None if dev is None else lambda: scored(dev)[1](task),
+            evaluate=evaluate if "dev" in splits else None,
             log=log,
         )
-    fitted = task
-    results: dict[str, Tensor] = {n: scored(s)[0] for n, s in splits.items() if n != "train"}
-    if dev is not None:
-        fitted = task.calibrate(dev.gold, results["dev"])
-    metrics = {}
-    for name, output in results.items():
-        predictions = fitted.decode(output, splits[name].examples)
-        metrics[name] = fitted.metrics(splits[name].gold, predictions)
-        _write_predictions(out / "predictions" / f"{name}.jsonl", splits[name], fitted, predictions)
-    run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
-    story = {
-        "task": fitted.to_dict(),
-        "max_length": max_length,
-        **{
-            key: run[key]
-            for key in ("filbert", "options", "versions", "data", "metrics", "precision")
-        },
-    }
-    save_model(out / "model", model, tokenizer, checkpoint, fitted, story)
-    write_json(out / "run.json", run)
-    return run
+    outputs = {name: outputs_of(split) for name, split in splits.items() if name != "train"}
+    if "dev" in splits:
+        task = task.calibrate(splits["dev"].gold, outputs["dev"])
+    return outcome, task, outputs
 
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
@@ -189,29 +183,19 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     return checkpoint, tokenizer, max_length
 
 
-def make_run_folder(out: Path, overwrite: bool) -> None:
-    """An empty run folder; an earlier run is removed when `overwrite` says so."""
-    if overwrite and (out / "run.json").is_file():
-        shutil.rmtree(out)
-    try:
-        (out / "predictions").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"The run folder {out} cannot be made: {error.strerror}.") from error
-
-
 def _announcement(
     splits: dict[str, Split],
     loader: Loader,
     steps: int,
-    precision: Precision,
-    max_length: int,
+    run: dict[str, Any],
     checkpoint: Checkpoint,
 ) -> list[str]:
     """What a user should know before a run starts."""
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
     lines = [f"rows: {sizes}; {steps:,} steps of {loader.batch_size} rows"]
     lines += [f"model: {note}" for note in checkpoint.notes]
-    lines.append(f"precision: {precision.name} ({precision.reason})")
+    lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
+    max_length = run["data"]["train"]["max_length"]
     for name, split in splits.items():
         cut = sum(example.truncated for example in split.examples)
         if cut:

@@ -18,7 +18,7 @@ class TrainOptions:
 
     Attributes:
         batch_size: rows per optimiser step, over all ranks.
-        max_tokens: tokens per micro-batch on one rank; 4,096 on a processor, 65,536 on a GPU when
+        max_tokens: tokens per micro-batch on one rank; 8,192 on a processor, 65,536 on a GPU when
             not given.
         lr: peak learning rate.
         epochs: passes over the training rows (a fraction is allowed).
