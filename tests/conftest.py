@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import random
 from pathlib import Path
 
 import pytest
+import torch
 
+import filbert
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model
 from filbert.text.tokenizer import Tokenizer
+
+# Two threads that wait for each other on a busy machine cost more than they give on tiny tensors.
+torch.set_num_threads(1)
 
 WORDS = [
     "[PAD]",
@@ -67,3 +79,77 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(vocab: Path) -> Tokenizer:
     """The tokenizer of the `vocab` fixture."""
     return Tokenizer.load(vocab)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a randomly drawn encoder of 2 layers and width 32 over the `vocab` fixture."""
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    encoder = Encoder(config)
+    initialize(encoder, 0.1)
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
+    Tokenizer.load(vocab).save(folder)
+    return folder
+
+
+def film_rows(count: int, seed: int) -> list[tuple[str, str]]:
+    """Reviews that a tiny encoder can learn: "pos" when good or great stands in them, else "neg"."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        label = draw.choice(["pos", "neg", "neg"])
+        words = draw.choices(
+            ["the", "film", "was", "a", "play", ",", "very", "he"], k=draw.randint(2, 12)
+        )
+        words.insert(
+            draw.randint(0, len(words)),
+            draw.choice(["good", "great"] if label == "pos" else ["bad", "not"]),
+        )
+        rows.append((" ".join(words), label))
+    return rows
+
+
+def write_csv(
+    path: Path, rows: list[tuple[str, str]], header: tuple[str, str] = ("text", "label")
+) -> Path:
+    """A CSV file of rows."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="session")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.csv (256 rows), dev.csv and test.csv (64 each)."""
+    folder = tmp_path_factory.mktemp("films")
+    for seed, (name, count) in enumerate({"train": 256, "dev": 64, "test": 64}.items()):
+        write_csv(folder / f"{name}.csv", film_rows(count, seed))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def film_run(
+    tiny_model: Path, films: Path, tmp_path_factory: pytest.TempPathFactory
+) -> filbert.Run:
+    """A finished fine-tuning run on `films`, good enough to answer sensibly."""
+    return filbert.finetune(
+        task="classification",
+        model=str(tiny_model),
+        train=str(films / "train.csv"),
+        dev=str(films / "dev.csv"),
+        test=str(films / "test.csv"),
+        out=str(tmp_path_factory.mktemp("runs") / "films"),
+        positive="pos",
+        epochs=6,
+        lr=3e-3,
+        precision="float32",
+    )

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from filbert import samples
+from filbert.data.columns import ColumnNames
+from filbert.data.doctor import check
+from filbert.data.findings import Report
 from filbert.data.records import Row
+from filbert.formats.hub import find_model
 from filbert.report.run import write_run_report
+from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
+from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import tfidf_baseline
 from filbert.train.facts import write_json
 from filbert.train.finetune import finetune
@@ -20,16 +26,38 @@ from filbert.train.options import FinetuneOptions
 # docs/log.md.
 OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
 
+SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")}
 
-def quickstart(out: Path, *, overwrite: bool, model: str, seed: int) -> dict[str, Any]:
-    """Check the sample, fine-tune, measure on the test rows beside TF-IDF, write the report.
+
+def check_sample(model: str) -> Report:
+    """The data doctor's findings on the sample, counted in the model's tokens."""
+    tokenizer = Tokenizer.load(find_model(model))
+    judge = Classification.from_options(TaskOptions())
+    return check(
+        list(SPLITS.items()),
+        label_of=judge.labels_of,
+        tokenizer=tokenizer,
+        max_length=OPTIONS["max_length"],
+        **ColumnNames().arguments(),
+    )
+
+
+def quickstart(
+    out: Path, *, overwrite: bool, model: str, seed: int, steps: int | None = None
+) -> dict[str, Any]:
+    """Fine-tune on the sample, measure on its test rows beside TF-IDF, write the report.
+
+    Args:
+        out: the run folder to make.
+        overwrite: replace an earlier run there.
+        model: what to start from.
+        seed: of the new head, the shuffles and the dropout.
+        steps: stop after this many optimiser steps; for a trial.
 
     Returns:
         The content of run.json, with the baseline in it.
     """
-    paths: dict[str, Any] = {
-        name: str(samples.path(f"toxic_{name}.csv.gz")) for name in ("train", "dev", "test")
-    }
+    paths: dict[str, Any] = {name: str(path) for name, path in SPLITS.items()}
     options = FinetuneOptions(
         task="classification",
         model=model,
@@ -37,17 +65,19 @@ def quickstart(out: Path, *, overwrite: bool, model: str, seed: int) -> dict[str
         overwrite=overwrite,
         positive="toxic",
         seed=seed,
+        steps=steps,
         **paths,
         **OPTIONS,
     )
     facts = finetune(options)
     say("baseline: TF-IDF + logistic regression on the same rows")
-    rows = {name: list(options.columns().read(path)) for name, path in paths.items()}
+    rows = {name: list(options.columns().read(path)) for name, path in SPLITS.items()}
     task = Classification.from_options(options.task_options()).fit_labels(rows["train"])
     baseline, predictions = tfidf_baseline(task, rows["train"], rows["dev"], rows["test"])
-    facts["baselines"] = [baseline]
+    scores = Path("predictions") / "test.tfidf.jsonl"
+    _write_scores(out / scores, rows["test"], predictions)
+    facts["baselines"] = [baseline | {"predictions": scores.as_posix()}]
     write_json(out / "run.json", facts)
-    _write_scores(out / "predictions" / "test.tfidf.jsonl", rows["test"], predictions)
     write_run_report(out)
     return facts
 

@@ -49,7 +49,7 @@ class Counts:
             self._progress.update(self._bar, completed=self.num_answered)
 
     def _summary(self) -> list[str]:
-        lines = [f"{self.num_rows:,} rows"]
+        lines = [f"{self.num_rows:,} row{'' if self.num_rows == 1 else 's'}"]
         if self.num_empty:
             lines.append(f"{self.num_empty:,} of them hold an empty text")
         if self.num_truncated:

@@ -10,9 +10,8 @@ from filbert.data.findings import Problem, Report
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
-def print_report(report: Report) -> None:
+def print_report(report: Report, console: Console) -> None:
     """Counts and lengths per file, then the findings, the most serious first."""
-    console = Console()
     table = Table(box=None, pad_edge=False)
     for heading in ("", "rows", "labels", "length: half", "95 %", "longest", "cut"):
         table.add_column(heading, justify="left" if heading in ("", "labels") else "right")

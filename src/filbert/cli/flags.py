@@ -47,6 +47,9 @@ def unfinished(path: Path) -> Iterator[Path]:
         raise InputError(f"There is no folder {path.parent} to write {path.name} in.")
     if path.is_dir():
         raise InputError(f"{path} is a folder; --out names a file.")
+    if path.exists() and not path.is_file():  # a device or a pipe: there is nothing to replace
+        yield path
+        return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part

@@ -19,7 +19,7 @@ else:
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
-from cyclopts.exceptions import UnknownOptionError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from filbert import __version__
 from filbert.errors import ConfigError, FilbertError, InputError
@@ -90,6 +90,8 @@ def run(arguments: Sequence[str]) -> int:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
     except UnknownOptionError as error:
         return _fail(_plain(str(error)) + _nearest_key(error), EXIT_INPUT)
+    except MissingArgumentError as error:
+        return _fail(_misspelt_flag(error) or _plain(str(error)), EXIT_INPUT)
     except CycloptsError as error:
         return _fail(_plain(str(error)), EXIT_INPUT)
     except FilbertError as error:
@@ -126,6 +128,20 @@ def _nearest_key(error: UnknownOptionError) -> str:
     asked = (error.token.keyword or "").strip("[]").replace("_", "-")
     near = get_close_matches(asked, known, 1)
     return f" Did you mean {near[0]}?" if near else ""
+
+
+def _misspelt_flag(error: MissingArgumentError) -> str:
+    """A flag that no parameter took explains a missing one better than its absence."""
+    if error.app is None:
+        return ""
+    collection = error.app.assemble_argument_collection()
+    known = [name for argument in collection for name in argument.names]
+    for token in error.unused_tokens or ():
+        flag = token.split("=")[0]
+        near = get_close_matches(flag.replace("_", "-"), known, 1)
+        if flag.startswith("--") and near and near[0] != flag:
+            return f"Unknown option: {flag}. Did you mean {near[0]}?"
+    return ""
 
 
 def _plain(text: str) -> str:

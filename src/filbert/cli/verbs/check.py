@@ -50,6 +50,8 @@ def check(
     json:
         print JSON.
     """
+    from rich.console import Console
+
     from filbert.cli.findings import print_report
     from filbert.cli.flags import names_of, print_json
     from filbert.data.columns import ColumnNames
@@ -88,7 +90,7 @@ def check(
     if json:
         print_json(report.to_dict())
     else:
-        print_report(report)
+        print_report(report, Console())
     return 2 if report.worst == "error" else 0
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 
 def embed(
     model: str,
@@ -10,7 +14,7 @@ def embed(
     *,
     out: str,
     pooling: str | None = None,
-    layers: str = "-1",
+    layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
     normalize: bool | None = None,
     text_column: str = "text",
     text_pair_column: str | None = None,

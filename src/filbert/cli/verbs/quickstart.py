@@ -4,7 +4,12 @@ from __future__ import annotations
 
 
 def quickstart(
-    *, out: str = "runs/quickstart", model: str = "minilm", seed: int = 42, overwrite: bool = False
+    *,
+    out: str = "runs/quickstart",
+    model: str = "minilm",
+    seed: int = 42,
+    steps: int | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Run the embedded example, from text to report: is a comment toxic?
 
@@ -16,6 +21,8 @@ def quickstart(
         folder, built-in name or Hub id to start from.
     seed:
         of the new head, the shuffles and the dropout.
+    steps:
+        stop after this many optimiser steps; for a trial.
     overwrite:
         replace an earlier run in --out.
     """
@@ -23,17 +30,19 @@ def quickstart(
 
     from rich.console import Console
 
+    from filbert.cli.findings import print_report
+    from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
     from filbert.report.table import result_table
+    from filbert.train.folder import check_out
 
     folder = Path(out)
-    facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed)
+    check_out(folder, overwrite)
+    print_report(check_sample(model), Console(stderr=True))
+    facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
     Console().print(result_table(facts))
     print(f"report: {folder / 'report.html'}")
     print("Try next:")
     print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
     print(f"  filbert info {folder / 'model'}")
-    print(
-        "  filbert check --task classification train.csv dev.csv "
-        "--text-column TEXT --label-column LABEL"
-    )
+    print("  filbert check --task classification YOUR.csv --text-column TEXT --label-column LABEL")
