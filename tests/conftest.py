@@ -102,7 +102,7 @@ def tiny_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def film_rows(count: int, seed: int) -> list[tuple[str, str]]:
-    """Reviews that a tiny encoder can learn: "pos" when good or great stands in them, else "neg"."""
+    """Reviews that a tiny encoder can learn: "pos" when good or great stands in them."""
     draw = random.Random(seed)
     rows = []
     for _ in range(count):

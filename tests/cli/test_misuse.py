@@ -1,4 +1,4 @@
-"""Bad input gives one or two sentences, exit status 2, no traceback, and leaves nothing half-written."""
+"""Bad input gives a sentence or two, exit status 2, no traceback, and leaves nothing behind."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def check_refusal(done, *words: str) -> None:
     assert "Traceback" not in done.err
     message = done.err.strip().splitlines()[-1]
     assert message.startswith("filbert: ")
-    # A sentence ends in a full stop before a space or the end; dots inside names and numbers are none.
+    # A sentence ends in a full stop before a space or the end; dots inside names are none.
     assert len(re.findall(r"[.?!](?= [A-Z']|$)", message)) <= 3, message
     for word in words:
         assert word in message, message
@@ -121,8 +121,8 @@ def test_a_config_that_contradicts_the_weights_is_refused(call, tiny_model, tmp_
 
 def test_an_earlier_run_is_refused_without_overwrite(call, tiny_model, films, film_run):
     done = call(
-        "finetune", "--task", "classification", "--model", tiny_model, "--train", films / "train.csv",
-        "--out", film_run.folder,
+        "finetune", "--task", "classification", "--model", tiny_model,
+        "--train", films / "train.csv", "--out", film_run.folder,
     )  # fmt: skip
     check_refusal(done, "already holds a run", "--overwrite")
 

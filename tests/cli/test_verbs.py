@@ -182,7 +182,8 @@ def test_finetune_takes_its_options_from_a_recipe_and_flags_win(call, tiny_model
     recipe = tmp_path / "run.toml"
     recipe.write_text(
         f'task = "classification"\nmodel = "{tiny_model}"\ntrain = "{films / "train.csv"}"\n'
-        f'dev = "{films / "dev.csv"}"\nout = "{tmp_path / "out"}"\nsteps = 2\nlr = 1e-3\nlabels = ["pos", "neg"]\n'
+        f'dev = "{films / "dev.csv"}"\nout = "{tmp_path / "out"}"\n'
+        'steps = 2\nlr = 1e-3\nlabels = ["pos", "neg"]\n'
     )
     done = call("finetune", "--recipe", recipe, "--steps", 3, "--json")
     assert done.status == 0, done.err
@@ -200,8 +201,8 @@ def test_a_list_flag_takes_commas_and_words(call, tiny_model, tmp_path, labels):
     path = tmp_path / "t.csv"
     path.write_text("text,a,b\ngood,1,0\nbad,0,1\nfilm,1,1\n")
     done = call(
-        "finetune", "--task", "classification", "--model", tiny_model, "--train", path, "--dev", path,
-        "--out", tmp_path / "o", "--steps", 1, "--label-columns", *labels,
+        "finetune", "--task", "classification", "--model", tiny_model, "--train", path,
+        "--dev", path, "--out", tmp_path / "o", "--steps", 1, "--label-columns", *labels,
     )  # fmt: skip
     assert done.status == 0, done.err
     assert json.loads((tmp_path / "o" / "run.json").read_text())["labels"] == ["a", "b"]

@@ -6,10 +6,11 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from filbert.data.examples import Example
+from filbert.data.labels import label_name
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Targets, TaskOptions, task_class, task_names
-from filbert.tasks.classification import Classification, label_name
+from filbert.tasks.classification import Classification
 
 
 def rows(*labels, key="label"):

@@ -5,7 +5,6 @@ T tokens in the batch, S sequences, H hidden size, E width of the embedding tabl
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
@@ -13,7 +12,7 @@ from filbert.errors import InputError
 from filbert.model.attention import AttentionPlan, attend, plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.linear import activate, dense
+from filbert.model.linear import dense
 
 
 class Embeddings(nn.Module):

@@ -1,8 +1,9 @@
 """Dense layers by the fastest product at hand.
 
-Off the tape, a processor's products go straight to oneDNN, which can also apply the activation while the result is
-still in registers. torch itself sends float32 products to MKL, which keeps to 256-bit instructions on AMD
-processors: 220 GFLOP/s on two Zen 5 cores, where oneDNN reaches 490 (docs/log.md).
+Off the tape, a processor's products go straight to oneDNN, which can also apply the activation
+while the result is still in registers. torch itself sends float32 products to MKL, which keeps to
+256-bit instructions on AMD processors: 220 GFLOP/s on two Zen 5 cores, where oneDNN reaches 490
+(docs/log.md).
 """
 
 from __future__ import annotations

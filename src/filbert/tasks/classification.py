@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.examples import Example
+from filbert.data.labels import is_set, label_name, label_order, listed, split_labels
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import calibration, ranking
@@ -133,9 +134,7 @@ class Classification:
             for label in self.labels_of(row):
                 counts[label] = counts.get(label, 0) + 1
         labels = (
-            self.labels
-            if self.declared and self.labels
-            else tuple(sorted(counts, key=_label_order))
+            self.labels if self.declared and self.labels else tuple(sorted(counts, key=label_order))
         )
         if len(labels) < 2 and not self.multilabel:
             raise InputError(
@@ -178,9 +177,9 @@ class Classification:
             InputError: no label, or one that was not declared; with file and line.
         """
         if self.label_columns:
-            found = [name for name in self.label_columns if _is_set(row, name)]
+            found = [name for name in self.label_columns if is_set(row, name)]
         elif self.multilabel:
-            found = _split_labels(row)
+            found = split_labels(row)
         else:
             value = row.values.get("label")
             if value is None or value == "":
@@ -190,7 +189,7 @@ class Classification:
             for label in found:
                 if label not in self.labels:
                     raise InputError(
-                        f"{row.where}: label {label!r} is not one of {_short(self.labels)}. "
+                        f"{row.where}: label {label!r} is not one of {listed(self.labels)}. "
                         f"Fix the row, or declare the label with --labels."
                     )
         return found
@@ -324,8 +323,8 @@ class Classification:
             }
         if not isinstance(scores, dict) or set(map(label_name, scores)) != set(self.labels):
             raise InputError(
-                f"{where}: the scores are for {_short(sorted(map(str, scores)))}; "
-                f"the labels are {_short(self.labels)}."
+                f"{where}: the scores are for {listed(sorted(map(str, scores)))}; "
+                f"the labels are {listed(self.labels)}."
             )
         if named is None:
             named = [label for label in self.labels if scores[label] >= 0.5]
@@ -358,51 +357,7 @@ class Classification:
 TASK = Classification
 
 
-def label_name(value: Any) -> str:
-    """A label as text: 1, 1.0 and "1" are one label, true and "true" another."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _label_order(label: str) -> tuple[int, float, str]:
-    """Numbers by value, then words by alphabet."""
-    try:
-        return (0, float(label), label)
-    except ValueError:
-        return (1, 0.0, label)
-
-
-def _is_set(row: Row, column: str) -> bool:
-    value = row.values.get(column)
-    name = label_name(value) if value is not None else ""
-    if name not in ("0", "1", "true", "false"):
-        raise InputError(
-            f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1."
-        )
-    return name in ("1", "true")
-
-
-def _split_labels(row: Row) -> list[str]:
-    value = row.values.get("labels")
-    if value is None:
-        raise InputError(
-            f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'."
-        )
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple | np.ndarray):
-        parts = [parts]
-    return list(dict.fromkeys(name for name in (label_name(p).strip() for p in parts) if name))
-
-
 def _text_of(row: Row) -> str | tuple[str, str]:
     pair = row.values.get("text_pair")
     text = row.values["text"]
     return text if pair is None else (text, pair)
-
-
-def _short(labels: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(repr(label) for label in labels[:most])
-    return f"[{shown}{', ...' if len(labels) > most else ''}]"
