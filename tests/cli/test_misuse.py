@@ -30,6 +30,7 @@ def finetune(call, model, tmp_path, train, *more):
     )  # fmt: skip
 
 
+FINETUNE = "finetune --task classification --model m --train t --out o".split(" ")
 BAD_FILES = {
     "a missing file": (None, ["no such file"]),
     "an empty file": (b"", ["empty"]),
@@ -134,7 +135,8 @@ def test_an_earlier_run_is_refused_without_overwrite(call, tiny_model, films, fi
         (["finetune", "--modle", "x"], ["--modle", "Did you mean --model"]),
         (["predict", "m", "--max-lenght", "3"], ["--max-length"]),
         (["check", "--task", "clasification", "x.csv"], ["Did you mean 'classification'"]),
-        (["finetune", "--task", "classification", "--model", "m", "--train", "t", "--out", "o", "--lr", "x"], ["--lr"]),
+        ([*FINETUNE, "--lr", "x"], ["--lr"]),
+        ([*FINETUNE, "--batch-sise", "3"], ["--batch-sise", "Did you mean --batch-size"]),
         (["embed", "m", "--out", "v.txt"], [".npy"]),
         (["embed", "m", "--out", "v.npy", "--pooling", "none"], ["--pooling none"]),
         (["embed", "m", "--out", "v.npy", "--layers", "last"], ["--layers"]),
