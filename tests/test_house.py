@@ -68,6 +68,8 @@ def test_the_public_names_are_exactly_these():
         ("import filbert.cli.main", "torch"),
         ("import filbert.text.tokenizer", "torch"),
         ("import filbert.data.doctor", "torch"),
+        ("import filbert.formats.hub", "torch"),
+        ("import filbert.data.chunks", "torch"),
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),
         ("import filbert.api", "sklearn"),

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch, split
+from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.data.records import Row
@@ -31,28 +32,9 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
-# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
-CHUNK_ROWS = 4_096
-CHUNK_CHARACTERS = 16_000_000
-
 POOLINGS = ("mean", "cls", "max", "none")
 
 Text = str | tuple[str, str]
-Item = TypeVar("Item")
-
-
-def chunks(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Lists of at most CHUNK_ROWS items and about CHUNK_CHARACTERS characters."""
-    chunk: list[Item] = []
-    characters = 0
-    for item in items:
-        chunk.append(item)
-        characters += size_of(item)
-        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
 
 
 def run_batches(
@@ -256,7 +238,7 @@ class Predictor:
             raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
         chosen = self._layer_numbers(layers)
         encoder = self.model.encoder
-        for chunk in chunks(texts, len):
+        for chunk in chunks(texts, characters_in):
             encodings = self.tokenizer.encode(chunk, max_length=self.max_length)
             examples = []
             for i, encoding in enumerate(encodings):

@@ -30,7 +30,7 @@ def finetune(call, model, tmp_path, train, *more):
     )  # fmt: skip
 
 
-FINETUNE = "finetune --task classification --model m --train t --out o".split(" ")
+FINETUNE = ["finetune", "--task", "classification", "--model", "m", "--train", "t", "--out", "o"]
 BAD_FILES = {
     "a missing file": (None, ["no such file"]),
     "an empty file": (b"", ["empty"]),

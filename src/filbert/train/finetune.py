@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from filbert import predict
+from filbert.data.chunks import chunks
 from filbert.data.examples import Example
 from filbert.data.loader import Loader
 from filbert.data.records import Row, file_digest
@@ -45,7 +46,7 @@ def prepare(
     examples: list[Example] = []
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in predict.chunks(rows, lambda row: len(row.values["text"])):
+        for chunk in chunks(rows, lambda row: len(row.values["text"])):
             made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
             start = len(examples)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]

@@ -31,9 +31,9 @@ def tokenize(
     """
     from pathlib import Path
 
+    from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
     from filbert.formats.hub import find_model
-    from filbert.predict import chunks
     from filbert.text.tokenizer import Tokenizer
 
     folder = Path(model)
@@ -45,7 +45,7 @@ def tokenize(
         else row.values["text"]
         for row in rows
     )
-    for chunk in chunks(texts, len):
+    for chunk in chunks(texts, characters_in):
         for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):
             assert encoding.offsets is not None and encoding.words is not None
             answer = {
