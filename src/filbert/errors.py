@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class FilbertError(Exception):
     """Base of all deliberate errors. `exit_status` is what the command line returns for it."""
@@ -29,3 +32,28 @@ class FormatError(FilbertError):
 
 class RunError(FilbertError):
     """A run could not go on: a non-finite loss, a lost process."""
+
+
+@contextlib.contextmanager
+def unreadable_as(kind: type[FilbertError]) -> Iterator[None]:
+    """Turn what the system says about files that it does not give out into an error for people.
+
+    Also to be used as a decorator of a function that reads files.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise kind(f"A file cannot be read: {error.strerror or error}.") from error
+        name = printable(str(error.filename), 200)
+        raise kind(f"{name} cannot be read: {error.strerror or error}.") from error
+
+
+def printable(text: str, limit: int = 60) -> str:
+    """A name out of somebody's file, harmless in a message: control characters and halves of
+    surrogate pairs are written as escapes, and what is behind `limit` characters is left out.
+    """
+    kept = text[:limit]
+    if not kept.isprintable():
+        kept = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in kept)
+    return kept + ("..." if len(text) > limit else "")

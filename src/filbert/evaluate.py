@@ -24,8 +24,7 @@ def evaluate_model(predictor: Predictor, path: str, names: ColumnNames) -> dict[
         raise ConfigError(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
         )
-    if names.label_columns:
-        task = task.from_dict(task.to_dict() | {"label_columns": names.label_columns})
+    task, names = task.reading(names)
     gold: list[Any] = []
 
     def passing() -> Iterator[Row]:
@@ -47,12 +46,11 @@ def score_predictions(
             line.
     """
     rows = list(names.read(data))
-    task = task.fit_labels(rows)
-    found = []
-    for line in read_rows(predictions):
-        found.append(task.check_prediction(line.values, line.where))
-    if len(found) != len(rows):
+    answers = list(read_rows(predictions))
+    if len(answers) != len(rows):
         raise InputError(
-            f"{predictions} holds {len(found)} predictions for the {len(rows)} rows of {data}."
+            f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}."
         )
+    task = task.with_labels_of(rows, [answer.values for answer in answers])
+    found = [task.check_prediction(answer.values, answer.where) for answer in answers]
     return task.metrics([task.gold(row) for row in rows], found)

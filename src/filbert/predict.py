@@ -13,27 +13,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, split
 from filbert.data.chunks import characters_in, chunks
+from filbert.data.columns import text_of
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.data.records import Row
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.hub import find_model
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
-from filbert.model.encoder import Encoder
+from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.speed.precision import Precision, choose_precision, default_device
-from filbert.tasks.base import Prediction, Task, task_class
+from filbert.model.pooling import POOLINGS, hidden_states, pool
+from filbert.speed.precision import Precision, choose_device, choose_precision
+from filbert.tasks.base import Prediction, Task, task_class, task_names
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
-POOLINGS = ("mean", "cls", "max", "none")
-
 Text = str | tuple[str, str]
 
 
@@ -143,20 +142,18 @@ class Predictor:
         checkpoint = huggingface.read(folder)
         tokenizer = Tokenizer.load(folder)
         check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
-        positions = checkpoint.config.max_tokens_per_sequence
-        if max_length is not None and not 3 <= max_length <= positions:
-            raise ConfigError(
-                f"max_length {max_length} is not in 3..{positions}, what this model serves."
-            )
-        target = torch.device(device) if device else default_device()
-        chosen = choose_precision(precision, target)
         stored = checkpoint.filbert or {}
-        task = _task_of(stored, checkpoint.head, checkpoint.labels, checkpoint.problem_type)
+        max_length = check_max_length(max_length or stored.get("max_length"), checkpoint.config)
+        if max_tokens is not None and max_tokens < 1:
+            raise ConfigError(f"max_tokens is {max_tokens}; it must be above zero.")
+        target = choose_device(device)
+        chosen = choose_precision(precision, target)
+        task = _task_of(checkpoint, folder)
         return cls(
             checkpoint.build(dtype=chosen.dtype).to(target),
             tokenizer,
             task,
-            max_length=max_length or stored.get("max_length"),
+            max_length=max_length,
             max_tokens=max_tokens,
             sentence_vectors=read_sentence_vectors(folder),
             checkpoint=checkpoint,
@@ -166,7 +163,7 @@ class Predictor:
 
     def predict(self, texts: Sequence[Text]) -> list[Prediction]:
         """One answer a text (or pair of texts), in order, in the shape of INTERFACE."""
-        rows = [_row(text, i) for i, text in enumerate(texts)]
+        rows = [_row(text, i) for i, text in enumerate(checked_texts(texts))]
         return list(self.predict_rows(rows))
 
     def predict_rows(
@@ -178,7 +175,7 @@ class Predictor:
                 "This model has no task head, so there is nothing to predict. Fine-tune it "
                 "(filbert finetune), or use embed."
             )
-        for chunk in chunks(rows, _row_size):
+        for chunk in chunks(rows, lambda row: characters_in(text_of(row))):
             examples = self.task.examples(
                 chunk, self.tokenizer, max_length=self.max_length, with_targets=False
             )
@@ -215,9 +212,11 @@ class Predictor:
             float32 (n, H * layers); for pooling "none" a list of n arrays (tokens, H * layers).
         """
         vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
+        if pooling == "none":
+            return vectors
         if not vectors:
             return np.zeros((0, self.model.config.hidden_size * len(layers)), dtype=np.float32)
-        return vectors if pooling == "none" else np.stack(vectors)
+        return np.stack(vectors)
 
     def embed_texts(
         self,
@@ -238,7 +237,7 @@ class Predictor:
             raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
         chosen = self._layer_numbers(layers)
         encoder = self.model.encoder
-        for chunk in chunks(texts, characters_in):
+        for chunk in chunks(checked_texts(texts), characters_in):
             encodings = self.tokenizer.encode(chunk, max_length=self.max_length)
             examples = []
             for i, encoding in enumerate(encodings):
@@ -250,7 +249,7 @@ class Predictor:
             for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
                 batch = collate([examples[i] for i in indices]).to(self.device)
                 with torch.inference_mode(), self.precision.autocast(self.device):
-                    hidden = _hidden_states(encoder, batch, chosen).float()
+                    hidden = hidden_states(encoder, batch, chosen).float()
                     pooled = pool(hidden, batch, pooling)
                     if normalize:
                         pooled = [nn.functional.normalize(p, dim=-1) for p in pooled]
@@ -262,42 +261,12 @@ class Predictor:
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """0 for the embeddings, 1..N for the layers."""
         count = self.model.config.num_hidden_layers
+        if isinstance(layers, int) or not layers:
+            raise ConfigError(f"layers is {layers!r}; give a list of whole numbers, such as [-1].")
         for layer in layers:
             if not -count - 1 <= layer <= count:
                 raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")
         return tuple(layer % (count + 1) for layer in layers)
-
-
-def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
-    """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none"."""
-    if pooling == "cls":
-        return list(hidden_TH[batch.starts])
-    pieces = split(hidden_TH, batch)
-    if pooling == "none":
-        return list(pieces)
-    if pooling == "max":
-        return [piece.amax(0) for piece in pieces]
-    return [piece.mean(0) for piece in pieces]
-
-
-def _hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
-    """Outputs of the chosen layers side by side, (T, H * len(layers)), collected by hooks."""
-    config = encoder.config
-    if layers == (config.num_hidden_layers,):
-        return encoder(batch)  # type: ignore[no-any-return]
-    states: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        states.append(output)
-
-    parts = [encoder.embeddings, *encoder.layers]
-    hooks = [part.register_forward_hook(keep) for part in parts]
-    try:
-        encoder(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return torch.cat([states[layer] for layer in layers], -1)
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, folder: Path) -> None:
@@ -313,18 +282,73 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, folder: Path) -> Non
         )
 
 
-def _task_of(
-    stored: dict[str, Any], head: str | None, labels: tuple[str, ...] | None, problem: str | None
-) -> Task | None:
-    """The task that filbert.json describes, else the one a Hugging Face config implies."""
-    if "task" in stored:
-        content = stored["task"]
-        return task_class(content["name"]).from_dict(content)
-    if head == "sequence" and labels and problem != "regression":
+def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:
+    """The same number, if the position table serves it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    positions = config.max_tokens_per_sequence
+    fits = isinstance(max_length, int) and 3 <= max_length <= positions
+    if max_length is not None and not fits:
+        raise ConfigError(
+            f"max_length {max_length} is not in 3..{positions}, what this model serves."
+        )
+    return max_length
+
+
+def _task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
+    """The task that filbert.json describes, else the one a Hugging Face config implies.
+
+    Raises:
+        FormatError: filbert.json describes no built-in task, or other labels than config.json.
+    """
+    stored = (checkpoint.filbert or {}).get("task")
+    if stored is None:
+        labels, problem = checkpoint.labels, checkpoint.problem_type
         multilabel = problem == "multi_label_classification"
-        content = {"labels": labels, "multilabel": multilabel, "declared": True}
-        return task_class("classification").from_dict(content)
-    return None
+        # One output without a word on the problem means regression, as in transformers.
+        several = labels is not None and (len(labels) > 1 or multilabel)
+        if checkpoint.head != "sequence" or not several or problem == "regression":
+            return None
+        stored = {"name": "classification", "labels": labels, "multilabel": multilabel}
+        stored["declared"] = True
+    try:
+        # A folder may name a built-in task only: a module of its choosing must never be imported.
+        if stored["name"] not in task_names():
+            raise ValueError(f"{stored['name']!r} is no task of filbert")
+        task = task_class(stored["name"]).from_dict(stored)
+        if checkpoint.labels is not None and task.labels != tuple(checkpoint.labels):
+            raise ValueError(f"its labels {task.labels} are not those of config.json")
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{folder / 'filbert.json'}: the task cannot be read: {error}."
+        ) from error
+    return task
+
+
+def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
+    """The same texts and pairs, each looked at.
+
+    Raises:
+        InputError: a bare string instead of a list, or something that is no text; with its index.
+    """
+    if isinstance(texts, str):
+        raise InputError(
+            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
+        )
+    for index, text in enumerate(texts):
+        if isinstance(text, list | tuple) and len(text) == 2:
+            if isinstance(text[0], str) and isinstance(text[1], str):
+                yield (text[0], text[1])
+                continue
+            if isinstance(text[0], str) and text[1] is None:
+                yield text[0]
+                continue
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
+        yield text
 
 
 def _row(text: Text, index: int) -> Row:
@@ -333,7 +357,3 @@ def _row(text: Text, index: int) -> Row:
     if second is not None:
         values["text_pair"] = second
     return Row(values, "texts", index + 1)
-
-
-def _row_size(row: Row) -> int:
-    return sum(len(value) for value in row.values.values() if isinstance(value, str))

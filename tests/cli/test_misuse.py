@@ -164,6 +164,25 @@ def test_a_model_without_a_head_says_what_to_do(call, tiny_model):
     check_refusal(call("predict", tiny_model, stdin="x"), "no task head", "finetune")
 
 
+@pytest.mark.parametrize("out", ["/proc/answers.jsonl", "/nowhere/answers.jsonl", "x" * 300])
+def test_a_place_that_cannot_be_written_is_a_sentence(call, film_run, out):
+    check_refusal(
+        call("predict", film_run.folder / "model", "--out", out, stdin="good\n"), out[:20]
+    )
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:77", "meta"])
+def test_a_device_that_is_not_here_is_a_sentence(call, film_run, device):
+    model = film_run.folder / "model"
+    check_refusal(call("predict", model, "--device", device, stdin="x"), device, "there is cpu")
+
+
+def test_options_that_would_be_ignored_are_refused(call, film_run, films):
+    model, data = film_run.folder / "model", films / "test.csv"
+    check_refusal(call("evaluate", model, "--data", data, "--positive", "pos"), "--predictions")
+    check_refusal(call("evaluate", model, "--data", data, "--task", "classification"), "MODEL")
+
+
 def test_a_full_disk_while_predicting_is_a_sentence(call, film_run):
     check_refusal(
         call("predict", film_run.folder / "model", "--out", "/dev/full", stdin="good\n"),

@@ -1,8 +1,10 @@
 """Every verb once, on a tiny model: what it prints, writes and returns."""
 
+import csv
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 
@@ -219,6 +221,44 @@ def test_quickstart_goes_from_text_to_report(call, tmp_path):
     page = (tmp_path / "q" / "report.html").read_text()
     assert "TF-IDF" in page
     assert "ok 3,611, toxic 389" in done.err, "the data is checked before anything is trained"
+
+
+def test_a_dash_is_standard_input_and_output_everywhere(call, model, vocab, films, tmp_path):
+    rows = (films / "test.csv").read_text()
+    plain = call("predict", model, stdin="good\nbad\n").out
+    assert call("predict", model, "-", "--out", "-", stdin="good\nbad\n").out == plain
+    assert call("tokenize", vocab, "-", stdin="good\n").status == 0
+    assert call("embed", model, "-", "--out", tmp_path / "v.npy", stdin="good\n").status == 0
+    jsonl = "".join(
+        json.dumps({"text": t, "label": y}) + "\n" for t, y in csv.reader(rows.splitlines()[1:])
+    )
+    assert call("check", "--task", "classification", "-", stdin=jsonl).status == 0
+    done = call("evaluate", model, "--data", "-", "--json", stdin=jsonl)
+    expected = call("evaluate", model, "--data", films / "test.csv", "--json")
+    assert json.loads(done.out) == json.loads(expected.out)
+
+
+def test_vectors_keep_the_unit_length_that_a_folder_asks_for_unless_told(
+    call, tiny_model, tmp_path
+):
+    folder = tmp_path / "st"
+    shutil.copytree(tiny_model, folder)
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    modules = [
+        {"idx": i, "name": str(i), "path": p, "type": f"sentence_transformers.models.{k}"}
+        for i, (k, p) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    lengths = []
+    for options in ([], ["--no-normalize"]):
+        assert (
+            call("embed", folder, "--out", tmp_path / "v.npy", *options, stdin="good\n").status == 0
+        )
+        lengths.append(float(np.linalg.norm(np.load(tmp_path / "v.npy"))))
+    assert lengths[0] == pytest.approx(1, abs=1e-6)
+    assert lengths[1] != pytest.approx(1, abs=1e-2)
 
 
 def test_progress_is_silent_when_the_output_is_no_terminal(call, model):

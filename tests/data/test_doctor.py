@@ -137,7 +137,7 @@ def test_a_label_that_train_lacks_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(
     ("common", "rare", "warned"),
-    [(9, 9, True), (190, 10, False), (191, 10, True), (2000, 90, True), (1000, 60, False)],
+    [(9, 9, False), (190, 10, False), (191, 10, True), (2000, 90, True), (1000, 60, False)],
 )
 def test_a_rare_label_is_warned_about(tmp_path, common, rare, warned):
     content = rows(
@@ -148,8 +148,46 @@ def test_a_rare_label_is_warned_about(tmp_path, common, rare, warned):
     assert report.splits[0].label_counts == {"a": common, "b": rare}
 
 
+def message(report: Report, kind: str) -> tuple[str, str]:
+    (problem,) = (problem for problem in report.problems if problem.kind == kind)
+    return problem.level, problem.message
+
+
+def test_rare_labels_are_one_problem_that_names_the_first_of_them(tmp_path):
+    texts = [(f"text {i}", "a") for i in range(1000)]
+    texts += [(f"more {n} {i}", f"r{n:02}") for n in range(12) for i in range(10 + n)]
+    report = look(tmp_path, train=rows(*texts))
+    assert found(report, "imbalance") == [(1, [])] and found(report, "few_rows") == []
+    assert message(report, "imbalance") == (
+        "warning",
+        'Rare labels, below 3.8% of 1,186 rows: "r00" (10), "r01" (11), "r02" (12), "r03" (13), '
+        '"r04" (14), "r05" (15), "r06" (16), "r07" (17) and 4 more. '
+        "Look at F1 and PR AUC, not at accuracy.",
+    )
+
+
+def test_few_rows_of_a_balanced_set_are_a_note_and_many_equal_labels_are_not_rare(tmp_path):
+    report = look(tmp_path, train=rows(*((f"t {i}", "ab"[i % 2]) for i in range(18))))
+    assert message(report, "few_rows") == (
+        "note",
+        'Labels with fewer than 10 rows: "a" (9), "b" (9). Their figures will be rough.',
+    )
+    many = rows(*((f"t {i}", f"l{i % 50}") for i in range(1000)))
+    assert look(tmp_path, train=many).problems == ()
+
+
+def test_every_message_ends_in_one_full_stop_and_no_label_can_steer_a_terminal(tmp_path):
+    texts = [*BALANCED, ("", "a"), ("x", "\x1b[31m" + "y" * 100), ("text 1", "a")]
+    report = look(tmp_path, train=rows(*texts) + "1,2,3\n", dev=rows(("u", "new\x07.")))
+    assert len(report.problems) > 5
+    for problem in report.problems:
+        assert problem.message.endswith(".") and not problem.message.endswith("..")
+        assert problem.message.isprintable() and "y" * 61 not in problem.message
+        assert all(place.isprintable() for place in problem.where)
+
+
 def test_a_single_label_is_an_error(tmp_path):
-    assert found(look(tmp_path, train=rows(("x", "a"), ("y", "a"))), "one_label") == [(2, [])]
+    assert found(look(tmp_path, train=rows(("x", "a"), ("y", "a"))), "one_label") == [(1, [])]
 
 
 def test_lengths_cuts_and_unknown_tokens_are_measured(tmp_path, tiny):

@@ -5,8 +5,9 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
+from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.data.labels import label_name
+from filbert.data.labels import is_set, label_name
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import Targets, TaskOptions, task_class, task_names
@@ -185,3 +186,55 @@ def test_a_foreign_prediction_needs_a_label_or_scores():
         task.check_prediction({}, "p:1")
     with pytest.raises(InputError, match="p:2: the scores are for"):
         task.check_prediction({"scores": {"z": 1.0}}, "p:2")
+
+
+@pytest.mark.parametrize(
+    ("rubbish", "words"),
+    [
+        ({"label": "z", "scores": {"a": 0.1, "b": 0.9}}, "not among the labels"),
+        ({"label": "a", "scores": 0.7}, "cannot be read"),
+        ({"label": ["a", "b"]}, "cannot be read"),
+        ({"label": "a", "scores": {"a": "x", "b": 1}}, "cannot be read"),
+        ({"label": "a", "scores": {"a": None, "b": 1}}, "cannot be read"),
+        ({"label": "a", "scores": {"a": 7, "b": 1}}, "not a probability"),
+        ({"label": "a", "scores": {"a": float("nan"), "b": 1}}, "not a probability"),
+    ],
+)
+def test_a_foreign_prediction_that_makes_no_sense_is_refused_with_its_place(rubbish, words):
+    with pytest.raises(InputError, match=f"p.jsonl:7: .*{words}"):
+        fitted("a", "b").check_prediction(rubbish, "p.jsonl:7")
+
+
+@pytest.mark.parametrize(
+    "value", [["x", "y"], {"q": 1}, float("nan"), float("inf"), "a\x00b", "x" * 500]
+)
+def test_what_is_no_label_is_refused_with_file_and_line(value):
+    with pytest.raises(InputError, match=r"train.csv:3: a label must be"):
+        fitted("a", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "yes"), [("True", True), ("0.0", False), (1.0, True), (False, False)]
+)
+def test_a_label_column_may_hold_what_pandas_writes(value, yes):
+    assert is_set(Row({"x": value}, "a.csv", 2), "x") is yes
+
+
+def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_read():
+    task = Classification(
+        labels=("x", "y"), multilabel=True, label_columns=("x", "y"), declared=True
+    )
+    _, names = task.reading(ColumnNames())
+    assert names.label_columns == ("x", "y")
+    judge, names = task.reading(ColumnNames(label="tags"))
+    assert (names.label_columns, names.multilabel, judge.label_columns) == (None, True, None)
+    with pytest.raises(ConfigError, match="the labels are"):
+        task.reading(ColumnNames(label_columns=("x",)))
+    with pytest.raises(ConfigError, match="multi-label models"):
+        fitted("a", "b").reading(ColumnNames(label_columns=("a", "b")))
+
+
+def test_scoring_knows_the_labels_of_rows_and_predictions_together():
+    task = Classification.from_options(TaskOptions())
+    judged = task.with_labels_of(rows("x", "y"), [{"scores": {"x": 0.1, "y": 0.2, "z": 0.7}}])
+    assert judged.labels == ("x", "y", "z")

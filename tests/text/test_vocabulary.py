@@ -205,3 +205,52 @@ def test_roberta_from_two_files_equals_its_own_tokenizer_json(shared_data, tmp_p
         assert one.input_ids.tolist() == other.input_ids.tolist()
         assert one.offsets.tolist() == other.offsets.tolist()
     assert parts.mask_id == 50264 and parts.vocab_size == 50265
+
+
+@pytest.mark.parametrize("key", ["strip_accents", "do_lower_case", "tokenize_chinese_chars"])
+@pytest.mark.parametrize("value", ["yes", 1, [], {}])
+def test_a_setting_that_is_not_true_or_false_is_refused(folder, key, value):
+    write(folder / "tokenizer_config.json", {key: value})
+    with pytest.raises(FormatError, match=f"tokenizer_config.json: {key} is .* true or false"):
+        Tokenizer.load(folder)
+
+
+def test_a_byte_order_mark_does_not_belong_to_the_first_entry(folder):
+    path = folder / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Tokenizer.load(folder).pad_id == 0
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
+def test_an_empty_vocabulary_is_refused(folder, kind):
+    Tokenizer.load(folder).save(folder)
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    content |= {"added_tokens": [], "post_processor": None}
+    model = {"type": kind, "vocab": {}}
+    content["model"] = model | ({"merges": []} if kind == "BPE" else WORDPIECE)
+    write(folder / "tokenizer.json", content)
+    with pytest.raises(FormatError, match="tokenizer.json: an empty vocabulary"):
+        Tokenizer.load(folder)
+
+
+WORDPIECE = {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+
+
+def test_a_vocabulary_that_may_not_be_read_says_why(folder, monkeypatch):
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    for name in ("vocab.txt", "spiece.model"):
+        (folder / name).touch()
+        with pytest.raises(FormatError, match=f"{name} cannot be read: Permission denied"):
+            Tokenizer.load(folder / name)
+
+
+def test_a_folder_name_that_the_system_refuses_is_an_error_of_ours():
+    with pytest.raises(FormatError, match="cannot be read: File name too long"):
+        Tokenizer.load("x" * 5000)

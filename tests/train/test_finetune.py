@@ -222,6 +222,15 @@ def test_truncation_is_counted_in_the_run_and_told_per_answer(tiny_model, films,
         ({"precision": "fp16"}, "precision 'fp16' is not one of"),
         ({"metric": "rocauc", "steps": 1}, "metric 'rocauc' is not one of"),
         ({"max_length": 1000}, r"max_length 1000 is not in 3..64"),
+        ({"metric": "f11"}, "metric 'f11' is not one of"),
+        ({"dev": None, "patience": 3}, "need dev rows"),
+        ({"train": "-"}, "must be a file"),
+        ({"device": "cuda:77"}, "device 'cuda:77' is not here"),
+        ({"lr": float("nan")}, "lr is nan; it must be a finite number"),
+        ({"lr": "5e-5"}, "lr is '5e-5'; it must be a finite number"),
+        ({"class_weights": "0,0"}, "not all of them zero"),
+        ({"class_weights": "a,b"}, "class_weights is 'a,b'"),
+        ({"seed": 10**14}, "seed is"),
     ],
 )
 def test_a_wrong_option_is_refused_in_a_sentence_and_leaves_nothing(
@@ -230,6 +239,53 @@ def test_a_wrong_option_is_refused_in_a_sentence_and_leaves_nothing(
     with pytest.raises(filbert.ConfigError, match=words):
         run(tiny_model, films, tmp_path / "x", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_lists_and_numbers_are_taken_as_python_has_them(tiny_model, films, tmp_path):
+    done = filbert.finetune(
+        task="classification", model=tiny_model, train=films / "train.csv", out=tmp_path / "x",
+        steps=1, labels="pos,neg", class_weights=[1, 2],
+    )  # fmt: skip
+    assert done.facts["labels"] == ["pos", "neg"]
+    task = json.loads((tmp_path / "x" / "model" / "filbert.json").read_text())["task"]
+    assert task["loss_weights"] == [1.0, 2.0]
+
+
+def test_dev_rows_of_one_class_are_judged_by_their_loss(tiny_model, films, tmp_path, capsys):
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\nthe film was bad,neg\nnot,neg\n")
+    facts = run(tiny_model, films, tmp_path / "x", dev=str(dev), epochs=3).facts
+    assert facts["best"]["metric"] == "loss"
+    assert facts["best"]["step"] > 8
+    assert "chosen by its loss" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt, "interrupted"), (filbert.RunError, "failed")]
+)
+def test_a_run_that_stops_says_so_and_leaves_an_earlier_one_alone(
+    tiny_model, films, tmp_path, monkeypatch, error, status
+):
+    def stop(model, largest):
+        raise error
+
+    run(tiny_model, films, tmp_path / "old", steps=2)
+    before = {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()}
+    monkeypatch.setattr(trainer, "_clip", stop)
+    with pytest.raises(error):
+        run(tiny_model, films, tmp_path / "new")
+    with pytest.raises(error):
+        run(tiny_model, films, tmp_path / "old", overwrite=True)
+    assert json.loads((tmp_path / "new" / "run.json").read_text())["status"] == status
+    after = {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()}
+    assert after == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_an_empty_folder_that_is_there_is_used(tiny_model, films, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(tiny_model, films, Path("."), steps=1)
+    assert (tmp_path / "run.json").is_file()
 
 
 def test_tensorboard_files_are_written_when_asked(tiny_model, films, tmp_path):

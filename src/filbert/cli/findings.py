@@ -45,10 +45,9 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _sentence(problem: Problem) -> str:
+    message = problem.message.rstrip(".")
     times = f" ({problem.count:,} times)" if problem.count > 1 else ""
-    places = (
-        f" At {', '.join(problem.where)}{' ...' if problem.count > len(problem.where) else ''}."
-        if problem.where
-        else ""
-    )
-    return f"{problem.message}{times}{places}"
+    shown = [place.rstrip(".") for place in problem.where]
+    more = f"; and {problem.count - len(shown):,} more" if problem.count > len(shown) > 0 else ""
+    places = f": {'; '.join(shown)}{more}" if shown else ""
+    return f"{message}{times}{places}."

@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def names_of(given: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """A list flag: `--labels a,b`, `--labels a b` and `--labels a --labels b` mean the same."""
-    if given is None:
-        return None
-    return tuple(part.strip() for item in given for part in item.split(",") if part.strip())
-
-
 def print_json(content: Any) -> None:
     """One JSON document on stdout."""
     print(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
+# cyclopts takes a lone - for a misspelt flag, so `main` hands it over in disguise.
+STDIO = "\0stdio"
+
+
+def file_name(given: str) -> str:
+    """A file name as the user typed it."""
+    return "-" if given == STDIO else given
+
+
 @contextmanager
 def output(out: str | None) -> Iterator[IO[str]]:
     """Where answers go: stdout, or a file that appears under its name only when it is complete."""
-    if out is None or out == "-":
+    if out is None or out == STDIO:
         yield sys.stdout
         sys.stdout.flush()
         return
@@ -39,18 +41,22 @@ def unfinished(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; renamed to `path` at the end, removed when something fails.
 
     Raises:
-        InputError: the folder does not exist.
+        InputError: the place cannot be written to.
     """
     from filbert.errors import InputError
 
-    if not path.parent.is_dir():
-        raise InputError(f"There is no folder {path.parent} to write {path.name} in.")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; --out names a file.")
-    if path.exists() and not path.is_file():  # a device or a pipe: there is nothing to replace
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; --out names a file.")
+        replaceable = path.is_file() or not path.exists()
+        if replaceable:
+            part.touch()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    if not replaceable:  # a device or a pipe
         yield path
         return
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
         os.replace(part, path)

@@ -22,6 +22,7 @@ from cyclopts.config import Dict
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from filbert import __version__
+from filbert.cli.flags import STDIO
 from filbert.errors import ConfigError, FilbertError, InputError
 
 EXIT_INPUT = 2
@@ -46,6 +47,7 @@ app = App(
     version=__version__,
     default_parameter=Parameter(consume_multiple=True, negative_iterable=(), negative_bool=()),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 for verb in VERBS:
     app.command(getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb)
@@ -81,6 +83,7 @@ def launch(
     """
     if recipe is not None:
         app.config = (Dict(read_recipe(recipe), source=str(recipe), use_commands_as_keys=False),)
+    tokens = tuple(STDIO if token == "-" else token for token in tokens)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 
 
@@ -106,6 +109,8 @@ def run(arguments: Sequence[str]) -> int:
         if error.errno == errno.ENOSPC:
             where = f" while writing {error.filename}" if error.filename else ""
             return _fail(f"The disk is full{where}. Free some space and try again.", EXIT_INPUT)
+        if isinstance(error, PermissionError):
+            return _fail(f"{error.filename}: {error.strerror}.", EXIT_INPUT)
         raise
     finally:
         app.config = ()
@@ -113,6 +118,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `filbert` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # Lone surrogates in a file's names must not break the sentence that tells of them.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))
@@ -127,7 +135,7 @@ def _nearest_key(error: UnknownOptionError) -> str:
     ]
     asked = (error.token.keyword or "").strip("[]").replace("_", "-")
     near = get_close_matches(asked, known, 1)
-    return f" Did you mean {near[0]}?" if near else ""
+    return f" Did you mean {near[0]}?" if near and "Did you mean" not in str(error) else ""
 
 
 def _misspelt_flag(error: MissingArgumentError) -> str:

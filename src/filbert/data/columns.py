@@ -10,6 +10,13 @@ from typing import TypedDict
 from filbert.data.records import Row, read_rows
 
 
+def text_of(row: Row) -> str | tuple[str, str]:
+    """The text of a row, or its pair of texts."""
+    pair = row.values.get("text_pair")
+    text: str = row.values["text"]
+    return text if pair is None else (text, pair)
+
+
 class ReadArguments(TypedDict):
     """Keywords of `read_rows` that depend on the task."""
 

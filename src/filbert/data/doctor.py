@@ -20,14 +20,14 @@ import numpy as np
 from filbert.data.findings import Findings, Lengths, Level, Report, Split
 from filbert.data.records import Row, read_rows
 from filbert.data.streams import shown
-from filbert.errors import InputError
+from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Text, Tokenizer
 
-# A class below this share of the rows, or with fewer rows than this, is called rare: a classifier
-# that never says it still looks good in accuracy (USERS section 1, row 25). A share of 5 % also
-# covers every class that is 20 times smaller than another.
+# A class below this share of the rows, and below half of an even share where there are many, is
+# called rare: a classifier that never says it still looks good in accuracy (USERS section 1, row
+# 25). A class with fewer rows than the second number is noted, since figures on it are luck.
 RARE_SHARE = 0.05
-RARE_ROWS = 10
+FEW_ROWS = 10
 
 # Shares from which cutting and unknown tokens are a warning and no longer a note.
 TRUNCATED_SHARE = 0.05
@@ -35,6 +35,7 @@ UNKNOWN_SHARE = 0.01
 
 _CHUNK = 1024
 _QUANTILES = (50, 90, 95, 99)
+_NAMES_SHOWN = 8
 
 
 def check(
@@ -304,7 +305,8 @@ def _judge_labels(scans: list[_Scan], found: Findings) -> None:
                 for label, count in scan.label_counts().items():
                     if label not in known:
                         message = (
-                            f'{scan.name}: rows with the label "{label}", which train has not.'
+                            f'{scan.name}: rows with the label "{printable(label)}", '
+                            "which train has not."
                         )
                         found.add(
                             "error", "unseen_label", message, partial(scan.first_with, label), count
@@ -312,15 +314,22 @@ def _judge_labels(scans: list[_Scan], found: Findings) -> None:
     if not known:
         return
     if len(known) == 1:
-        only = next(iter(known))
-        found.add("error", "one_label", f'All rows have the same label, "{only}".', count=rows)
+        only = printable(next(iter(known)))
+        found.add("error", "one_label", f'All rows have the same label, "{only}".')
         return
-    for label, count in sorted(known.items(), key=lambda item: item[1]):
-        if count < RARE_ROWS:
-            reason = f"only {count} of {rows} rows"
-        elif count < RARE_SHARE * rows:
-            reason = f"{count} of {rows} rows ({count / rows:.1%})"
-        else:
-            continue
-        message = f'The label "{label}" is rare: {reason}. Look at F1 and PR AUC, not at accuracy.'
-        found.add("warning", "imbalance", message, count=count)
+    share = min(RARE_SHARE, 0.5 / len(known))
+    ranked = sorted(known.items(), key=lambda item: item[1])
+    rare = [item for item in ranked if item[1] < share * rows]
+    few = [item for item in ranked if item[1] < FEW_ROWS and item not in rare]
+    if rare:
+        message = f"Rare labels, below {share:.1%} of {rows:,} rows: {_counted(rare)}."
+        found.add("warning", "imbalance", f"{message} Look at F1 and PR AUC, not at accuracy.")
+    if few:
+        message = f"Labels with fewer than {FEW_ROWS} rows: {_counted(few)}."
+        found.add("note", "few_rows", f"{message} Their figures will be rough.")
+
+
+def _counted(labels: list[tuple[str, int]]) -> str:
+    listed = ", ".join(f'"{printable(label)}" ({n:,})' for label, n in labels[:_NAMES_SHOWN])
+    more = len(labels) - _NAMES_SHOWN
+    return listed + (f" and {more:,} more" if more > 0 else "")

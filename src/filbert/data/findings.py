@@ -11,7 +11,10 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One kind of finding: how often it was seen, and where first."""
+    """One kind of finding: how often it was seen, and where first.
+
+    `message` ends in one full stop.
+    """
 
     level: Level
     kind: str
@@ -98,7 +101,7 @@ class Findings:
     def problems(self) -> tuple[Problem, ...]:
         """All findings, the most serious first."""
         every = [
-            Problem(level, kind, message, total[0], tuple(places))
+            Problem(level, kind, message.rstrip(".") + ".", total[0], tuple(places))
             for (level, kind, message), (places, total) in self.known.items()
         ]
         return tuple(sorted(every, key=lambda problem: _LEVELS.index(problem.level)))

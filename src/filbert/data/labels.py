@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.errors import InputError
+from filbert.errors import ConfigError, InputError
+
+MAX_LABEL = 200
 
 
 def label_name(value: Any) -> str:
-    """A label as text: 1, 1.0 and "1" are one label, true and "true" another."""
+    """A label as text: the numbers 1 and 1.0 and the text "1" are one label.
+
+    Raises:
+        ValueError: a list, an object, or a number that is none.
+    """
+    if isinstance(value, list | tuple | dict | set | bytes | np.ndarray) or value is None:
+        raise ValueError(f"{type(value).__name__} is no label")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no label")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    name = str(value)
+    if not name.isprintable() or len(name) > MAX_LABEL:
+        raise ValueError(f"it has control characters, or more than {MAX_LABEL} characters")
+    return name
 
 
 def label_order(label: str) -> tuple[int, float, str]:
@@ -35,7 +49,7 @@ def is_set(row: Row, column: str) -> bool:
         InputError: it holds something else; with file and line.
     """
     value = row.values.get(column)
-    name = label_name(value) if value is not None else ""
+    name = str(value).lower().removesuffix(".0")
     if name not in ("0", "1", "true", "false"):
         raise InputError(
             f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1."
@@ -57,10 +71,64 @@ def split_labels(row: Row) -> list[str]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | np.ndarray):
         parts = [parts]
-    return list(dict.fromkeys(name for name in (label_name(p).strip() for p in parts) if name))
+    names = (name_in(row, part).strip() for part in parts)
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def name_in(row: Row, value: Any) -> str:
+    """`label_name`, with file and line in the error.
+
+    Raises:
+        InputError: the value is no label.
+    """
+    try:
+        return label_name(value)
+    except ValueError as error:
+        raise InputError(f"{row.where}: a label must be a text or a number; {error}.") from error
 
 
 def listed(labels: Sequence[str], most: int = 12) -> str:
     """The first labels, for an error's sentence."""
     shown = ", ".join(repr(label) for label in labels[:most])
     return f"[{shown}{', ...' if len(labels) > most else ''}]"
+
+
+def loss_weights(
+    asked: str | tuple[float, ...] | None,
+    labels: tuple[str, ...],
+    counts: np.ndarray,
+    num_rows: int,
+    *,
+    multilabel: bool,
+) -> tuple[float, ...] | None:
+    """The weight of every label in the loss.
+
+    Args:
+        asked: None for no weights, "balanced", or the weights themselves.
+        labels: C names.
+        counts: training rows that have each label, (C,).
+        num_rows: training rows.
+        multilabel: the weights are then those of having the label against not having it.
+
+    Raises:
+        InputError: "balanced", and a label has no row.
+        ConfigError: the numbers are not as many as the labels.
+    """
+    if asked is None:
+        return None
+    if asked == "balanced":
+        if not counts.all():
+            missing = [label for label, n in zip(labels, counts, strict=True) if not n]
+            raise InputError(
+                f"--class-weights balanced: no training row has the label {missing[0]!r}."
+            )
+        if multilabel:
+            return tuple((num_rows - counts) / counts)
+        # As scikit-learn's "balanced": the mean weight of a training row is 1.
+        return tuple(num_rows / (len(counts) * counts))
+    if isinstance(asked, str) or len(asked) != len(labels):
+        raise ConfigError(
+            f"--class-weights is {asked!r}; give 'balanced' or {len(labels)} "
+            f"numbers, for {list(labels)}."
+        )
+    return tuple(float(weight) for weight in asked)

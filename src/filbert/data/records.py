@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from filbert.data.objects import object_rows, objects, open_parquet, parquet_rows
-from filbert.data.row import Choice, Row
+from filbert.data.row import Choice, Row, refuse_repeats
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
@@ -26,6 +26,7 @@ from filbert.data.streams import (
     kind_of,
     require_file,
     shown,
+    unreadable,
 )
 from filbert.data.tables import RECORDS
 from filbert.errors import InputError
@@ -63,8 +64,8 @@ def read_rows(
         optional: further canonical names to keep where they are there. None keeps all columns.
         extra: the file's own names of further columns that must be there.
         on_error: is given each bad row instead of it being raised, and reading goes on behind it.
-            Where that is impossible (an open quote, a broken stream) it is given that too, and the
-            rows end.
+            Where that is impossible (an open quote, a broken stream, a bad header line) it is given
+            that too, and the rows end.
 
     Raises:
         InputError: no such file, no such column, no rows, or a bad row without `on_error`.
@@ -73,9 +74,13 @@ def read_rows(
     if str(path) != "-":
         try:
             choice.pick(column_names(path))
-        except BadRow:
+        except BadRow as error:
             if on_error is None:
                 raise
+            if _format_of(path) in RECORDS:
+                # The next row must not be taken for the header.
+                on_error(InputError(f"{error} Without a header no row can be read."))
+                return iter(())
     return _guarded(path, choice, on_error)
 
 
@@ -90,8 +95,8 @@ def column_names(path: str | Path) -> list[str]:
         raise InputError(
             "The columns of standard input are not known before it is read. Give a file."
         )
-    require_file(path)
     kind = _format_of(path)
+    require_file(path, once=kind == "text")
     if kind == "parquet":
         return list(open_parquet(path).schema_arrow.names)
     if kind == "text":
@@ -109,15 +114,18 @@ def file_digest(path: str | Path) -> str:
     """sha256 of the file's bytes, as hexadecimal digits.
 
     Raises:
-        InputError: no such file, or standard input.
+        InputError: no such file, one that cannot be read, or standard input.
     """
     if str(path) == "-":
         raise InputError("Standard input has no digest. Give a file.")
     require_file(path)
-    with open(path, "rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(2**20):
-            digest.update(block)
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as stream:
+            while block := stream.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise unreadable(path, error) from error
     return digest.hexdigest()
 
 
@@ -199,11 +207,7 @@ def _header(path: str | Path, records: Iterator[tuple[int, list[str]]]) -> list[
     if first is None:
         raise InputError(f"{path}: an empty file; expected a header line that names the columns.")
     names = first[1]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(
-            f'{path}:{first[0]}: the header names the column "{twice[0][:30]}" twice. Rename one.'
-        )
+    refuse_repeats(names, f"{path}:{first[0]}")
     return names
 
 

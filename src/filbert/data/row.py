@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from filbert.data.streams import shown
-from filbert.errors import InputError
+from filbert.errors import InputError, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,19 @@ class Row:
     def where(self) -> str:
         """File and line, as in "train.csv:217"."""
         return f"{shown(self.path)}:{self.line}"
+
+
+def refuse_repeats(names: Sequence[str], where: str) -> None:
+    """Refuse a column name that stands twice in the header or schema at `where`.
+
+    Raises:
+        InputError: there is one.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f'{where}: the header names the column "{printable(twice, 30)}" twice. Rename one.'
+        )
 
 
 @dataclass(frozen=True)
@@ -60,19 +73,23 @@ class Choice:
     def _missing(
         self, own: str, names: Sequence[str], line: int | None, option: str | None
     ) -> InputError:
+        where = self.name if line is None else f"{self.name}:{line}"
+        own = printable(own)
+        if not names:
+            return InputError(f'{where}: no column "{own}"; the object is empty, {{}}.')
         # The first line of a file without a header is a text, so names are cut short.
-        known = ", ".join(name[:30] + ("..." if len(name) > 30 else "") for name in names[:20])
+        known = ", ".join(printable(name, 30) for name in names[:20])
         known += f" and {len(names) - 20} more" if len(names) > 20 else ""
         near = difflib.get_close_matches(own, names, n=1) or [name for name in names if own in name]
+        near = [printable(name, 30) for name in near]
         if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
             hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
         elif near and option:
-            hint = f"If {near[0][:30]} is meant, pass {option} {near[0][:30]}."
+            hint = f"If {near[0]} is meant, pass {option} {near[0]}."
         elif near:
-            hint = f"Did you mean {near[0][:30]}?"
+            hint = f"Did you mean {near[0]}?"
         elif option:
             hint = f"Name the right one with {option} NAME; the first line must name the columns."
         else:
             hint = "Names are compared letter by letter."
-        where = self.name if line is None else f"{self.name}:{line}"
         return InputError(f'{where}: no column "{own}"; the columns are {known}. {hint}')

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -44,25 +46,43 @@ def shown(path: str | Path) -> str:
 
 def kind_of(path: str | Path) -> tuple[str, str | None]:
     """Suffix of the format, and compression: "train.csv.gz" -> (".csv", "gzip")."""
-    name = Path(path).name.lower()
-    packed = None
-    for suffix, compression in _COMPRESSED.items():
-        if name.endswith(suffix):
-            name, packed = name.removesuffix(suffix), compression
-    return Path(name).suffix, packed
+    name = Path(Path(path).name.lower())
+    packed = _COMPRESSED.get(name.suffix)
+    return (Path(name.stem).suffix if packed else name.suffix), packed
 
 
-def require_file(path: str | Path) -> None:
-    """Refuse what is not there or is no file.
+def require_file(path: str | Path, *, once: bool = False) -> None:
+    """Refuse what is not there, may not be read, or is no file.
+
+    Args:
+        path: of the file.
+        once: it will be read a single time, so a pipe will do.
 
     Raises:
-        InputError: a missing file or a folder.
+        InputError: a missing or unreadable file, a folder, or a pipe unless `once`.
     """
-    if not os.path.exists(path):
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
         base = "" if os.path.isabs(path) else f" in {os.getcwd()}"
-        raise InputError(f"{path}: no such file{base}. Check the path.")
-    if os.path.isdir(path):
+        raise InputError(f"{path}: no such file{base}. Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
         raise InputError(f"{path}: a folder, not a file. Name the file in it.")
+    if not stat.S_ISREG(mode) and not once:
+        raise InputError(
+            f"{path}: a pipe or a device; this file is read more than once. "
+            "Save it first, or use - for a stream."
+        )
+    if not os.access(path, os.R_OK):
+        raise unreadable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+
+
+def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
+    """The sentence for a file that the system does not give out."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return InputError(f"{shown(path)}: cannot be read: {reason or error}.")
 
 
 class BadRow(InputError):
@@ -191,7 +211,14 @@ class Lines:
                 if not read:
                     for magic, what in _MAGIC.items():
                         if block.startswith(magic):
+                            if kind and what.split()[0] in _COMPRESSED.values():
+                                raise InputError(f"{name}: packed twice; unpack it once.")
                             raise InputError(f"{name}: not text but {what}.")
+                    if b"\r" in block[:-1] and b"\n" not in block:
+                        raise InputError(
+                            f"{name}: ends its lines with CR only; convert it, for example with "
+                            "tr '\\r' '\\n'."
+                        )
                     if block.startswith(_BOM):
                         block = block[len(_BOM) :]
                         self._offset = len(_BOM)
@@ -205,7 +232,7 @@ class Lines:
                 "line. Reading stops here; fetch or make the file again."
             ) from error
         except OSError as error:
-            raise InputError(f"{name}: cannot be read: {error.strerror or error}.") from error
+            raise unreadable(self.path, error) from error
 
 
 class _BrokenZstd(Exception):

@@ -13,7 +13,8 @@ import numpy as np
 from filbert.errors import ConfigError
 
 KINDS = (".npy", ".parquet", ".jsonl")
-_ROWS_PER_GROUP = 4_096
+# 16 MB of float32: fixed memory, whatever the width and however long the texts.
+_FLOATS_PER_GROUP = 2**22
 # Fixed, so that the row count can be written over it when all rows are there.
 _NPY_HEADER = 128
 
@@ -72,11 +73,12 @@ class _Jsonl:
 class _Parquet:
     def __init__(self, writer: Any, schema: Any) -> None:
         self.writer, self.schema = writer, schema
-        self.row, self.group = 0, list[np.ndarray]()
+        self.row, self.floats, self.group = 0, 0, list[np.ndarray]()
 
     def write(self, vector: np.ndarray) -> None:
         self.group.append(vector)
-        if len(self.group) == _ROWS_PER_GROUP:
+        self.floats += vector.size
+        if self.floats >= _FLOATS_PER_GROUP:
             self.flush()
 
     def flush(self) -> None:
@@ -84,13 +86,25 @@ class _Parquet:
 
         if not self.group:
             return
-        rows = range(self.row, self.row + len(self.group))
-        vectors = [v.tolist() for v in self.group]
+        width = self.group[0].shape[-1]
+        values = np.concatenate([vector.ravel() for vector in self.group])
+        vectors = _lists(pyarrow.array(values), np.full(len(values) // width, width))
+        if self.group[0].ndim == 2:
+            vectors = _lists(vectors, np.array([len(matrix) for matrix in self.group]))
+        rows = np.arange(self.row, self.row + len(self.group))
         self.writer.write_table(
-            pyarrow.table({"row": list(rows), "embedding": vectors}, schema=self.schema)
+            pyarrow.table({"row": rows, "embedding": vectors}, schema=self.schema)
         )
-        self.row += len(self.group)
+        self.row, self.floats = self.row + len(self.group), 0
         self.group.clear()
+
+
+def _lists(values: Any, lengths: np.ndarray) -> Any:
+    """An Arrow array of lists, from the end-to-end values and the length of each list."""
+    import pyarrow
+
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values)
 
 
 @contextmanager

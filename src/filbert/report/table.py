@@ -71,7 +71,11 @@ def result_rows(run: dict[str, Any]) -> list[ResultRow]:
     split = judged_split(run)
     model = run.get("model") or {}
     measured = run["metrics"][split] if split else {}
-    rows = [ResultRow(model_name(run), measured, run.get("seconds"), model.get("parameters"), True)]
+    # To train, from texts to weights: the same for all.
+    seconds = run.get("seconds")
+    if "training_seconds" in run:
+        seconds = run["training_seconds"] + run.get("tokenise_seconds", 0.0)
+    rows = [ResultRow(model_name(run), measured, seconds, model.get("parameters"), True)]
     for baseline in run.get("baselines") or ():
         rows.append(
             ResultRow(

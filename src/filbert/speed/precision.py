@@ -56,9 +56,18 @@ def bf16_gain() -> float:
     return _seconds(left, right) / _seconds(left.bfloat16(), right.bfloat16())
 
 
-def default_device() -> torch.device:
-    """The first CUDA device when there is one, else the processor."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def choose_device(name: str | None = None) -> torch.device:
+    """The device called `name`; without a name, the first GPU if there is one, else the CPU.
+
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if name not in here and not (name == "cuda" and len(here) > 1):
+        raise ConfigError(f"device {name!r} is not here; there is {', '.join(here)}.")
+    return torch.device(name)
 
 
 def choose_precision(requested: str, device: torch.device) -> Precision:

@@ -17,6 +17,7 @@ from filbert.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from filbert.data.columns import ColumnNames
     from filbert.data.examples import Example
     from filbert.data.records import Row
     from filbert.model.config import EncoderConfig
@@ -74,6 +75,7 @@ class Task(Protocol):
     labels: tuple[str, ...] | None
     problem_type: str | None
     selection_metric: str
+    metric_names: tuple[str, ...]
 
     @classmethod
     def from_options(cls, options: TaskOptions) -> Task:
@@ -144,6 +146,22 @@ class Task(Protocol):
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The figures of INTERFACE."""
+        ...
+
+    def reading(self, names: ColumnNames) -> tuple[Task, ColumnNames]:
+        """The task and the user's column names, settled to read labelled rows of a file.
+
+        Raises:
+            ConfigError: the names do not go with the task.
+        """
+        ...
+
+    def with_labels_of(self, rows: Iterable[Row], predictions: Iterable[Mapping[str, Any]]) -> Task:
+        """The task with the labels of rows and of predictions made elsewhere, unless declared.
+
+        Raises:
+            InputError: there are too few.
+        """
         ...
 
     def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:

@@ -14,8 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from filbert.data.answers import complete_answer
+from filbert.data.columns import ColumnNames, text_of
 from filbert.data.examples import Example
-from filbert.data.labels import is_set, label_name, label_order, listed, split_labels
+from filbert.data.labels import (
+    is_set,
+    label_name,
+    label_order,
+    listed,
+    loss_weights,
+    name_in,
+    split_labels,
+)
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import calibration, ranking
@@ -61,6 +71,22 @@ class Classification:
     temperature: float = 1.0
     declared: bool = False
 
+    def __post_init__(self) -> None:
+        texts = (*(self.labels or ()), *(self.label_columns or ()))
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("labels must be texts")
+        if self.positive is not None and self.labels and self.positive not in self.labels:
+            raise ConfigError(
+                f"--positive {self.positive!r}: the labels are {listed(self.labels)}."
+            )
+        if not 0.0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} is not above zero")
+        count = len(self.labels or ()) if self.multilabel else 1
+        if self.thresholds is not None and (
+            len(self.thresholds) != count or not all(0 <= t <= 1 for t in self.thresholds)
+        ):
+            raise ValueError(f"thresholds {self.thresholds} are not {count} numbers from 0 to 1")
+
     name = "classification"
     columns = COLUMNS
     head_kind = "sequence"
@@ -86,7 +112,11 @@ class Classification:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Classification:
-        """The task that filbert.json describes."""
+        """The task that filbert.json describes.
+
+        Raises:
+            ValueError, TypeError: it cannot be one.
+        """
         known: dict[str, Any] = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         return cls(**known)
@@ -115,6 +145,15 @@ class Classification:
         """Id of the positive class of two: the named one, else the second."""
         assert self.labels is not None
         return self.labels.index(self.positive) if self.positive else 1
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The figures that a best step can be chosen by."""
+        if self.multilabel:
+            return ("micro_f1", "macro_f1", "roc_auc", "pr_auc", "loss")
+        if self.is_binary:
+            return ("accuracy", "f1", "precision", "recall", "mcc", "roc_auc", "pr_auc", "loss")
+        return ("accuracy", "macro_f1", "weighted_f1", "loss")
 
     @property
     def selection_metric(self) -> str:
@@ -146,29 +185,10 @@ class Classification:
         if self.positive is not None and (self.positive not in labels or len(labels) != 2):
             raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
         found = np.array([counts.get(label, 0) for label in labels], dtype=float)
-        return replace(self, labels=labels, loss_weights=self._weights(found, num_rows, labels))
-
-    def _weights(
-        self, counts: np.ndarray, num_rows: int, labels: tuple[str, ...]
-    ) -> tuple[float, ...] | None:
-        if self.class_weights is None:
-            return None
-        if self.class_weights == "balanced":
-            if not counts.all():
-                missing = [label for label, n in zip(labels, counts, strict=True) if not n]
-                raise InputError(
-                    f"--class-weights balanced: no training row has the label {missing[0]!r}."
-                )
-            if self.multilabel:
-                return tuple((num_rows - counts) / counts)
-            # As scikit-learn's "balanced": the mean weight of a training row is 1.
-            return tuple(num_rows / (len(counts) * counts))
-        if isinstance(self.class_weights, str) or len(self.class_weights) != len(labels):
-            raise ConfigError(
-                f"--class-weights is {self.class_weights!r}; give 'balanced' or {len(labels)} "
-                f"numbers, for {list(labels)}."
-            )
-        return tuple(float(weight) for weight in self.class_weights)
+        weights = loss_weights(
+            self.class_weights, labels, found, num_rows, multilabel=self.multilabel
+        )
+        return replace(self, labels=labels, loss_weights=weights)
 
     def labels_of(self, row: Row) -> list[str]:
         """The label names of a row: exactly one, or any number for multi-label.
@@ -184,7 +204,7 @@ class Classification:
             value = row.values.get("label")
             if value is None or value == "":
                 raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-            found = [label_name(value)]
+            found = [name_in(row, value)]
         if self.labels is not None:
             for label in found:
                 if label not in self.labels:
@@ -208,7 +228,7 @@ class Classification:
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
         """One sequence a row."""
-        texts = [_text_of(row) for row in rows]
+        texts = [text_of(row) for row in rows]
         encodings = tokenizer.encode(texts, max_length=max_length)
         return [
             Example(
@@ -308,28 +328,44 @@ class Classification:
             return replace(fitted, thresholds=(threshold,))
         return fitted
 
+    def reading(self, names: ColumnNames) -> tuple[Classification, ColumnNames]:
+        """Multi-label rows may come as 0/1 columns or as lists, whatever training read."""
+        if not self.multilabel:
+            if names.label_columns:
+                raise ConfigError(
+                    "--label-columns is for multi-label models; this one gives one label."
+                )
+            return self, names
+        columns = names.label_columns or (None if names.label else self.label_columns)
+        if columns is not None and set(columns) != set(self.labels or ()):
+            raise ConfigError(
+                f"--label-columns names {listed(columns)}; "
+                f"the labels are {listed(self.labels or ())}."
+            )
+        settled = replace(names, label_columns=columns, multilabel=True)
+        return replace(self, label_columns=columns), settled
+
+    def with_labels_of(
+        self, rows: Iterable[Row], predictions: Iterable[Mapping[str, Any]]
+    ) -> Classification:
+        """The labels in either, unless they were declared."""
+        if self.declared:
+            return self
+        found = {label for row in rows for label in self.labels_of(row)}
+        for prediction in predictions:
+            scores = prediction.get("scores")
+            found |= {str(label) for label in scores} if isinstance(scores, dict) else set()
+        if len(found) < 2 and not self.multilabel:
+            raise InputError(
+                f"Rows and predictions name {len(found)} label; name all of them with --labels."
+            )
+        labels = tuple(sorted(found, key=label_order))
+        return replace(self, labels=labels)
+
     def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
         """A prediction with all `scores`; one that names only its label is taken as sure of it."""
         assert self.labels is not None
-        key = "labels" if self.multilabel else "label"
-        scores = prediction.get("scores")
-        named = prediction.get(key)
-        if named is None and scores is None:
-            raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
-        if scores is None:
-            chosen = [label_name(n) for n in (named if isinstance(named, list) else [named])]
-            scores = {label: float(label in chosen) for label in self.labels} | {
-                label: 1.0 for label in chosen
-            }
-        if not isinstance(scores, dict) or set(map(label_name, scores)) != set(self.labels):
-            raise InputError(
-                f"{where}: the scores are for {listed(sorted(map(str, scores)))}; "
-                f"the labels are {listed(self.labels)}."
-            )
-        if named is None:
-            named = [label for label in self.labels if scores[label] >= 0.5]
-            named = named if self.multilabel else max(scores, key=scores.__getitem__)
-        return {key: named, "scores": scores}
+        return complete_answer(prediction, where, self.labels, multilabel=self.multilabel)
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The figures of INTERFACE, from predictions with their `scores`."""
@@ -355,9 +391,3 @@ class Classification:
 
 
 TASK = Classification
-
-
-def _text_of(row: Row) -> str | tuple[str, str]:
-    pair = row.values.get("text_pair")
-    text = row.values["text"]
-    return text if pair is None else (text, pair)

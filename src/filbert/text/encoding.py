@@ -58,6 +58,21 @@ class Template:
         """How many specials there are."""
         return sum(map(len, self.specials))
 
+    @property
+    def largest_type(self) -> int:
+        """The largest token type, of texts and specials."""
+        return max([*self.types, *chain.from_iterable(self.special_types)])
+
+    def one_type(self) -> Template:
+        """The same with token type 0 everywhere."""
+        zeros = tuple((0,) * len(some) for some in self.special_types)
+        return Template(self.specials, zeros, (0,) * len(self.types))
+
+
+# What fits into an Encoding's arrays.
+LARGEST_TYPE = 2**8 - 1
+LARGEST_ID = 2**31 - 1
+
 
 def learn_template(backend: Any, *, pair: bool) -> Template:
     """See what the vocabulary's own post-processor puts around a text, or around two."""
@@ -83,11 +98,25 @@ def learn_template(backend: Any, *, pair: bool) -> Template:
         else:
             gap = side + 1
             types[side] = kind
+    if max(whole.type_ids) > LARGEST_TYPE or max(whole.ids) > LARGEST_ID:
+        raise FormatError(
+            f"This tokenizer uses token type {max(whole.type_ids)} and id {max(whole.ids)}; "
+            f"the largest possible are {LARGEST_TYPE} and {LARGEST_ID}."
+        )
     return Template(tuple(map(tuple, specials)), tuple(map(tuple, special_types)), tuple(types))
 
 
 class Part:
     """One text's tokens without specials, as the library made them; arrays are made once."""
+
+    @classmethod
+    def of_id(cls, number: int) -> Part:
+        """A single token that stands for no characters."""
+        part = cls.__new__(cls)
+        part.ids = [number]
+        part.offsets = np.zeros((1, 2), dtype=np.int32)
+        part.words = np.full(1, -1, dtype=np.int32)
+        return part
 
     def __init__(self, found: Any, with_offsets: bool) -> None:
         self.ids: list[int] = found.ids

@@ -13,12 +13,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.encoding import Encoding, Part, cut, join, learn_template
 from filbert.text.spiece import damage_named
 from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, read_vocabulary
@@ -26,6 +27,9 @@ from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, rea
 # Texts are handed to the library in pieces of this size, so that memory stays flat.
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**21
+
+# Word tables are often padded to a multiple of 64 or 128 rows; more than this is no padding.
+USUAL_PADDING = 256
 
 _KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -62,6 +66,7 @@ class Tokenizer:
         self.unk_id: int | None = ids.get("unk")
         self._single = learn_template(self.backend, pair=False)
         self._pair = learn_template(self.backend, pair=True)
+        self._filler = self.pad_id if self.unk_id is None else self.unk_id
 
     @classmethod
     def load(
@@ -74,7 +79,7 @@ class Tokenizer:
         """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
 
         Raises:
-            FormatError: no known layout, or a damaged file.
+            FormatError: no known layout, or a file that is damaged or cannot be read.
         """
         _silence_fork_warning()
         return cls(
@@ -92,6 +97,51 @@ class Tokenizer:
             ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
+        """Make sure that a model has a row for whatever this tokenizer writes.
+
+        A model with less than two token types gets type 0 everywhere from now on, as in Hugging
+        Face's library, whose tokenizers for such models write no types.
+
+        Args:
+            vocab_size: rows of the model's word table.
+            type_vocab_size: rows of its token type table; 0 for none.
+            where: the model's folder, for messages.
+
+        Returns:
+            Sentences on what is odd but works.
+
+        Raises:
+            FormatError: an id or a token type without row, or a vocabulary that has no token to
+                stand for an empty text.
+        """
+        specials = chain.from_iterable((*self._single.specials, *self._pair.specials))
+        largest = max([self.vocab_size - 1, *specials])
+        if largest >= vocab_size:
+            raise FormatError(
+                f"{where}: the tokenizer uses the id {largest}, the word table has {vocab_size} "
+                "rows. They belong to different models."
+            )
+        kind = max(self._single.largest_type, self._pair.largest_type)
+        if type_vocab_size < 2:
+            self._single, self._pair = self._single.one_type(), self._pair.one_type()
+        elif kind >= type_vocab_size:
+            raise FormatError(
+                f"{where}: the tokenizer uses token type {kind}, the model has {type_vocab_size} "
+                "types. They belong to different models."
+            )
+        if self._filler is None and not (self._single.size and self._pair.size):
+            raise FormatError(
+                f"{where}: the tokenizer adds no special token and has none for unknown words, so "
+                "an empty text would be no token at all."
+            )
+        if vocab_size - self.vocab_size <= USUAL_PADDING:
+            return ()
+        return (
+            f"{where}: the word table has {vocab_size} rows, the tokenizer only {self.vocab_size} "
+            "entries; do they belong together?",
+        )
+
     def encode(
         self, texts: Sequence[Text], *, max_length: int | None = None, with_offsets: bool = False
     ) -> list[Encoding]:
@@ -100,6 +150,9 @@ class Tokenizer:
         A pair loses tokens at the end of the longer side; at equal length the second loses first.
         Source: google-research/bert, run_classifier.py, _truncate_seq_pair. (Hugging Face's library
         gives an odd last place to the second text; the counts are the same.)
+
+        Where the vocabulary adds no special tokens, a text without tokens becomes one unknown
+        token (or one padding token), since no model can read an empty sequence.
 
         Raises:
             ConfigError: `max_length` leaves no room for the special tokens.
@@ -209,7 +262,7 @@ class Tokenizer:
             return
         pairs = any(not isinstance(text, str) for text in texts)
         least = (self._pair if pairs else self._single).size
-        if max_length < least:
+        if max_length < max(1, least):
             raise ConfigError(
                 f"max_length {max_length} leaves no room for the {least} special tokens. "
                 f"Give at least {least + 1}."
@@ -227,7 +280,11 @@ class Tokenizer:
             found = iter(self._run_chunk(flat, with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
-                yield [Part(next(found), with_offsets) for _ in range(count)]
+                parts = [Part(next(found), with_offsets) for _ in range(count)]
+                size = (self._single if count == 1 else self._pair).size
+                if self._filler is not None and not size and not any(part.ids for part in parts):
+                    parts[-1] = Part.of_id(self._filler)
+                yield parts
 
     def _run_chunk(self, texts: list[str], with_offsets: bool) -> list[Any]:
         run = self.backend.encode_batch if with_offsets else self.backend.encode_batch_fast

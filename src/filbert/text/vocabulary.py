@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from tokenizers import (
@@ -18,7 +19,7 @@ from tokenizers import (
     processors,
 )
 
-from filbert.errors import FormatError
+from filbert.errors import FormatError, unreadable_as
 from filbert.text.spiece import build_unigram, damage_named, read_spiece
 
 # Hugging Face's limit. Google's own code cuts at 200 (RECIPES section 1); a tokenizer.json carries
@@ -53,6 +54,7 @@ class Vocabulary:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+@unreadable_as(FormatError)
 def read_vocabulary(
     folder: Path, *, lowercase: bool | None = None, max_word_length: int = MAX_WORD_LENGTH
 ) -> Vocabulary:
@@ -67,7 +69,7 @@ def read_vocabulary(
             tokenizer.json states its own.
 
     Raises:
-        FormatError: no known layout, or a damaged file.
+        FormatError: no known layout, or a file that is damaged or cannot be read.
     """
     path = Path(folder)
     chosen = path.name if path.is_file() else None
@@ -92,6 +94,8 @@ def read_vocabulary(
     options["max_word_length"] = max_word_length
     with damage_named(home / (chosen or name)):
         backend = read(home / (chosen or name), options)
+    if not backend.get_vocab_size(with_added_tokens=True):
+        raise FormatError(f"{home / (chosen or name)}: an empty vocabulary.")
     sentence = _json(home / "sentence_bert_config.json")
     if lowercase is None and sentence.get("do_lower_case") is True:
         lowercase = True  # sentence-transformers lower-cases before its tokenizer does
@@ -277,9 +281,16 @@ def _template(ids: dict[str, int], names: dict[str, str]) -> processors.Template
     )
 
 
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+
+
 def _settings(folder: Path) -> dict[str, Any]:
     settings = _json(folder / "special_tokens_map.json")
-    settings.update(_json(folder / "tokenizer_config.json"))
+    path = folder / "tokenizer_config.json"
+    settings.update(_json(path))
+    for key in _SWITCHES:
+        if not isinstance(settings.get(key), bool | None):
+            raise FormatError(f"{path}: {key} is {short(settings[key])}; it must be true or false.")
     return settings
 
 
@@ -299,6 +310,6 @@ def _json(path: Path) -> dict[str, Any]:
 def _text(path: Path) -> str:
     data = path.read_bytes()
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: byte {error.start} is not UTF-8.") from error

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from filbert import predict
-from filbert.data.chunks import chunks
+from filbert.data.chunks import characters_in, chunks
+from filbert.data.columns import text_of
 from filbert.data.examples import Example
 from filbert.data.loader import Loader
 from filbert.data.records import Row, file_digest
@@ -27,7 +28,7 @@ from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.formats.files import write_atomically
 from filbert.formats.hub import find_model
 from filbert.model.heads import Model
-from filbert.speed.precision import Precision, choose_precision, default_device
+from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.tasks.base import Task, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.facts import Split, closing, label_names, opening, write_json
@@ -46,7 +47,7 @@ def prepare(
     examples: list[Example] = []
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in chunks(rows, lambda row: len(row.values["text"])):
+        for chunk in chunks(rows, lambda row: characters_in(text_of(row))):
             made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
             start = len(examples)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
@@ -65,7 +66,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         RunError: training could not go on.
     """
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    out = Path(options.out)
+    out = Path(options.out).absolute()
     check_out(out, options.overwrite)
     task = task_class(options.task).from_options(options.task_options())
     named = {"train": options.train, "dev": options.dev, "test": options.test}
@@ -75,8 +76,10 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         all_rows[name] = list(options.columns().read(path))
         if name == "train":
             task = task.fit_labels(all_rows[name])
+    if options.metric is not None and options.metric not in task.metric_names:
+        raise ConfigError(f"metric {options.metric!r} is not one of {list(task.metric_names)}.")
 
-    device = torch.device(options.device) if options.device else default_device()
+    device = choose_device(options.device)
     precision = choose_precision(options.precision, device)
     torch.manual_seed(options.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
@@ -99,25 +102,28 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
     run["tokenise_seconds"] = tokenising
     for line in _announcement(splits, loader, num_steps(loader, options), run, checkpoint):
         say(line)
-    with run_folder(out):
-        write_json(out / "run.json", run | {"status": "running"})
+    with run_folder(out) as folder:
+        write_json(folder / "run.json", run | {"status": "running"})
         try:
-            outcome, fitted, outputs = _learn(model, task, loader, splits, options, precision, out)
-        except KeyboardInterrupt:
-            write_json(out / "run.json", run | {"status": "interrupted"})
+            outcome, fitted, outputs = _learn(
+                model, task, loader, splits, options, precision, folder
+            )
+        except BaseException as error:
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            write_json(folder / "run.json", run | {"status": stopped})
             raise
         metrics = {}
         for name, output in outputs.items():
             predictions = fitted.decode(output, splits[name].examples)
             metrics[name] = fitted.metrics(splits[name].gold, predictions)
-            to = out / "predictions" / f"{name}.jsonl"
+            to = folder / "predictions" / f"{name}.jsonl"
             _write_predictions(to, splits[name], fitted, predictions)
         run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
         told = ("filbert", "options", "versions", "data", "metrics", "precision")
         story = {key: run[key] for key in told}
         story |= {"task": fitted.to_dict(), "max_length": max_length}
-        save_model(out / "model", model, tokenizer, checkpoint, fitted, story)
-        write_json(out / "run.json", run)
+        save_model(folder / "model", model, tokenizer, checkpoint, fitted, story)
+        write_json(folder / "run.json", run)
     return run
 
 
@@ -128,20 +134,20 @@ def _learn(
     splits: dict[str, Split],
     options: FinetuneOptions,
     precision: Precision,
-    out: Path,
+    folder: Path,
 ) -> tuple[Outcome, Task, dict[str, Tensor]]:
     """Train, then run dev and test through the chosen weights and calibrate on dev."""
     on_gpu = next(model.parameters()).device.type == "cuda"
     max_tokens = predict.MAX_TOKENS_CUDA if on_gpu else predict.MAX_TOKENS_CPU
 
-    def outputs_of(split: Split) -> Tensor:
+    def outputs_of(split: Split, precision: Precision = precision) -> Tensor:
         return predict.run_task(model, split.examples, max_tokens=max_tokens, precision=precision)
 
     def evaluate() -> dict[str, Any]:
         dev = splits["dev"]
         return task.metrics(dev.gold, task.decode(outputs_of(dev), dev.examples))
 
-    with RunLog(out, tensorboard=options.tensorboard) as log:
+    with RunLog(folder, tensorboard=options.tensorboard) as log:
         outcome = train(
             model,
             task,
@@ -151,7 +157,9 @@ def _learn(
             evaluate=evaluate if "dev" in splits else None,
             log=log,
         )
-    outputs = {name: outputs_of(split) for name, split in splits.items() if name != "train"}
+    # The last word is in float32, as `predict` and `evaluate` will speak.
+    exact = Precision("float32", "final figures")
+    outputs = {n: outputs_of(split, exact) for n, split in splits.items() if n != "train"}
     if "dev" in splits:
         task = task.calibrate(splits["dev"].gold, outputs["dev"])
     return outcome, task, outputs
@@ -164,11 +172,8 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     checkpoint = huggingface.read(folder)
     predict.check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
     positions = checkpoint.config.max_tokens_per_sequence
-    if options.max_length is not None and not 3 <= options.max_length <= positions:
-        raise ConfigError(
-            f"max_length {options.max_length} is not in 3..{positions}, what this model serves."
-        )
-    max_length = options.max_length or min(tokenizer.max_length or positions, positions)
+    max_length = predict.check_max_length(options.max_length, checkpoint.config)
+    max_length = max_length or min(tokenizer.max_length or positions, positions)
     if options.dropout is not None:
         changed = dataclasses.replace(
             checkpoint.config, hidden_dropout=options.dropout, attention_dropout=options.dropout

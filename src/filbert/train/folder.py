@@ -33,29 +33,32 @@ def check_out(out: Path, overwrite: bool) -> None:
 
 @contextmanager
 def run_folder(out: Path) -> Iterator[Path]:
-    """An empty folder at `out`; an earlier run there is moved aside and deleted at the end.
+    """The folder to write a run in: `out`, or a hidden sibling while an earlier run stands there.
 
-    When the block fails, the earlier run is put back. Without one, what the block wrote is removed,
-    except after an interruption or a RunError: then the log is what the user needs to see.
+    The sibling takes the earlier run's place at the end. When the block fails, what it wrote is
+    removed, except in a new run after an interruption or a RunError: there the log is what the user
+    needs to see.
 
     Raises:
         InputError: the folder cannot be made.
     """
-    old = out.with_name(f".{out.name}.{token_hex(4)}.old") if out.is_dir() else None
+    replaces = (out / "run.json").is_file()
+    folder = out.with_name(f".{out.name}.{token_hex(4)}.new") if replaces else out
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        if old:
-            out.rename(old)
-        out.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"The run folder {out} cannot be made: {error.strerror}.") from error
     try:
-        yield out
+        yield folder
     except BaseException as error:
-        if old is not None:
-            shutil.rmtree(out, ignore_errors=True)
-            old.rename(out)
-        elif not isinstance(error, KeyboardInterrupt | RunError):
-            shutil.rmtree(out, ignore_errors=True)
+        if replaces or not isinstance(error, KeyboardInterrupt | RunError):
+            shutil.rmtree(folder, ignore_errors=True)
+            for path in made[1:]:
+                path.rmdir()
         raise
-    if old is not None:
+    if replaces:
+        old = out.with_name(f".{out.name}.{token_hex(4)}.old")
+        out.rename(old)
+        folder.rename(out)
         shutil.rmtree(old, ignore_errors=True)

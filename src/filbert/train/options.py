@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from filbert.data.columns import ColumnNames
+from filbert.data.labels import label_name
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 
@@ -60,6 +63,10 @@ class TrainOptions:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        for part in fields(TrainOptions):
+            value = getattr(self, part.name)
+            if _is_number(part) and value is not None and not _is_finite(value):
+                raise ConfigError(f"{part.name} is {value!r}; it must be a finite number.")
         positive = {"batch_size", "max_tokens", "lr", "epochs", "steps", "eps", "eval_every"}
         for name in positive:
             value = getattr(self, name)
@@ -93,7 +100,7 @@ class DataOptions:
         labels: the labels in order; those of the training rows when not given.
         positive: the positive class of two; the second label when not given.
         multilabel: each row has any number of labels.
-        class_weights: balanced, or one number per label.
+        class_weights: balanced, or one number per label between commas.
         max_length: cut texts to this many tokens; the model's own limit when not given.
     """
 
@@ -111,7 +118,7 @@ class DataOptions:
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     multilabel: bool = False
-    class_weights: str | tuple[float, ...] | None = None
+    class_weights: str | None = None
     max_length: int | None = None
 
     def columns(self) -> ColumnNames:
@@ -139,12 +146,24 @@ class DataOptions:
 class FinetuneOptions(TrainOptions, DataOptions):
     """A whole fine-tuning run; the fields of `DataOptions`, then those of `TrainOptions`."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
+        for name in ("train", "dev", "test"):
+            if getattr(self, name) == "-":
+                raise ConfigError(f"--{name} must be a file: it is read more than once.")
+        if self.dev is None and (self.metric or self.patience or self.eval_every):
+            raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
+
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:
         """Options from keyword arguments.
 
+        Paths may be `Path`s, lists of names lists or text with commas, `class_weights` numbers.
+
         Raises:
-            ConfigError: an unknown name (the nearest one is given), or a missing one.
+            ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
         """
         known = {f.name: f for f in fields(cls)}
         for name in given:
@@ -155,19 +174,46 @@ class FinetuneOptions(TrainOptions, DataOptions):
         for name in ("task", "model", "train", "out"):
             if not given.get(name):
                 raise ConfigError(f"The option {name!r} is missing.")
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
-        }
+        values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
+        for name in ("labels", "label_columns"):
+            if values.get(name) is not None:
+                values[name] = names_of(values[name])
+        weights = values.get("class_weights")
+        if isinstance(weights, list | tuple):
+            values["class_weights"] = ",".join(str(weight) for weight in weights)
+        for name, value in values.items():
+            is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
+            if is_text and not isinstance(value, str | None):
+                raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
         return cls(**values)
 
 
-def _class_weights(given: str | tuple[float, ...] | None) -> str | tuple[float, ...] | None:
-    """Numbers between commas, as the command line gives them, are numbers."""
-    if not isinstance(given, str) or given == "balanced":
+def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
+    """Names in a list, or between commas in one text or several: `a,b`, ["a", "b"], ["a,b"]."""
+    items = [given] if isinstance(given, str) else given
+    parts = (part.strip() for item in items for part in label_name(item).split(","))
+    return tuple(part for part in parts if part)
+
+
+def _is_number(part: Field[Any]) -> bool:
+    return any(kind in str(part.type) for kind in ("int", "float"))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _class_weights(given: str | None) -> str | tuple[float, ...] | None:
+    """Numbers between commas as numbers."""
+    if given is None or given == "balanced":
         return given
     try:
-        return tuple(float(part) for part in given.split(","))
-    except ValueError as error:
+        weights = tuple(float(part) for part in given.split(","))
+    except ValueError:
+        weights = ()
+    if not any(weights) or not all(math.isfinite(w) and w >= 0 for w in weights):
         raise ConfigError(
-            f"class_weights is {given!r}; give 'balanced', or one number per label between commas."
-        ) from error
+            f"class_weights is {given!r}; give 'balanced', or one number per label between commas, "
+            f"none below zero and not all of them zero."
+        )
+    return weights

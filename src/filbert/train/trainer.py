@@ -13,7 +13,7 @@ from torch import Tensor
 
 from filbert.data.examples import collate
 from filbert.data.loader import Loader
-from filbert.errors import ConfigError, RunError
+from filbert.errors import RunError
 from filbert.model.attention import group_lengths
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision
@@ -64,13 +64,12 @@ class _Best:
     state: dict[str, Tensor] = field(default_factory=dict)
 
     def offer(self, model: Model, step: int, metrics: dict[str, Any]) -> None:
-        if self.metric not in metrics:
-            raise ConfigError(f"metric {self.metric!r} is not one of {sorted(metrics)}.")
-        value = metrics[self.metric]
-        # A metric may be undefined (ROC AUC with one class in dev): any number is better, losses
-        # count down.
-        value = -math.inf if value is None or math.isnan(value) else float(value)
-        value = -value if self.metric.endswith("loss") else value
+        """Keep these weights if they are the best so far."""
+        if metrics[self.metric] is None:
+            # Dev rows of one class have no ROC AUC; the loss is always defined.
+            self.metric = "loss"
+        value = float(metrics[self.metric])
+        value = -value if self.metric == "loss" else value
         self.since += 1
         if value > self.value or not self.state:
             self.value, self.step, self.since = value, step, 0
@@ -165,19 +164,20 @@ def train(
         if evaluate is not None and (step % every == 0 or step == steps):
             metrics = evaluate()
             log.evaluation(step, step / loader.steps_per_epoch, metrics)
+            if metrics[best.metric] is None:
+                log.say(f"dev has no {best.metric}, so the best step is chosen by its loss")
             best.offer(model, step, metrics)
             if options.patience and best.since >= options.patience and step < steps:
                 status = "stopped early"
                 break
     if best.state:
         model.load_state_dict(best.state)
-    finite = math.isfinite(best.value)
-    sign = -1 if best.metric.endswith("loss") else 1
+    sign = -1 if best.metric == "loss" else 1
     return Outcome(
         status=status,
         steps=step,
         best_step=best.step or step,
-        best_value=sign * best.value if finite else None,
+        best_value=sign * best.value if best.state else None,
         metric=best.metric if best.state else None,
         num_tokens=tokens_seen,
         fill=tokens_seen / places,

@@ -53,23 +53,30 @@ def check(
     from rich.console import Console
 
     from filbert.cli.findings import print_report
-    from filbert.cli.flags import names_of, print_json
+    from filbert.cli.flags import file_name, print_json
     from filbert.data.columns import ColumnNames
     from filbert.data.doctor import check as look_through
+    from filbert.errors import ConfigError
     from filbert.tasks.base import TaskOptions, task_class
     from filbert.train.log import progress_bar
+    from filbert.train.options import names_of
 
+    paths = [file_name(file) for file in files]
     names = ColumnNames(
         text=text_column,
         text_pair=text_pair_column,
         label=label_column,
-        label_columns=names_of(label_columns),
+        label_columns=names_of(label_columns) if label_columns else None,
         multilabel=multilabel,
     )
     options = TaskOptions(
-        labels=names_of(labels), label_columns=names.label_columns, multilabel=multilabel
+        labels=names_of(labels) if labels else None,
+        label_columns=names.label_columns,
+        multilabel=multilabel,
     )
     judge = task_class(task).from_options(options)
+    if max_length is not None and max_length < 3:
+        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.formats.hub import find_model
@@ -80,7 +87,7 @@ def check(
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)
         report = look_through(
-            list(zip(split_names(files), files, strict=True)),
+            list(zip(split_names(paths), paths, strict=True)),
             label_of=judge.labels_of,
             tokenizer=tokenizer,
             max_length=limit,

@@ -49,10 +49,10 @@ def _facts() -> dict[str, Any]:
     import torch
 
     from filbert import __version__
-    from filbert.speed.precision import bf16_gain, choose_precision, default_device
+    from filbert.speed.precision import bf16_gain, choose_device, choose_precision
     from filbert.train.facts import device_name
 
-    device = default_device()
+    device = choose_device()
     precision = choose_precision("auto", device)
     cpu = torch.device("cpu")
     return {

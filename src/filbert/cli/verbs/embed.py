@@ -15,7 +15,7 @@ def embed(
     out: str,
     pooling: str | None = None,
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
-    normalize: bool | None = None,
+    normalize: Annotated[bool | None, Parameter(negative="--no-normalize")] = None,
     text_column: str = "text",
     text_pair_column: str | None = None,
     max_length: int | None = None,
@@ -56,8 +56,8 @@ def embed(
     from pathlib import Path
 
     from filbert.cli.counts import Counts
-    from filbert.cli.flags import unfinished
-    from filbert.data.columns import ColumnNames
+    from filbert.cli.flags import file_name, unfinished
+    from filbert.data.columns import ColumnNames, text_of
     from filbert.data.vectors import check_kind, open_vectors
     from filbert.errors import ConfigError
     from filbert.predict import Predictor
@@ -72,19 +72,16 @@ def embed(
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(file, labelled=False)
+    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
+        file_name(file), labelled=False
+    )
     width = predictor.model.config.hidden_size * len(chosen)
     with (
         Counts("embed", predictor.max_length) as counts,
         unfinished(Path(out)) as part,
         open_vectors(part, Path(out).suffix, width, per_token=pooling == "none") as vectors,
     ):
-        texts = (
-            (row.values["text"], pair)
-            if (pair := row.values.get("text_pair")) is not None
-            else row.values["text"]
-            for row in counts.rows(rows)
-        )
+        texts = (text_of(row) for row in counts.rows(rows))
         for vector in predictor.embed_texts(
             texts,
             pooling=pooling,

@@ -59,46 +59,44 @@ def evaluate(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
-    from dataclasses import replace
-
     from rich.console import Console
     from rich.table import Table
 
-    from filbert.cli.flags import names_of, print_json
+    from filbert.cli.flags import file_name, print_json
     from filbert.data.columns import ColumnNames
     from filbert.errors import ConfigError
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
     from filbert.tasks.base import TaskOptions, task_class
+    from filbert.train.options import names_of
 
+    if (model is None) == (predictions is None) or (predictions is None) != (task is None):
+        raise ConfigError("Give either a MODEL, or --task and --predictions.")
     names = ColumnNames(
         text=text_column,
         text_pair=text_pair_column,
         label=label_column,
-        label_columns=names_of(label_columns),
+        label_columns=names_of(label_columns) if label_columns else None,
         multilabel=multilabel,
     )
-    if predictions is not None:
-        if model is not None or task is None:
-            raise ConfigError("Give either a MODEL, or --task and --predictions.")
+    if model is not None:
+        if labels or positive or multilabel:
+            raise ConfigError(
+                "--labels, --positive and --multilabel go with --predictions; "
+                "a MODEL knows its own."
+            )
+        predictor = Predictor.load(model, precision=precision, device=device, max_length=max_length)
+        metrics = evaluate_model(predictor, file_name(data), names)
+    else:
+        assert task is not None and predictions is not None
         options = TaskOptions(
-            labels=names_of(labels),
+            labels=names_of(labels) if labels else None,
             label_columns=names.label_columns,
             positive=positive,
             multilabel=multilabel,
         )
         judge = task_class(task).from_options(options)
-        metrics = score_predictions(judge, data, predictions, names)
-    else:
-        if model is None:
-            raise ConfigError("Give a MODEL, or --task and --predictions.")
-        predictor = Predictor.load(model, precision=precision, device=device, max_length=max_length)
-        if (
-            predictor.task is not None
-            and predictor.task.problem_type == "multi_label_classification"
-        ):
-            names = replace(names, multilabel=True)
-        metrics = evaluate_model(predictor, data, names)
+        metrics = score_predictions(judge, file_name(data), file_name(predictions), names)
     if json:
         print_json(metrics)
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import names_of, print_json
+from filbert.cli.flags import print_json
 from filbert.train.options import FinetuneOptions
 
 
@@ -31,9 +30,7 @@ def finetune(
     from filbert.report.table import result_table
     from filbert.train.finetune import finetune as run_finetuning
 
-    options = replace(
-        options, labels=names_of(options.labels), label_columns=names_of(options.label_columns)
-    )
+    options = FinetuneOptions.from_keywords(vars(options))
     run = run_finetuning(options)
     report = write_run_report(Path(options.out))
     if json:

@@ -42,14 +42,16 @@ def predict(
         cpu, cuda, ...; the first GPU when there is one.
     """
     from filbert.cli.counts import Counts
-    from filbert.cli.flags import output
+    from filbert.cli.flags import file_name, output
     from filbert.data.columns import ColumnNames
     from filbert.predict import Predictor
 
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(file, labelled=False)
+    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
+        file_name(file), labelled=False
+    )
     with Counts("predict", predictor.max_length) as counts, output(out) as stream:
         for prediction in predictor.predict_rows(counts.rows(rows)):
             counts.answered(prediction["truncated"])

@@ -31,20 +31,18 @@ def tokenize(
     """
     from pathlib import Path
 
+    from filbert.cli.flags import file_name
     from filbert.data.chunks import characters_in, chunks
-    from filbert.data.columns import ColumnNames
+    from filbert.data.columns import ColumnNames, text_of
     from filbert.formats.hub import find_model
     from filbert.text.tokenizer import Tokenizer
 
     folder = Path(model)
     tokenizer = Tokenizer.load(folder if folder.is_dir() else find_model(model))
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(file, labelled=False)
-    texts = (
-        (row.values["text"], pair)
-        if (pair := row.values.get("text_pair")) is not None
-        else row.values["text"]
-        for row in rows
+    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
+        file_name(file), labelled=False
     )
+    texts = (text_of(row) for row in rows)
     for chunk in chunks(texts, characters_in):
         for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):
             assert encoding.offsets is not None and encoding.words is not None

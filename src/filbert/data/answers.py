@@ -1,0 +1,48 @@
+"""Answers that somebody else's classifier gave, checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from filbert.data.labels import label_name, listed
+from filbert.errors import InputError
+
+
+def complete_answer(
+    prediction: Mapping[str, Any], where: str, labels: Sequence[str], *, multilabel: bool
+) -> dict[str, Any]:
+    """A prediction with `scores` for all labels and its `label` (`labels` when multi-label).
+
+    One that names only its label is taken as sure of it; one that gives only scores, as choosing
+    the highest (those from 0.5 when multi-label).
+
+    Raises:
+        InputError: what is missing, unknown or no probability, with file and line.
+    """
+    key = "labels" if multilabel else "label"
+    scores, named = prediction.get("scores"), prediction.get(key)
+    if named is None and scores is None:
+        raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
+    try:
+        given = named if multilabel and isinstance(named, list) else [named]
+        chosen = [label_name(n) for n in given if n is not None]
+        table = None if scores is None else {label_name(k): float(v) for k, v in scores.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: the prediction cannot be read: {error}.") from error
+    if not set(chosen) <= set(labels):
+        raise InputError(f"{where}: {chosen} is not among the labels {listed(labels)}.")
+    if table is None:
+        table = {label: float(label in chosen) for label in labels}
+    if set(table) != set(labels):
+        raise InputError(
+            f"{where}: the scores are for {listed(sorted(table))}; "
+            f"the labels are {listed(labels)}. Name all labels with --labels."
+        )
+    if not all(0.0 <= score <= 1.0 for score in table.values()):
+        raise InputError(f"{where}: a score is not a probability from 0 to 1.")
+    if named is None and multilabel:
+        chosen = [label for label in labels if table[label] >= 0.5]
+    elif named is None:
+        chosen = [max(labels, key=table.__getitem__)]
+    return {key: chosen if multilabel else chosen[0], "scores": table}

@@ -1,0 +1,122 @@
+"""Predictor: what it refuses, and what a folder may and may not decide."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+import filbert
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import with_new_head
+from filbert.predict import Predictor
+
+
+@pytest.fixture
+def folder(film_run, tmp_path):
+    shutil.copytree(film_run.folder / "model", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(folder, **entries):
+    path = folder / "filbert.json"
+    content = json.loads(path.read_text())
+    content["task"].update(entries.pop("task", {}))
+    path.write_text(json.dumps(content | entries))
+
+
+def test_a_text_gets_the_same_answer_and_vector_alone_and_in_company(film_run):
+    texts = ["good", "the film was bad", "a play , a play , a play and he", "", "great film"]
+    model = film_run.model
+    together, vectors = model.predict(texts), model.embed(texts)
+    for text, answer, vector in zip(texts, together, vectors, strict=True):
+        alone = model.predict([text])[0]
+        # Another number of rows may pick another kernel; the issue allows 1e-6 in float32.
+        assert alone["scores"]["pos"] == pytest.approx(answer["scores"]["pos"], abs=1e-6)
+        np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-6)
+
+
+def test_answers_come_in_order_whatever_the_batch_size(film_run):
+    texts = [("the " * (i * 7 % 23)) + ("good" if i % 3 else "bad") for i in range(200)]
+    model = Predictor.load(film_run.folder / "model", max_tokens=40)
+    wide = film_run.model.predict(texts)
+    narrow = model.predict(texts)
+    assert [a["label"] for a in narrow] == [a["label"] for a in wide]
+    assert [a["num_tokens"] for a in narrow] == [a["num_tokens"] for a in wide]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["hello", [None], [5], [("a", "b", "c")], [("a", 5)]], ids=lambda w: str(w)
+)
+def test_what_is_no_text_is_refused_and_not_spelt_out(film_run, wrong):
+    for call in (film_run.model.predict, film_run.model.embed):
+        with pytest.raises(filbert.InputError):
+            call(wrong)
+
+
+def test_no_text_gives_no_answer(film_run):
+    assert film_run.model.predict([]) == []
+    assert film_run.model.embed([]).shape == (0, 32)
+    assert film_run.model.embed([], pooling="none") == []
+
+
+@pytest.mark.parametrize("layers", [(), 5, [7]])
+def test_layers_that_are_not_there_are_refused(film_run, layers):
+    with pytest.raises(filbert.ConfigError, match="layer"):
+        film_run.model.embed(["good"], layers=layers)
+
+
+def test_a_folder_cannot_have_a_module_of_its_choosing_imported(folder):
+    change(folder, task={"name": "antigravity:fly"})
+    with pytest.raises(filbert.FormatError, match="no task of filbert"):
+        Predictor.load(folder)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"temperature": 0},
+        {"temperature": "x"},
+        {"thresholds": ["x"]},
+        {"thresholds": [0.1, 0.2]},
+        {"thresholds": [7.0]},
+        {"labels": ["pos", "neg"]},
+        {"labels": ["neg", "pos", "both"]},
+        {"labels": 5},
+        {"positive": "nope"},
+        {"name": 5},
+    ],
+    ids=str,
+)
+def test_a_filbert_json_that_makes_no_sense_is_refused(folder, entries):
+    change(folder, task=entries)
+    with pytest.raises(filbert.FormatError, match=r"filbert.json"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("length", [100_000, "abc", 1, True])
+def test_a_stored_length_that_the_model_does_not_serve_is_refused(folder, length):
+    change(folder, max_length=length)
+    with pytest.raises(filbert.ConfigError, match="max_length"):
+        Predictor.load(folder)
+
+
+def test_a_single_output_means_regression_and_is_not_called_a_label(tiny_model, tmp_path):
+    checkpoint = with_new_head(huggingface.read(tiny_model), "sequence", labels=("LABEL_0",))
+    shutil.copytree(tiny_model, tmp_path / "cross")
+    huggingface.write(checkpoint, tmp_path / "cross")
+    model = Predictor.load(tmp_path / "cross")
+    assert model.task is None
+    with pytest.raises(filbert.ConfigError, match="no task head"):
+        model.predict(["x"])
+
+
+def test_bf16_answers_stay_close_to_float32(film_run):
+    model = Predictor.load(film_run.folder / "model", precision="bf16")
+    texts = ["the film was good", "bad , bad film"]
+    exact, rough = film_run.model.embed(texts), model.embed(texts)
+    cosine = (exact * rough).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(rough, axis=1)
+    assert (cosine > 0.999).all()
+    assert not np.array_equal(exact, rough), "the control: bf16 must have been used"
