@@ -5,6 +5,7 @@ T tokens, S sequences, H hidden size.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
+log = logging.getLogger(__name__)
+
 Text = str | tuple[str, str]
 
 
@@ -141,7 +144,9 @@ class Predictor:
         folder = find_model(str(name))
         checkpoint = huggingface.read(folder)
         tokenizer = Tokenizer.load(folder)
-        check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
+        config = checkpoint.config
+        for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+            log.info(note)
         stored = checkpoint.filbert or {}
         max_length = check_max_length(max_length or stored.get("max_length"), checkpoint.config)
         if max_tokens is not None and max_tokens < 1:
@@ -267,19 +272,6 @@ class Predictor:
             if not -count - 1 <= layer <= count:
                 raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")
         return tuple(layer % (count + 1) for layer in layers)
-
-
-def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, folder: Path) -> None:
-    """Refuse a tokenizer that can give ids which the word table does not have.
-
-    Raises:
-        FormatError: with both sizes.
-    """
-    if tokenizer.vocab_size > vocab_size:
-        raise FormatError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} entries, the word table "
-            f"{vocab_size} rows. They belong to different models."
-        )
 
 
 def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:

@@ -279,3 +279,13 @@ def test_a_config_that_the_family_cannot_say_is_not_written(
     with pytest.raises(ConfigError, match="no way to say embedding_size 8"):
         huggingface.write(checkpoint, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_names_of_tensors_cannot_steer_a_terminal(folder, edit_tensors, refusal):
+    def change(tensors):
+        tensors["\x1b[31mred"] = torch.zeros(1)
+        tensors["y" * 500] = torch.zeros(1)
+
+    edit_tensors(folder, change)
+    sentence = refusal(folder)
+    assert sentence.isprintable() and "y" * 61 not in sentence and "2 unexpected" in sentence

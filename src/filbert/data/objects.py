@@ -115,8 +115,8 @@ def _parquet_row(
             row.values[key] = column[index].as_py()
         except UnicodeDecodeError:
             wrong = "text that is not UTF-8"
-        except (ValueError, OverflowError):  # a date after the year 9999, nanoseconds
-            wrong = f"a value of type {column.type} that is out of range"
+        except (ValueError, OverflowError):  # after the year 9999, nanoseconds, an odd zone
+            wrong = f"a value of type {column.type} that Python cannot hold"
         else:
             continue
         report(BadRow(f'{row.where}: "{printable(key)}" holds {wrong}.'))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import fields
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import ConfigError, FormatError, printable
 from filbert.formats.families import FAMILIES
 from filbert.formats.layouts import REQUIRED, Family
 from filbert.model.config import EncoderConfig
@@ -152,7 +153,7 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...]:
     """The labels by id; LABEL_0 and LABEL_1 when config.json names none.
 
     Raises:
-        FormatError: ids that are not 0..n-1, or a label twice.
+        FormatError: ids that are not 0..n-1, a label twice, or one that cannot be printed.
     """
     given = raw.get("id2label")
     if given is None:
@@ -174,7 +175,18 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...]:
         raise FormatError(
             f"{path}: id2label gives the label {short(twice)} to two ids; rename one of them."
         )
+    for name in names:
+        if unprintable(name):
+            raise FormatError(
+                f"{path}: id2label has the label {printable(ascii(name))}, which holds a control "
+                "character or half a surrogate pair; rename it."
+            )
     return names
+
+
+def unprintable(label: str) -> bool:
+    """Whether a label holds what cannot be stored as UTF-8 or steers a terminal."""
+    return any(unicodedata.category(character) in ("Cc", "Cs") for character in label)
 
 
 def problem_type(raw: dict[str, Any], path: Path) -> str | None:

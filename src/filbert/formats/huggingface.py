@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import ConfigError, FormatError, unreadable_as
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.config_json import (
     LABELLED,
@@ -22,6 +22,7 @@ from filbert.formats.config_json import (
     family_of,
     label_names,
     problem_type,
+    unprintable,
 )
 from filbert.formats.families import FAMILIES
 from filbert.formats.files import replace_files, sha256_of
@@ -40,15 +41,16 @@ _TOKENIZER_KEYS = (
 )
 
 
+@unreadable_as(FormatError)
 def read(folder: Path) -> Checkpoint:
     """The checkpoint in a folder; every tensor has its place, and every place its tensor.
 
     Nothing is allocated before the names and shapes in the files' headers fit config.json.
 
     Raises:
-        FormatError: no model, a damaged file, a file that is not the one filbert.json lists,
-            weights that do not fit config.json, values that are not finite, or something the
-            encoder cannot express.
+        FormatError: no model, a damaged or unreadable file, a file that is not the one
+            filbert.json lists, weights that do not fit config.json, values that are not finite, or
+            something the encoder cannot express.
     """
     config_path = folder / "config.json"
     if not config_path.is_file():
@@ -120,6 +122,9 @@ def write(
         names = checkpoint.labels or [f"LABEL_{i}" for i in range(checkpoint.num_labels or 0)]
         if len(set(names)) < len(names):
             raise ConfigError("Two labels have the same name; config.json cannot tell them apart.")
+        for name in names:
+            if unprintable(name):
+                raise ConfigError(f"The label {name!a} holds a control character. Rename it.")
         raw["id2label"] = {str(i): name for i, name in enumerate(names)}
         raw["label2id"] = {name: i for i, name in enumerate(names)}
     if checkpoint.problem_type is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filbert.errors import FormatError
+from filbert.errors import FormatError, printable
 from filbert.formats.checkpoint import meta_model
 from filbert.formats.config_json import LABELLED, encoder_config, head_kind
 from filbert.formats.layouts import Family, HeadLayout
@@ -121,7 +121,7 @@ def _kind(
 
 def _listed(names: Collection[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(sorted(names)[:3]) + more
+    return ", ".join(printable(name) for name in sorted(names)[:3]) + more
 
 
 def _check_layers(

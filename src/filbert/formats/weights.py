@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from filbert.errors import FormatError
+from filbert.errors import FormatError, printable, unreadable_as
 
 _DTYPES = {
     "F64": torch.float64,
@@ -29,20 +31,29 @@ _NAMES = ("model.safetensors", "pytorch_model.bin")
 _MAX_JSON_BYTES = 64 * 2**20
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+def load_json(path: Path) -> Any:
+    """The value in a JSON file.
 
     Raises:
-        FormatError: no such file, not UTF-8, not JSON, not an object, or over 64 MiB.
+        FormatError: no such file, not UTF-8, not JSON, or over 64 MiB.
     """
     try:
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
-        value = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        FormatError: as `load_json`, or not an object.
+    """
+    value = load_json(path)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object.")
     return value
@@ -115,21 +126,31 @@ def _add_safetensors(weights: Weights, path: Path) -> None:
 
 def _add_pickle(weights: Weights, path: Path) -> None:
     try:
-        values = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        with warnings.catch_warnings():  # what torch says about old pickles helps nobody here
+            warnings.simplefilter("ignore")
+            values = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except pickle.UnpicklingError as error:
         raise FormatError(
             f"{path} is damaged or holds more than tensors, so it was not opened: loading it could "
             "run code. Convert it to safetensors where you trust it."
         ) from error
     except Exception as error:  # damaged bytes make torch.load stumble in ways without number
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        reason = printable("".join(str(error).splitlines()[:1]), 200)
+        if not any(map(str.isalpha, reason)):  # a bare number, the key of a KeyError
+            reason = type(error).__name__
         raise FormatError(f"{path} is damaged: {reason}.") from error
     if not isinstance(values, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
     ):
         raise FormatError(f"{path} is not a table of tensors by name.")
+    for name, value in values.items():
+        if value.is_meta:
+            raise FormatError(
+                f"{path}: {printable(name)} is on the meta device, so its numbers are not in the "
+                "file. Save the model again, with all its weights loaded."
+            )
     names = {dtype: name for name, dtype in _DTYPES.items()}
     tensors = {
         name: (tuple(value.shape), names.get(value.dtype, str(value.dtype).removeprefix("torch.")))
@@ -143,6 +164,8 @@ def _add_pickle(weights: Weights, path: Path) -> None:
 def _add(weights: Weights, path: Path) -> None:
     if not path.is_file():
         raise FormatError(f"{path} is missing.")
+    with path.open("rb"):  # the libraries call a file damaged that they may not read
+        pass
     if path.suffix == ".safetensors":
         _add_safetensors(weights, path)
     else:
@@ -156,18 +179,25 @@ def _shards(index: Path) -> dict[str, str]:
         raise FormatError(f"{index} has no weight_map.")
     suffix = index.name.split(".")[1]
     for name, file in table.items():
-        if not isinstance(file, str) or Path(file).name != file or not file.endswith(f".{suffix}"):
+        if (
+            not isinstance(file, str)
+            or len(file) > 255
+            or Path(file).name != file
+            or not file.endswith(f".{suffix}")
+        ):
             raise FormatError(
-                f"{index}: {name} lies in {file!r}, which is no .{suffix} file of this folder."
+                f"{index}: {printable(name)} lies in {short(file)}, which is no .{suffix} file of "
+                "this folder."
             )
     return table
 
 
+@unreadable_as(FormatError)
 def weight_files(folder: Path) -> list[Path]:
     """The files that `open_weights` would open: the first layout found, its index first if any.
 
     Raises:
-        FormatError: there are none.
+        FormatError: there are none, or the folder cannot be read.
     """
     for name in _NAMES:
         if (folder / name).is_file():
@@ -182,12 +212,13 @@ def weight_files(folder: Path) -> list[Path]:
     )
 
 
+@unreadable_as(FormatError)
 def open_weights(folder: Path) -> Weights:
     """Names, shapes and dtypes of a folder's tensors; safetensors are preferred.
 
     Raises:
-        FormatError: no weights, a damaged file, a pickle with more than tensors, or shards that do
-            not agree with their index.
+        FormatError: no weights, a damaged or unreadable file, a pickle with more than tensors, or
+            shards that do not agree with their index.
     """
     files = weight_files(folder)
     weights = Weights()
@@ -204,9 +235,10 @@ def open_weights(folder: Path) -> Weights:
     ]
     wrong += [name for name in weights.files if name not in table]
     if wrong:
+        listed = ", ".join(printable(name) for name in sorted(wrong)[:3])
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise FormatError(
-            f"{files[0]} and its shards disagree on where {', '.join(sorted(wrong)[:3])}{more} "
+            f"{files[0]} and its shards disagree on where {listed}{more} "
             "lie. Download or copy the folder again."
         )
     return weights

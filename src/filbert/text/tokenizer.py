@@ -219,7 +219,7 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """The id of a vocabulary entry, exactly as written there, or None."""
-        return self.backend.token_to_id(token)  # type: ignore[no-any-return]
+        return self.backend.token_to_id(token)
 
     def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
         """Write tokenizer.json, its two JSON companions and, for WordPiece, vocab.txt.

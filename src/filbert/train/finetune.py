@@ -170,8 +170,10 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     folder = find_model(options.model)
     tokenizer = Tokenizer.load(folder)
     checkpoint = huggingface.read(folder)
-    predict.check_vocabulary(tokenizer, checkpoint.config.vocab_size, folder)
-    positions = checkpoint.config.max_tokens_per_sequence
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+        say(note)
+    positions = config.max_tokens_per_sequence
     max_length = predict.check_max_length(options.max_length, checkpoint.config)
     max_length = max_length or min(tokenizer.max_length or positions, positions)
     if options.dropout is not None:
