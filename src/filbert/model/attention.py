@@ -136,12 +136,12 @@ def _store(heads_xBLD: Tensor, rows_TxAD: Tensor, group: Group) -> None:
         torch.index_select(grid.reshape(-1, parts, num_heads, size), 0, group.place, out=rows)
 
 
-def _probabilities(scaled_query: Tensor, key: Tensor, group: Group) -> Tensor:
-    """softmax(q k / sqrt(D)) of (B, L, D) keys and queries that are divided already: (B, L, L).
+def _probabilities(query: Tensor, key: Tensor, group: Group) -> Tensor:
+    """softmax(q k / sqrt(D)) of (B, L, D) queries and keys: (B, L, L).
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
-    scores = torch.bmm(scaled_query, key.transpose(1, 2))
+    scores = torch.bmm(query, key.transpose(1, 2)).mul_(1 / math.sqrt(query.shape[-1]))
     if group.is_padding is not None:
         grid = scores.view(group.count, -1, group.length, group.length)
         grid.masked_fill_(group.is_padding, float("-inf"))
@@ -159,13 +159,12 @@ class _GroupedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3AD: Tensor, groups: tuple[Group, ...], rate: float) -> Tensor:
         num_heads, size = qkv_T3AD.shape[2:]
-        scale = 1 / math.sqrt(size)
         out_T1AD = qkv_T3AD.new_empty((qkv_T3AD.shape[0], 1, num_heads, size))
         keep_for_gradient = ctx is not None and ctx.needs_input_grad[0]
         saved: list[Tensor] = []
         for group in groups:
             query, key, value = _to_heads(qkv_T3AD[group.start : group.end], group)
-            weights = _probabilities(query * scale, key, group)
+            weights = _probabilities(query, key, group)
             mask = keep_mask(weights, rate) if rate else None
             if keep_for_gradient:
                 saved += [weights] if mask is None else [weights, mask]

@@ -9,7 +9,7 @@ while the result is still in registers. torch itself sends float32 products to M
 from __future__ import annotations
 
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,10 @@ _FUSED = {
     "gelu_tanh": ("gelu", "tanh"),
     "relu": ("relu", ""),
 }
+
+# Smaller layers stay with torch's product: there is little to gain, and its sums come in the order
+# that other tools have, to the last bit.
+_WORTH_WEIGHTS = 2**17
 
 
 def activate(values: Tensor, name: str | None) -> Tensor:
@@ -57,6 +61,7 @@ def dense(rows: Tensor, layer: nn.Linear, activation: str | None = None) -> Tens
     """activation(rows @ weight.T + bias): (T, in) to (T, out)."""
     fused = (
         rows.device.type == "cpu"
+        and layer.weight.numel() >= _WORTH_WEIGHTS
         and activation in _FUSED
         and rows.dtype == layer.weight.dtype
         and rows.dtype in _fused_dtypes()
@@ -66,7 +71,8 @@ def dense(rows: Tensor, layer: nn.Linear, activation: str | None = None) -> Tens
     if not fused:
         return activate(layer(rows), activation)
     unary, algorithm = _FUSED[activation]
-    product = torch.ops.mkldnn._linear_pointwise(
-        rows, layer.weight, layer.bias, unary, [], algorithm
-    )
-    return cast(Tensor, product)
+    return _product(rows, layer.weight, layer.bias, unary, [], algorithm)
+
+
+def _product(*arguments: Any) -> Tensor:
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(*arguments))
