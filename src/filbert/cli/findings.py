@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Console
 from rich.table import Table
 
@@ -47,7 +49,8 @@ def print_report(report: Report, console: Console) -> None:
 def _sentence(problem: Problem) -> str:
     message = problem.message.rstrip(".")
     times = f" ({problem.count:,} times)" if problem.count > 1 else ""
-    shown = [place.rstrip(".") for place in problem.where]
+    # Folders are left out here; --json keeps them.
+    shown = [re.sub("^[^:]*/", "", place.rstrip(".")) for place in problem.where]
     more = f"; and {problem.count - len(shown):,} more" if problem.count > len(shown) > 0 else ""
     places = f": {'; '.join(shown)}{more}" if shown else ""
     return f"{message}{times}{places}."
