@@ -1,0 +1,44 @@
+"""Settling the precision and the device."""
+
+import pytest
+import torch
+
+from filbert.errors import ConfigError
+from filbert.speed import precision
+from filbert.speed.precision import choose_device, choose_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("gain", "name"), [(1.2, "float32"), (3.0, "bf16")])
+def test_auto_takes_bf16_only_where_it_is_measured_to_be_worth_it(gain, name, monkeypatch):
+    monkeypatch.setattr(precision, "bf16_gain", lambda: gain)
+    chosen = choose_precision("auto", CPU)
+    assert chosen.name == name
+    assert f"{gain:.1f} times" in chosen.reason
+
+
+def test_what_is_asked_for_is_taken_and_nonsense_is_refused():
+    assert choose_precision("float32", CPU).dtype == torch.float32
+    assert choose_precision("bf16", CPU).dtype == torch.bfloat16
+    with pytest.raises(ConfigError, match="precision 'fp8' is not one of"):
+        choose_precision("fp8", CPU)
+
+
+def test_the_gain_is_measured_on_this_machine():
+    assert 0.05 < precision.bf16_gain() < 100
+
+
+def test_autocast_turns_products_to_bf16_and_nothing_else():
+    left = torch.ones(4, 4)
+    with choose_precision("bf16", CPU).autocast(CPU):
+        assert (left @ left).dtype == torch.bfloat16
+        assert torch.nn.functional.layer_norm(left, (4,)).dtype == torch.float32
+    with choose_precision("float32", CPU).autocast(CPU):
+        assert (left @ left).dtype == torch.float32
+
+
+def test_a_device_that_is_not_here_is_refused_with_those_that_are():
+    assert choose_device("cpu") == CPU
+    with pytest.raises(ConfigError, match="device 'tpu' is not here; there is cpu"):
+        choose_device("tpu")
