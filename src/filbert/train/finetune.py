@@ -108,21 +108,21 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
             outcome, fitted, outputs = _learn(
                 model, task, loader, splits, options, precision, folder
             )
+            metrics = {}
+            for name, output in outputs.items():
+                predictions = fitted.decode(output, splits[name].examples)
+                metrics[name] = fitted.metrics(splits[name].gold, predictions)
+                to = folder / "predictions" / f"{name}.jsonl"
+                _write_predictions(to, splits[name], fitted, predictions)
+            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
+            told = ("filbert", "options", "versions", "data", "metrics", "precision")
+            story = {key: run[key] for key in told}
+            story |= {"task": fitted.to_dict(), "max_length": max_length}
+            save_model(folder / "model", model, tokenizer, checkpoint, fitted, story)
         except BaseException as error:
             stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             write_json(folder / "run.json", run | {"status": stopped})
             raise
-        metrics = {}
-        for name, output in outputs.items():
-            predictions = fitted.decode(output, splits[name].examples)
-            metrics[name] = fitted.metrics(splits[name].gold, predictions)
-            to = folder / "predictions" / f"{name}.jsonl"
-            _write_predictions(to, splits[name], fitted, predictions)
-        run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
-        told = ("filbert", "options", "versions", "data", "metrics", "precision")
-        story = {key: run[key] for key in told}
-        story |= {"task": fitted.to_dict(), "max_length": max_length}
-        save_model(folder / "model", model, tokenizer, checkpoint, fitted, story)
         write_json(folder / "run.json", run)
     return run
 
