@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # Held-out-free real data for tests and benchmarks; tests that need it are skipped where it is missing.
 DATA ?= ../shared/data
 
-.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-small sizes clean
+.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small stress sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,19 @@ bench-finetune: $(VENV)/.dev
 
 bench-embed: $(VENV)/.dev
 	$(BIN)/python benchmarks/against/embed.py --data $(DATA)/jigsaw_toxic_binary/train.csv.gz
+
+bench-tasks: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "accelerate>=1"
+	$(BIN)/python benchmarks/against/finetune_tasks.py --data $(DATA)
+
+bench-tasks-small: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "accelerate>=1"
+	$(BIN)/python benchmarks/against/finetune_tasks.py --data $(DATA) --small
+
+# Two hundred kills at random moments; minutes. The tests have a short version of both.
+stress: $(VENV)/.dev
+	$(BIN)/python benchmarks/stress_state.py --kills 200
+	$(BIN)/python benchmarks/stress_resume.py --kills 200
 
 sizes: $(VENV)/.dev
 	$(BIN)/python benchmarks/sizes.py

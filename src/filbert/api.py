@@ -9,8 +9,8 @@ from typing import Any
 
 from filbert.predict import Predictor
 from filbert.report.run import write_run_report
-from filbert.train.finetune import finetune as run_finetuning
 from filbert.train.options import FinetuneOptions
+from filbert.train.seeds import run
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def finetune(**options: Any) -> Run:
         InputError, FormatError: the data or the model is wrong; nothing has been written then.
     """
     chosen = FinetuneOptions.from_keywords(options)
-    facts = run_finetuning(chosen)
+    facts = run(chosen)
     folder = Path(chosen.out)
-    write_run_report(folder)
+    if facts:  # only the first of several processes has any
+        write_run_report(folder, show_texts=chosen.show_texts)
     return Run(folder, facts)

@@ -34,6 +34,10 @@ class RunError(FilbertError):
     """A run could not go on: a non-finite loss, a lost process."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, once everything is saved; the message says how to go on."""
+
+
 @contextlib.contextmanager
 def unreadable_as(kind: type[FilbertError]) -> Iterator[None]:
     """Turn what the system says about files that it does not give out into an error for people.

@@ -3,54 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, read_rows
+from filbert.data.squad import read_predictions
 from filbert.errors import ConfigError, InputError
+from filbert.formats.files import write_json
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
 
 
-def evaluate_model(predictor: Predictor, path: str, names: ColumnNames) -> dict[str, Any]:
+def evaluate_model(
+    predictor: Predictor, path: str, names: ColumnNames, out: Path | None = None
+) -> dict[str, Any]:
     """The task's metrics on the rows of a file.
+
+    Args:
+        predictor: of a model with a task.
+        path: of the labelled rows.
+        names: of its columns.
+        out: a folder for metrics.json and what else the task writes.
 
     Raises:
         ConfigError: the model has no task head.
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
-    task = predictor.task
-    if task is None:
+    if predictor.task is None:
         raise ConfigError(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
         )
-    task, names = task.reading(names)
+    task = predictor.task.reading(names)
     gold: list[Any] = []
 
     def passing() -> Iterator[Row]:
-        for row in names.read(path):
+        for row in task.read(path, names):
             gold.append(task.gold(row))
             yield row
 
     predictions = list(predictor.predict_rows(passing()))
-    return task.metrics(gold, predictions)
+    return _measured(task, gold, predictions, out)
 
 
 def score_predictions(
-    task: Task, data: str, predictions: str, names: ColumnNames
+    task: Task, data: str, predictions: str, names: ColumnNames, out: Path | None = None
 ) -> dict[str, Any]:
-    """The task's metrics for predictions in the shape of INTERFACE, one JSON object a row.
+    """The task's metrics for predictions made elsewhere.
+
+    Args:
+        task: as the user described it; labels are taken from rows and predictions unless declared.
+        data: the labelled rows.
+        predictions: JSON Lines in the order of the rows, or one JSON object from the rows' ids to
+            answers.
+        names: the columns of `data`.
+        out: a folder for metrics.json and what else the task writes.
 
     Raises:
-        InputError: the files disagree, or a prediction lacks what the metrics need; with file and
-            line.
+        InputError: the two files disagree, or a prediction lacks what the metrics need; with file
+            and line.
     """
-    rows = list(names.read(data))
-    answers = list(read_rows(predictions))
+    rows = list(task.read(data, names))
+    by_id = read_predictions(predictions) if "id" in rows[0].values else None
+    if by_id is None:
+        answers = list(read_rows(predictions))
+    else:
+        # As the official scripts: a question without a prediction counts as unanswered.
+        found = [by_id.get(row.values["id"], "") for row in rows]
+        answers = [Row({"answer": text}, predictions, 1) for text in found]
     if len(answers) != len(rows):
         raise InputError(
             f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}."
         )
     task = task.with_labels_of(rows, [answer.values for answer in answers])
-    found = [task.check_prediction(answer.values, answer.where) for answer in answers]
-    return task.metrics([task.gold(row) for row in rows], found)
+    checked = [task.check_prediction(answer.values, answer.where) for answer in answers]
+    return _measured(task, [task.gold(row) for row in rows], checked, out)
+
+
+def _measured(
+    task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Path | None
+) -> dict[str, Any]:
+    metrics = task.metrics(gold, predictions)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in ({"metrics.json": metrics} | task.files(gold, predictions)).items():
+            write_json(out / name, content)
+    return metrics

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filbert.data.chunks import characters_in, chunks
-from filbert.data.columns import text_of
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.data.records import Row
+from filbert.data.texts import Text
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
@@ -27,58 +27,12 @@ from filbert.formats.sentence_transformers import SentenceVectors, read_sentence
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.pooling import POOLINGS, hidden_states, pool
+from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.tasks.base import Prediction, Task, task_class, task_names
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
-MAX_TOKENS_CPU = 4_096
-MAX_TOKENS_CUDA = 32_768
 log = logging.getLogger(__name__)
-
-Text = str | tuple[str, str]
-
-
-def run_batches(
-    model: Model,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-    on_batch: Callable[[int], None] = lambda num_tokens: None,
-) -> Iterator[tuple[list[int], Any]]:
-    """The model's output for packed batches of near-equal length.
-
-    Yields:
-        Indices into `examples`, and the head's output for them in that order.
-    """
-    device = next(model.parameters()).device
-    model.eval()
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        batch = collate([examples[i] for i in indices])
-        with torch.inference_mode(), precision.autocast(device):
-            output = model(batch.to(device))
-        on_batch(batch.num_tokens)
-        yield indices, output
-
-
-def run_task(
-    model: Model,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-    on_batch: Callable[[int], None] = lambda num_tokens: None,
-) -> Tensor:
-    """Head outputs of all examples, in their order: float32 (len(examples), ...) on the host."""
-    outputs: list[Tensor | None] = [None] * len(examples)
-    batches = run_batches(
-        model, examples, max_tokens=max_tokens, precision=precision, on_batch=on_batch
-    )
-    for indices, output in batches:
-        for index, row in zip(indices, output.float().cpu(), strict=True):
-            outputs[index] = row
-    return torch.stack([output for output in outputs if output is not None])
 
 
 class Predictor:
@@ -112,8 +66,7 @@ class Predictor:
         self.device = next(model.parameters()).device
         limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
         self.max_length = max_length or min(limit for limit in limits if limit)
-        on_gpu = self.device.type == "cuda"
-        self.max_tokens = max_tokens or (MAX_TOKENS_CUDA if on_gpu else MAX_TOKENS_CPU)
+        self.max_tokens = max_tokens or default_max_tokens(self.device)
         self.precision = precision or Precision("float32", "default")
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
@@ -154,8 +107,11 @@ class Predictor:
         target = choose_device(device)
         chosen = choose_precision(precision, target)
         task = _task_of(checkpoint, folder)
+        model = checkpoint.build(dtype=chosen.dtype)
+        if task is not None and task.head_kind is None:
+            model.head = task.head(checkpoint.config)
         return cls(
-            checkpoint.build(dtype=chosen.dtype).to(target),
+            model.to(target),
             tokenizer,
             task,
             max_length=max_length,
@@ -166,32 +122,68 @@ class Predictor:
 
     # Answers
 
-    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """One answer a text (or pair of texts), in order, in the shape of INTERFACE."""
-        rows = [_row(text, i) for i, text in enumerate(checked_texts(texts))]
-        return list(self.predict_rows(rows))
+    def predict(self, items: Sequence[Any]) -> list[Prediction]:
+        """One answer an item, in order, in the shape of INTERFACE.
 
-    def predict_rows(
-        self, rows: Iterable[Row], on_batch: Callable[[int], None] = lambda num_tokens: None
-    ) -> Iterator[Prediction]:
-        """Answers in the order of `rows`, in fixed memory however many there are."""
+        Args:
+            items: texts or pairs of texts; for other tasks what their rows hold: lists of words or
+                texts (tagging), {"question", "context"}, {"context", "choices"}.
+
+        Raises:
+            ConfigError: the model has no task head.
+            InputError: an item is of another kind; with its index.
+        """
+        task = self.known_task()
+        if isinstance(items, str):
+            raise InputError(
+                "A list of texts is wanted, and this is one text. Put it in a list: [text]."
+            )
+        return list(self.predict_rows([task.row(item, i) for i, item in enumerate(items)]))
+
+    def answer(self, question: str, context: str) -> Prediction:
+        """The answer to a question within a text of any length, with its place there."""
+        return self._only("span_qa", {"question": question, "context": context})
+
+    def tag(self, text: str | Sequence[str]) -> Prediction:
+        """One tag per word of a text or list of words, and the entities they make."""
+        return self._only("tagging", text if isinstance(text, str) else list(text))
+
+    def _only(self, task: str, item: Any) -> Prediction:
+        if self.task is None or self.task.name != task:
+            name = "no task head" if self.task is None else f"a {self.task.name} head"
+            raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
+        return self.predict([item])[0]
+
+    def known_task(self) -> Task:
+        """The task of the model.
+
+        Raises:
+            ConfigError: it has none.
+        """
         if self.task is None:
             raise ConfigError(
                 "This model has no task head, so there is nothing to predict. Fine-tune it "
                 "(filbert finetune), or use embed."
             )
-        for chunk in chunks(rows, lambda row: characters_in(text_of(row))):
-            examples = self.task.examples(
+        return self.task
+
+    def predict_rows(
+        self, rows: Iterable[Row], on_batch: Callable[[int], None] = lambda num_tokens: None
+    ) -> Iterator[Prediction]:
+        """Answers in the order of `rows`, in fixed memory however many there are."""
+        task = self.known_task()
+        for chunk in chunks(rows, lambda row: sum(map(characters_in, task.sequences(row)))):
+            examples = task.examples(
                 chunk, self.tokenizer, max_length=self.max_length, with_targets=False
             )
-            output = run_task(
+            outputs = run_model(
                 self.model,
                 examples,
                 max_tokens=self.max_tokens,
                 precision=self.precision,
                 on_batch=on_batch,
             )
-            yield from self.task.decode(output, examples)
+            yield from task.decode(outputs, examples)
 
     # Vectors
 
@@ -295,28 +287,40 @@ def _task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
     """
-    stored = (checkpoint.filbert or {}).get("task")
+    stored = (checkpoint.filbert or {}).get("task") or _implied(checkpoint)
     if stored is None:
-        labels, problem = checkpoint.labels, checkpoint.problem_type
-        multilabel = problem == "multi_label_classification"
-        # One output without a word on the problem means regression, as in transformers.
-        several = labels is not None and (len(labels) > 1 or multilabel)
-        if checkpoint.head != "sequence" or not several or problem == "regression":
-            return None
-        stored = {"name": "classification", "labels": labels, "multilabel": multilabel}
-        stored["declared"] = True
+        return None
     try:
         # A folder may name a built-in task only: a module of its choosing must never be imported.
         if stored["name"] not in task_names():
             raise ValueError(f"{stored['name']!r} is no task of filbert")
         task = task_class(stored["name"]).from_dict(stored)
-        if checkpoint.labels is not None and task.labels != tuple(checkpoint.labels):
+        if None not in (checkpoint.labels, task.labels) and task.labels != checkpoint.labels:
             raise ValueError(f"its labels {task.labels} are not those of config.json")
+        if task.head_kind != checkpoint.head:
+            raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             f"{folder / 'filbert.json'}: the task cannot be read: {error}."
         ) from error
     return task
+
+
+def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """What a head and its labels say about the task, as `Task.to_dict` would."""
+    labels, problem = checkpoint.labels, checkpoint.problem_type
+    if checkpoint.head == "tokens":
+        return {"name": "tagging", "labels": labels}
+    if checkpoint.head in ("spans", "choices"):
+        return {"name": "span_qa" if checkpoint.head == "spans" else "multiple_choice"}
+    if checkpoint.head != "sequence" or labels is None:
+        return None
+    multilabel = problem == "multi_label_classification"
+    # One output without a word on the problem means regression, as in transformers.
+    if problem == "regression" or (len(labels) == 1 and not multilabel):
+        return {"name": "regression"} if len(labels) == 1 else None
+    task = {"name": "classification", "labels": labels, "multilabel": multilabel}
+    return task | {"declared": True}
 
 
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
@@ -341,11 +345,3 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
             kind = type(text).__name__
             raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
         yield text
-
-
-def _row(text: Text, index: int) -> Row:
-    first, second = (text, None) if isinstance(text, str) else text
-    values: dict[str, Any] = {"text": first}
-    if second is not None:
-        values["text_pair"] = second
-    return Row(values, "texts", index + 1)

@@ -11,13 +11,13 @@ from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
 from filbert.data.findings import Report
 from filbert.data.records import Row
+from filbert.formats.files import write_json
 from filbert.formats.hub import find_model
 from filbert.report.run import write_run_report
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import tfidf_baseline
-from filbert.train.facts import write_json
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
@@ -32,13 +32,13 @@ SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")
 def check_sample(model: str) -> Report:
     """The data doctor's findings on the sample, counted in the model's tokens."""
     tokenizer = Tokenizer.load(find_model(model))
-    judge = Classification.from_options(TaskOptions())
+    judge = Classification.from_options(TaskOptions(), ColumnNames())
     return check(
         list(SPLITS.items()),
-        label_of=judge.labels_of,
+        judge,
+        ColumnNames(),
         tokenizer=tokenizer,
         max_length=OPTIONS["max_length"],
-        **ColumnNames().arguments(),
     )
 
 
@@ -71,8 +71,9 @@ def quickstart(
     )
     facts = finetune(options)
     say("baseline: TF-IDF + logistic regression on the same rows")
-    rows = {name: list(options.columns().read(path)) for name, path in SPLITS.items()}
-    task = Classification.from_options(options.task_options()).fit_labels(rows["train"])
+    task = Classification.from_options(options, options)
+    rows = {name: list(task.read(path, options)) for name, path in SPLITS.items()}
+    task = task.fit_labels(rows["train"])
     baseline, predictions = tfidf_baseline(task, rows["train"], rows["dev"], rows["test"])
     scores = Path("predictions") / "test.tfidf.jsonl"
     _write_scores(out / scores, rows["test"], predictions)

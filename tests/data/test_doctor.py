@@ -6,15 +6,33 @@ from pathlib import Path
 
 import pytest
 
+from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Report, check
 from filbert.data.records import Row
+from filbert.data.texts import read_texts, text_of
 from filbert.errors import InputError
 
 
-def label_of(row: Row) -> list[str]:
-    if row.values["label"] == "broken":
-        raise InputError(f"{row.where}: no such label.")
-    return [row.values["label"]]
+class Topics:
+    """A stand-in for a task: one label for a text or pair; the label "broken" is none."""
+
+    head_kind = "sequence"
+    labels_are_classes = True
+    windows = False
+
+    def read(self, path, names, *, labelled=True, on_error=None):
+        return read_texts(path, names, "label", on_error=on_error)
+
+    def sequences(self, row: Row):
+        return [text_of(row)]
+
+    def labels_of(self, row: Row) -> list[str]:
+        if row.values["label"] == "broken":
+            raise InputError(f"{row.where}: no such label.")
+        return [row.values["label"]]
+
+    def findings(self, rows, tokenizer, max_length):
+        return iter(())
 
 
 def look(folder: Path, tokenizer=None, max_length: int = 8, **contents: str) -> Report:
@@ -23,14 +41,7 @@ def look(folder: Path, tokenizer=None, max_length: int = 8, **contents: str) -> 
         path = folder / f"{split}.csv"
         path.write_text(content, encoding="utf-8")
         files.append((split, path))
-    return check(
-        files,
-        columns=None,
-        label_of=label_of,
-        tokenizer=tokenizer,
-        max_length=max_length,
-        required=("text", "label"),
-    )
+    return check(files, Topics(), ColumnNames(), tokenizer=tokenizer, max_length=max_length)
 
 
 def rows(*pairs: tuple[str, str]) -> str:
@@ -73,6 +84,17 @@ def test_bad_rows_are_counted_and_reading_goes_on(tmp_path):
     assert places[0].startswith("train.csv:42: 3 fields")
     assert places[1] == "train.csv:43: no such label."
     assert report.splits[0].rows == 41 and report.splits[0].bad_rows == 2
+
+
+def test_every_sort_of_bad_row_is_shown_however_frequent_another_is(tmp_path):
+    content = rows(*BALANCED, *[("x", "broken")] * 9) + "too,many,fields\n" + rows(("y", "a"))[11:]
+    report = look(tmp_path, train=content, dev=rows(("z", "broken"), ("u", "a")))
+    ((count, places),) = found(report, "bad_row")
+    assert count == 11 and len(places) == 5
+    assert [place.partition(" ")[0] for place in places] == [
+        *("train.csv:42:", "train.csv:43:", "train.csv:44:"),
+        *("train.csv:51:", "dev.csv:2:"),
+    ]
 
 
 def test_an_open_quote_is_found_and_said_to_end_the_reading(tmp_path):
@@ -190,6 +212,17 @@ def test_a_single_label_is_an_error(tmp_path):
     assert found(look(tmp_path, train=rows(("x", "a"), ("y", "a"))), "one_label") == [(1, [])]
 
 
+def test_one_of_several_labels_that_not_all_rows_have_is_not_the_same_for_all(tmp_path):
+    class Any(Topics):
+        def labels_of(self, row):
+            return row.values["label"].split()
+
+    path = tmp_path / "train.csv"
+    path.write_text(rows(*((f"t {i}", "a" if i % 2 else "") for i in range(30))))
+    report = check([("train", path)], Any(), ColumnNames(), tokenizer=None, max_length=8)
+    assert report.problems == () and report.splits[0].label_counts == {"a": 15}
+
+
 def test_lengths_cuts_and_unknown_tokens_are_measured(tmp_path, tiny):
     texts = [("the " * (n % 10 + 1) + f"w{n}", "ab"[n % 2]) for n in range(100)]
     report = look(tmp_path, tokenizer=tiny, max_length=12, train=rows(*texts))
@@ -245,8 +278,8 @@ def test_progress_adds_up_to_the_rows(tmp_path):
     steps: list[int] = []
     check(
         [("train", path)],
-        columns=None,
-        label_of=label_of,
+        Topics(),
+        ColumnNames(),
         tokenizer=None,
         max_length=8,
         progress=steps.append,
@@ -259,7 +292,7 @@ def test_a_row_costs_little_memory(tmp_path):
         path = tmp_path / "train.csv"
         path.write_text(rows(*((f"some text with number {i}", "ab"[i % 2]) for i in range(count))))
         tracemalloc.start()
-        check([("train", path)], columns=None, label_of=label_of, tokenizer=None, max_length=8)
+        check([("train", path)], Topics(), ColumnNames(), tokenizer=None, max_length=8)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -272,8 +305,8 @@ def test_a_missing_file_or_column_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         check(
             [("train", tmp_path / "no.csv")],
-            columns=None,
-            label_of=label_of,
+            Topics(),
+            ColumnNames(),
             tokenizer=None,
             max_length=8,
         )

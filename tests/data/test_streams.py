@@ -86,7 +86,7 @@ def test_a_file_that_may_not_be_read_is_not_called_missing(tmp_path, monkeypatch
 def test_a_path_that_the_system_refuses_is_an_error_of_ours(tmp_path):
     with pytest.raises(InputError, match="cannot be read: File name too long"):
         column_names(tmp_path / ("x" * 5000))
-    with pytest.raises(InputError, match="cannot be read: embedded null byte"):
+    with pytest.raises(InputError, match="cannot be read: .*embedded null"):
         column_names("a\0b")
 
 

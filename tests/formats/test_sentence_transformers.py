@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from filbert.errors import FormatError
-from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
+from filbert.formats.sentence_transformers import (
+    SentenceVectors,
+    read_sentence_vectors,
+    write_sentence_vectors,
+)
+from filbert.predict import Predictor
 
 TRANSFORMER = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
@@ -68,3 +75,34 @@ def test_a_module_of_an_unknown_kind_cannot_steer_a_terminal(tmp_path):
     with pytest.raises(FormatError) as caught:
         read_sentence_vectors(put(tmp_path, [{"type": "x.\x1b[31m" + "y" * 5000, "path": ""}]))
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_what_is_written_is_read_again(tmp_path, pooling, normalize):
+    write_sentence_vectors(tmp_path, pooling, normalize, 64, 32)
+    assert read_sentence_vectors(tmp_path) == SentenceVectors(pooling, normalize)
+
+
+def test_a_pooling_without_a_name_there_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="pooling 'none'"):
+        write_sentence_vectors(tmp_path, "none", False, 64, 32)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_sentence_transformers_loads_the_folder_and_gives_the_same_vectors(
+    tmp_path, tiny_model, pooling, normalize
+):
+    judges = pytest.importorskip("sentence_transformers")
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    write_sentence_vectors(folder, pooling, normalize, max_length=9, dimension=32)
+    predictor = Predictor.load(folder, max_length=9)
+    texts = ["the film was good", "", "a bad play , not very great and not good to see !"]
+    found = predictor.embed(texts)
+    judge = judges.SentenceTransformer(str(folder), device="cpu")
+    assert judge.max_seq_length == 9
+    wanted = judge.encode(texts, show_progress_bar=False)
+    # Two layers in float32, summed in another order.
+    assert float(np.abs(found - wanted).max()) < 1e-5

@@ -12,8 +12,9 @@ import pytest
 
 from filbert.errors import FormatError, InputError
 from filbert.report.folder import read_run_folder
-from filbert.report.prediction_sections import confusion, per_label, surprise
+from filbert.report.prediction_sections import confusion, per_label
 from filbert.report.run import verdict, write_run_report
+from filbert.report.worst_errors import surprise
 
 PROBLEMS = ["binary", "multiclass", "multilabel"]
 HOSTILE = "<script>alert('&\")</script>"

@@ -18,12 +18,20 @@ def rows(*labels, key="label"):
     return [Row({"text": "x", key: label}, "train.csv", i + 2) for i, label in enumerate(labels)]
 
 
-def example(target=None) -> Example:
-    return Example(0, np.zeros(3, np.int32), np.zeros(3, np.uint8), 3, target)
+def example(target=None, row=0) -> Example:
+    return Example(row, np.zeros(3, np.int32), np.zeros(3, np.uint8), 3, target)
+
+
+def examples(count: int) -> list[Example]:
+    return [example(row=i) for i in range(count)]
+
+
+def new(**options) -> Classification:
+    return Classification.from_options(TaskOptions(**options), ColumnNames())
 
 
 def fitted(*labels, **options) -> Classification:
-    return Classification.from_options(TaskOptions(**options)).fit_labels(rows(*labels))
+    return new(**options).fit_labels(rows(*labels))
 
 
 def test_labels_are_found_in_the_rows_and_sorted_numbers_by_value():
@@ -70,14 +78,14 @@ def test_balanced_weights_are_those_of_scikit_learn():
 
 
 def test_given_weights_must_be_as_many_as_the_labels():
-    assert fitted("a", "b", class_weights=(1, 5)).loss_weights == (1.0, 5.0)
+    assert fitted("a", "b", class_weights="1,5").loss_weights == (1.0, 5.0)
     with pytest.raises(ConfigError, match="2 numbers"):
-        fitted("a", "b", class_weights=(1, 2, 3))
+        fitted("a", "b", class_weights="1,2,3")
 
 
 def test_the_loss_is_a_sum_so_that_any_split_into_micro_batches_adds_up():
     torch.manual_seed(0)
-    task = fitted("a", "b", "c", class_weights=(1, 2, 3))
+    task = fitted("a", "b", "c", class_weights="1,2,3")
     logits, ids = torch.randn(7, 3), torch.tensor([0, 1, 2, 2, 1, 0, 1])
     whole = task.loss(logits, Targets(ids))
     parts = [task.loss(logits[a:b], Targets(ids[a:b])) for a, b in ((0, 1), (1, 5), (5, 7))]
@@ -88,8 +96,7 @@ def test_the_loss_is_a_sum_so_that_any_split_into_micro_batches_adds_up():
 
 
 def multi(*labels, **options) -> Classification:
-    task = Classification.from_options(TaskOptions(multilabel=True, **options))
-    return task.fit_labels(rows(*labels, key="labels"))
+    return new(multilabel=True, **options).fit_labels(rows(*labels, key="labels"))
 
 
 def test_multilabel_rows_give_lists_or_names_between_commas():
@@ -100,7 +107,7 @@ def test_multilabel_rows_give_lists_or_names_between_commas():
 
 
 def test_label_columns_hold_zero_or_one():
-    task = Classification.from_options(TaskOptions(label_columns=("x", "y")))
+    task = Classification.from_options(TaskOptions(), ColumnNames(label_columns=("x", "y")))
     good = Row({"text": "t", "x": "1", "y": "0"}, "a.csv", 2)
     task = task.fit_labels([good])
     assert task.gold(good).tolist() == [True, False]
@@ -110,7 +117,7 @@ def test_label_columns_hold_zero_or_one():
 
 def test_multilabel_loss_counts_every_label_of_every_row():
     task = multi(["a"], ["b"])
-    targets = task.targets([example(np.array([True, False])), example(np.array([True, True]))])
+    targets = task.targets([example(np.array([True, False])), example(np.array([True, True]), 1)])
     logits = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
     assert task.count(targets) == 4
     p = torch.sigmoid(logits)
@@ -122,7 +129,7 @@ def test_multilabel_loss_counts_every_label_of_every_row():
 def test_a_stored_threshold_decides_and_not_the_likelier_half():
     task = Classification(labels=("ok", "bad"), thresholds=(0.2,), declared=True)
     logits = torch.tensor([[1.0, 0.0], [3.0, 0.0]])  # p(bad) = 0.269, 0.047
-    answers = task.decode(logits, [example(), example()])
+    answers = task.decode(logits, examples(2))
     assert [a["label"] for a in answers] == ["bad", "ok"]
     assert answers[0]["score"] == pytest.approx(0.26894, abs=1e-5)
     assert sum(answers[0]["scores"].values()) == pytest.approx(1)
@@ -139,8 +146,8 @@ def test_temperature_divides_the_logits():
 def test_the_positive_class_may_be_the_first_label():
     gold, logits = [0, 0, 1, 1], torch.tensor([[2.0, 0], [1.0, 0], [0.0, 1], [0.5, 0]])
     for positive, auc in (("a", 1.0), ("b", 1.0)):
-        task = fitted("a", "b", positive=positive).calibrate(gold, logits)
-        figures = task.metrics(gold, task.decode(logits, [example()] * 4))
+        task = fitted("a", "b", positive=positive).calibrate(gold, logits, examples(4))
+        figures = task.metrics(gold, task.decode(logits, examples(4)))
         assert figures["roc_auc"] == auc
         assert figures["f1"] == 1.0, (
             "a threshold that separates the classes exists and must be found"
@@ -153,15 +160,17 @@ def test_multilabel_thresholds_are_tuned_per_label():
     task = multi(["a"], ["b"])
     gold = [np.array(g, bool) for g in ([1, 0], [1, 1], [0, 1], [0, 0])]
     logits = torch.tensor([[-1.0, 0.5], [-1.5, 3.0], [-3.0, 2.0], [-4.0, 1.0]])
-    tuned = task.calibrate(gold, logits)
-    answers = tuned.decode(logits, [example()] * 4)
+    tuned = task.calibrate(gold, logits, examples(4))
+    answers = tuned.decode(logits, examples(4))
     assert [a["labels"] for a in answers] == [["a"], ["a", "b"], ["b"], []]
     assert tuned.metrics(gold, answers)["macro_f1"] == 1.0
 
 
 def test_what_filbert_json_keeps_makes_the_same_task_again():
     task = multi(["a"], ["b"]).calibrate(
-        [np.array([1, 0], bool), np.array([0, 1], bool)], torch.tensor([[2.0, -1], [-1, 1]])
+        [np.array([1, 0], bool), np.array([0, 1], bool)],
+        torch.tensor([[2.0, -1], [-1, 1]]),
+        examples(2),
     )
     assert Classification.from_dict(task.to_dict()) == task
 
@@ -224,10 +233,8 @@ def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_rea
     task = Classification(
         labels=("x", "y"), multilabel=True, label_columns=("x", "y"), declared=True
     )
-    _, names = task.reading(ColumnNames())
-    assert names.label_columns == ("x", "y")
-    judge, names = task.reading(ColumnNames(label="tags"))
-    assert (names.label_columns, names.multilabel, judge.label_columns) == (None, True, None)
+    assert task.reading(ColumnNames()).label_columns == ("x", "y")
+    assert task.reading(ColumnNames(label_column="tags")).label_columns is None
     with pytest.raises(ConfigError, match="the labels are"):
         task.reading(ColumnNames(label_columns=("x",)))
     with pytest.raises(ConfigError, match="multi-label models"):
@@ -235,6 +242,6 @@ def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_rea
 
 
 def test_scoring_knows_the_labels_of_rows_and_predictions_together():
-    task = Classification.from_options(TaskOptions())
+    task = new()
     judged = task.with_labels_of(rows("x", "y"), [{"scores": {"x": 0.1, "y": 0.2, "z": 0.7}}])
     assert judged.labels == ("x", "y", "z")

@@ -10,7 +10,7 @@ import torch
 import filbert
 from filbert.formats import files
 from filbert.predict import Predictor
-from filbert.train import trainer
+from filbert.train.distributed import Parallel
 
 
 def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
@@ -77,11 +77,11 @@ def gradients(
     """The gradients of the first step, caught before the optimiser uses them."""
     caught: list[torch.Tensor] = []
 
-    def catch(model, largest):
+    def catch(self, model, largest):
         caught.extend(p.grad.clone() for p in model.parameters())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "_clip", catch)
+    monkeypatch.setattr(Parallel, "clip", catch)
     with pytest.raises(KeyboardInterrupt):
         run(
             tiny_model,
@@ -90,6 +90,8 @@ def gradients(
             max_tokens=max_tokens,
             dropout=0.0,
             class_weights="balanced",
+            # With the default seed the parts nearly cancel, which magnifies float32's rounding.
+            seed=1,
         )
     monkeypatch.undo()
     return caught
@@ -162,7 +164,7 @@ def test_a_full_disk_while_saving_leaves_what_was_there(
 
     monkeypatch.setattr(files, "_flush", full)
     with pytest.raises(filbert.InputError, match="No room left on the disk"):
-        run(tiny_model, films, out, steps=2, overwrite=True)
+        run(tiny_model, films, out, steps=2, overwrite=True, save_every=0)
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
     assert [p.name for p in tmp_path.iterdir()] == (["x"] if old_run else [])
 
@@ -193,7 +195,8 @@ def test_many_classes_pairs_and_multilabel_train_too(tiny_model, tmp_path):
     for name, options in {"classes": {}, "multi": {"multilabel": True}}.items():
         done = filbert.finetune(
             task="classification", model=str(tiny_model), train=str(path), dev=str(path),
-            out=str(tmp_path / name), steps=30, lr=3e-3, precision="float32", **options,
+            out=str(tmp_path / name), steps=60, lr=3e-3,
+            precision="float32", metric="loss", **options,
         )  # fmt: skip
         answer = done.model.predict([("film good", "was it")])[0]
         if name == "multi":
@@ -266,12 +269,12 @@ def test_dev_rows_of_one_class_are_judged_by_their_loss(tiny_model, films, tmp_p
 def test_a_run_that_stops_says_so_and_leaves_an_earlier_one_alone(
     tiny_model, films, tmp_path, monkeypatch, error, status
 ):
-    def stop(model, largest):
+    def stop(self, model, largest):
         raise error
 
     run(tiny_model, films, tmp_path / "old", steps=2)
     before = {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()}
-    monkeypatch.setattr(trainer, "_clip", stop)
+    monkeypatch.setattr(Parallel, "clip", stop)
     with pytest.raises(error):
         run(tiny_model, films, tmp_path / "new")
     with pytest.raises(error):

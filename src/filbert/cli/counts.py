@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 
 from filbert.data.records import Row
+from filbert.data.texts import Text
 from filbert.train.log import progress_bar
 
 
@@ -34,11 +35,11 @@ class Counts:
             for line in self._summary():
                 print(line, file=sys.stderr)
 
-    def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def rows(self, rows: Iterable[Row], sequences: Callable[[Row], list[Text]]) -> Iterator[Row]:
         """The same rows, counted."""
         for row in rows:
             self.num_rows += 1
-            self.num_empty += not row.values["text"].strip()
+            self.num_empty += not any(map(_has_content, sequences(row)))
             yield row
 
     def answered(self, truncated: bool) -> None:
@@ -58,3 +59,7 @@ class Counts:
                 f"and were cut"
             )
         return lines
+
+
+def _has_content(text: Text) -> bool:
+    return bool((text if isinstance(text, str) else "".join(text)).strip())

@@ -2,55 +2,83 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from filbert.data.findings import Problem, Report
+from filbert.data.findings import Problem, Report, Split
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_LABELS_SHOWN = 6
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Counts and lengths per file, then the findings, the most serious first."""
+    """Counts and lengths per file, then the findings, the most serious first.
+
+    What no file of the task has, such as labels, gets no column.
+    """
+    columns = {
+        "": [split.name for split in report.splits],
+        "rows": [f"{split.rows:,}" for split in report.splits],
+        "labels": [_labels(split) for split in report.splits],
+        **_lengths(report),
+        "cut": [
+            "" if split.truncated is None else f"{split.truncated / max(1, split.rows):.1%}"
+            for split in report.splits
+        ],
+    }
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "rows", "labels", "length: half", "95 %", "longest", "cut"):
+    for heading in columns:
         table.add_column(heading, justify="left" if heading in ("", "labels") else "right")
-    for split in report.splits:
-        labels = ", ".join(
-            f"{name} {count:,}" for name, count in list(split.label_counts.items())[:6]
-        )
-        more = len(split.label_counts) - 6
-        lengths = split.lengths
-        cells = ["", "", ""]
-        if lengths:
-            cells = [f"{lengths.p50:,}", f"{lengths.p95:,}", f"{lengths.max:,}"]
-        cut = "" if split.truncated is None else f"{split.truncated / max(1, split.rows):.1%}"
-        table.add_row(
-            split.name,
-            f"{split.rows:,}",
-            labels + (f", {more} more" if more > 0 else ""),
-            *cells,
-            cut,
-        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     console.print(table, highlight=False, markup=False)
     units = {split.lengths.unit for split in report.splits if split.lengths}
     if units:
-        limit = f"; cut at {report.max_length}" if "tokens" in units else ""
+        cuts = any(split.truncated is not None for split in report.splits)
+        what = "cut at" if cuts else "longer rows are read in windows of"
+        limit = f"; {what} {report.max_length}" if "tokens" in units else ""
         console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
+    short = _short_names(report)
     for problem in report.problems:
         console.print(problem.level, style=_STYLES[problem.level], end=" ")
-        console.print(_sentence(problem), highlight=False, markup=False, soft_wrap=True)
+        console.print(_sentence(problem, short), highlight=False, markup=False, soft_wrap=True)
     if not report.problems:
         console.print("Nothing is wrong with it.")
 
 
-def _sentence(problem: Problem) -> str:
+def _labels(split: Split) -> str:
+    shown = [f"{name} {count:,}" for name, count in split.label_counts.items()]
+    more = len(shown) - _LABELS_SHOWN
+    return ", ".join(shown[:_LABELS_SHOWN]) + (f", {more} more" if more > 0 else "")
+
+
+def _lengths(report: Report) -> dict[str, list[str]]:
+    found = [split.lengths for split in report.splits]
+    return {
+        "length: half": [f"{one.p50:,}" if one else "" for one in found],
+        "95 %": [f"{one.p95:,}" if one else "" for one in found],
+        "longest": [f"{one.max:,}" if one else "" for one in found],
+    }
+
+
+def _short_names(report: Report) -> dict[str, str]:
+    """Files without their folders, where that leaves them apart; --json keeps the folders."""
+    names = {split.path: Path(split.path).name for split in report.splits}
+    times = Counter(names.values())
+    return {path: name for path, name in names.items() if times[name] == 1}
+
+
+def _sentence(problem: Problem, short: dict[str, str]) -> str:
     message = problem.message.rstrip(".")
     times = f" ({problem.count:,} times)" if problem.count > 1 else ""
-    # Folders are left out here; --json keeps them.
-    shown = [re.sub("^[^:]*/", "", place.rstrip(".")) for place in problem.where]
+    shown = [place.rstrip(".") for place in problem.where]
+    # Longer paths first: one may be the end of another.
+    for path in sorted(short, key=len, reverse=True):
+        shown = [place.replace(f"{path}:", f"{short[path]}:") for place in shown]
     more = f"; and {problem.count - len(shown):,} more" if problem.count > len(shown) > 0 else ""
     places = f": {'; '.join(shown)}{more}" if shown else ""
     return f"{message}{times}{places}."

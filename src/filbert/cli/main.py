@@ -34,6 +34,7 @@ VERBS = (
     "info",
     "tokenize",
     "finetune",
+    "verify_resume",
     "evaluate",
     "predict",
     "embed",
@@ -49,8 +50,11 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+app.meta.suppress_keyboard_interrupt = False
 for verb in VERBS:
-    app.command(getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb)
+    app.command(
+        getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb.replace("_", "-")
+    )
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -99,8 +103,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(_plain(str(error)), EXIT_INPUT)
     except FilbertError as error:
         return _fail(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        return _fail("interrupted.", EXIT_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

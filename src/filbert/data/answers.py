@@ -1,9 +1,11 @@
-"""Answers that somebody else's classifier gave, checked and completed."""
+"""A classifier's answers: ours from probabilities, somebody else's checked and completed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from filbert.data.labels import label_name, listed
 from filbert.errors import InputError
@@ -46,3 +48,32 @@ def complete_answer(
     elif named is None:
         chosen = [max(labels, key=table.__getitem__)]
     return {key: chosen if multilabel else chosen[0], "scores": table}
+
+
+def answer(
+    probabilities: np.ndarray,
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    *,
+    multilabel: bool,
+    positive: int | None,
+) -> dict[str, Any]:
+    """`scores` with the `label` (and its `score`) or `labels` that follow from them.
+
+    Args:
+        probabilities: float (C,).
+        labels: C names.
+        thresholds: one per label when multi-label (None: 0.5 for all); one for the positive class
+            of two; None: the likeliest wins.
+        multilabel: any number of labels.
+        positive: the positive class of two; None for more.
+    """
+    scores = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
+    if multilabel:
+        least = thresholds or [0.5] * len(labels)
+        given = [k for k, p, t in zip(labels, probabilities, least, strict=True) if p >= t]
+        return {"labels": given, "scores": scores}
+    best = int(probabilities.argmax())
+    if positive is not None and thresholds:
+        best = positive if probabilities[positive] >= thresholds[0] else 1 - positive
+    return {"label": labels[best], "score": scores[labels[best]], "scores": scores}

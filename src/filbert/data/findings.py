@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
 
 Level = Literal["error", "warning", "note"]
+
+
+class Finding(NamedTuple):
+    """One place where something is wrong with the data, as a task sees it.
+
+    `kind` is one word for programs, `message` a sentence that is the same for all places of its
+    kind, `where` file and line (and more, such as a question's id); never any text of the data.
+    """
+
+    level: Level
+    kind: str
+    message: str
+    where: str
 
 
 @dataclass(frozen=True)
@@ -39,8 +52,10 @@ class Lengths:
 class Split:
     """One file: its good and bad rows, labels (most frequent first) and lengths.
 
-    `truncated` counts rows longer than max_length; it and the token counts are None without
-    tokenizer.
+    `label_counts` counts labels, of which a row may have several. `lengths` is of each row's
+    longest sequence; `tokens` and `unknown_tokens` count all of them. `truncated` counts rows
+    longer than max_length; None where the task reads these in windows. It and the token counts are
+    None without tokenizer.
     """
 
     name: str
@@ -82,7 +97,7 @@ class Findings:
 
     def __init__(self, shown_at_most: int) -> None:
         self.shown_at_most = shown_at_most
-        self.known: dict[tuple[Level, str, str], tuple[list[str], list[int]]] = {}
+        self.known: dict[tuple[Level, str, str], _Places] = {}
 
     def add(
         self,
@@ -91,17 +106,45 @@ class Findings:
         message: str,
         where: str | Callable[[], str] | None = None,
         count: int = 1,
+        variant: str = "",
     ) -> None:
-        """Count a finding; `where` is asked for only while places are still collected."""
-        places, total = self.known.setdefault((level, kind, message), ([], [0]))
-        total[0] += count
-        if where is not None and len(places) < self.shown_at_most:
-            places.append(where if isinstance(where, str) else where())
+        """Count a finding; `where` is asked for only while places are still collected.
+
+        A place of a new `variant` takes the seat of one whose variant is seated twice.
+        """
+        places = self.known.get((level, kind, message))
+        if places is None:
+            places = self.known[level, kind, message] = _Places()
+        places.count += count
+        if where is None:
+            return
+        if len(places.shown) >= self.shown_at_most and not places.make_room(variant):
+            return
+        places.shown.append(where if isinstance(where, str) else where())
+        places.variants.append(variant)
 
     def problems(self) -> tuple[Problem, ...]:
         """All findings, the most serious first."""
         every = [
-            Problem(level, kind, message.rstrip(".") + ".", total[0], tuple(places))
-            for (level, kind, message), (places, total) in self.known.items()
+            Problem(level, kind, message.rstrip(".") + ".", places.count, tuple(places.shown))
+            for (level, kind, message), places in self.known.items()
         ]
         return tuple(sorted(every, key=lambda problem: _LEVELS.index(problem.level)))
+
+
+@dataclass
+class _Places:
+    """How often a problem was seen, and where first: as many `variants` as `shown`."""
+
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+    variants: list[str] = field(default_factory=list)
+
+    def make_room(self, variant: str) -> bool:
+        if variant in self.variants:
+            return False
+        for index in reversed(range(len(self.variants))):
+            if self.variants[index] in self.variants[:index]:
+                del self.shown[index], self.variants[index]
+                return True
+        return False

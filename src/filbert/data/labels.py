@@ -75,6 +75,27 @@ def split_labels(row: Row) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
+def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> list[str]:
+    """The label names of a row: exactly one, or any number when multi-label.
+
+    Args:
+        row: to read.
+        columns: 0/1 columns that stand for `label` or `labels`.
+        multilabel: read `labels`.
+
+    Raises:
+        InputError: no label, or one that is malformed; with file and line.
+    """
+    if columns:
+        return [name for name in columns if is_set(row, name)]
+    if multilabel:
+        return split_labels(row)
+    value = row.values.get("label")
+    if value is None or value == "":
+        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    return [name_in(row, value)]
+
+
 def name_in(row: Row, value: Any) -> str:
     """`label_name`, with file and line in the error.
 
@@ -132,3 +153,23 @@ def loss_weights(
             f"numbers, for {list(labels)}."
         )
     return tuple(float(weight) for weight in asked)
+
+
+def class_weights(given: str | None) -> str | tuple[float, ...] | None:
+    """The flag's text: "balanced", or numbers between commas as numbers.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if given is None or given == "balanced":
+        return given
+    try:
+        weights = tuple(float(part) for part in given.split(","))
+    except ValueError:
+        weights = ()
+    if not any(weights) or not all(math.isfinite(w) and w >= 0 for w in weights):
+        raise ConfigError(
+            f"class_weights is {given!r}; give 'balanced', or one number per label between commas, "
+            f"none below zero and not all of them zero."
+        )
+    return weights

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from filbert.errors import InputError
 
@@ -160,3 +162,8 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
             raise
         _flush(target.parent)
         _delete(old)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a JSON file by new content, whole or not at all."""
+    write_atomically(path, json.dumps(content, indent=2, default=list) + "\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
+from typing import Any
 
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.formats.weights import load_json, read_json
@@ -59,6 +61,59 @@ def read_sentence_vectors(folder: Path) -> SentenceVectors:
                 "Normalize are."
             )
     return SentenceVectors(pooling, normalize)
+
+
+def write_sentence_vectors(
+    folder: Path, pooling: str, normalize: bool, max_length: int, dimension: int
+) -> None:
+    """Say in a model folder how sentence vectors are made, so that sentence-transformers does it.
+
+    Written are modules.json, 1_Pooling/config.json, sentence_bert_config.json and
+    config_sentence_transformers.json, with the keys that versions 2 to 6 understand.
+
+    Args:
+        folder: holds, or will hold, weights and tokenizer in Hugging Face's layout.
+        pooling: "mean", "cls" or "max".
+        normalize: scale to unit length.
+        max_length: texts are cut to this many tokens, special tokens included.
+        dimension: width of the vectors.
+
+    Raises:
+        ValueError: sentence-transformers knows no such pooling.
+    """
+    if pooling not in _POOLING_KEYS.values():
+        raise ValueError(f"pooling {pooling!r} is not one of {list(_POOLING_KEYS.values())}")
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [("2_Normalize", "Normalize")] if normalize else []
+    content: dict[str, Any] = {
+        "modules.json": [
+            {
+                "idx": i,
+                "name": str(i),
+                "path": place,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for i, (place, kind) in enumerate(modules)
+        ],
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": dimension,
+            # Each is named: without its key the mean is on in versions before 5.3.
+            **{key: name == pooling for key, name in _POOLING_KEYS.items()},
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+        # Lower-casing is the tokenizer's; here it would be a second one.
+        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "model_type": "SentenceTransformer",
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    }
+    for place, _ in modules:
+        (folder / place).mkdir(parents=True, exist_ok=True)
+    for name, values in content.items():
+        (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _inside(place: object, modules: Path) -> Path:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from filbert.metrics.ranking import best_f1_threshold
+
 LOWEST_TEMPERATURE = 0.05
 HIGHEST_TEMPERATURE = 20.0
 
@@ -123,3 +125,32 @@ def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: 
         if b.confidence is not None and b.frequency is not None
     )
     return sum(distances) / num_rows if num_rows else 0.0
+
+
+def probabilities(logits: np.ndarray, temperature: float, *, multilabel: bool) -> np.ndarray:
+    """float64 (R, C) from logits (R, C): a softmax per row, or a sigmoid per label."""
+    from scipy import special
+
+    scaled = logits.astype(np.float64) / temperature
+    return np.asarray(special.expit(scaled) if multilabel else special.softmax(scaled, axis=-1))
+
+
+def fit(
+    logits: np.ndarray, gold: np.ndarray, *, multilabel: bool, positive: int | None
+) -> tuple[float, tuple[float, ...] | None]:
+    """The temperature, then the thresholds that maximise F1 at that temperature.
+
+    Args:
+        logits: (R, C).
+        gold: int (R,), or bool (R, C) when multi-label.
+        multilabel: one threshold per label.
+        positive: the positive class of two; None for more classes, which have no threshold.
+    """
+    temperature = fit_temperature(logits, gold, multilabel=multilabel)
+    found = probabilities(logits, temperature, multilabel=multilabel)
+    if multilabel:
+        columns = zip(gold.T, found.T, strict=True)
+        return temperature, tuple(best_f1_threshold(wanted, p) for wanted, p in columns)
+    if positive is None:
+        return temperature, None
+    return temperature, (best_f1_threshold(gold == positive, found[:, positive]),)

@@ -6,7 +6,7 @@ areas that are not defined are None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,3 +210,38 @@ def _mcc(counts: dict[str, int]) -> float:
 def _binary_loss(gold: np.ndarray, values: np.ndarray) -> float:
     likelihood = np.where(gold, values, 1 - values)
     return float(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)).mean())
+
+
+def prediction_metrics(
+    labels: Sequence[str],
+    gold: Sequence[Any],
+    predictions: Sequence[Mapping[str, Any]],
+    *,
+    multilabel: bool,
+    positive: int | None,
+    thresholds: Sequence[float] | None,
+) -> dict[str, Any]:
+    """The figures of INTERFACE, from predictions with their `scores`.
+
+    Args:
+        labels: C names.
+        gold: R label ids, or bool arrays (C,) when multi-label.
+        predictions: R, with `scores` and `label` (`labels`).
+        multilabel: any number of labels per row.
+        positive: the positive class of two; None for more classes.
+        thresholds: in force, for the report; 0.5 when None.
+    """
+    wanted = np.stack([np.asarray(g) for g in gold])
+    table = np.array([[p["scores"][label] for label in labels] for p in predictions])
+    if multilabel:
+        chosen = np.array([[label in p["labels"] for label in labels] for p in predictions])
+        return multilabel_metrics(
+            wanted, table, thresholds or [0.5] * len(labels), predicted=chosen, labels=labels
+        )
+    given = np.array([labels.index(p["label"]) for p in predictions])
+    if positive is not None:
+        threshold = thresholds[0] if thresholds else 0.5
+        return binary_metrics(
+            wanted == positive, table[:, positive], threshold, predicted=given == positive
+        )
+    return multiclass_metrics(wanted, table, predicted=given, labels=labels)

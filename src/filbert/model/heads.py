@@ -17,6 +17,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.linear import dense
+from filbert.model.pooling import pool
 
 
 class Features(NamedTuple):
@@ -26,17 +27,25 @@ class Features(NamedTuple):
         tokens_TH: last hidden states, (T, H).
         pooled_SH: one vector a sequence, (S, H); None for heads that do not read it.
         word_table_VE: the word embedding table, which masked LM shares.
+        batch: the sequences that the rows of `tokens_TH` belong to.
     """
 
     tokens_TH: Tensor
     pooled_SH: Tensor | None
     word_table_VE: Tensor
+    batch: PackedBatch
 
 
 class Head(nn.Module):
-    """Base of all heads; `reads_pooled` says whether the encoder's pooler has to run."""
+    """Base of all heads.
+
+    Attributes:
+        reads_pooled: whether the encoder's pooler has to run.
+        per_token: whether the output has a row per token rather than one per sequence.
+    """
 
     reads_pooled = False
+    per_token = False
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -58,6 +67,8 @@ class MaskedLMHead(Head):
 
     Rows are chosen before the projection: at 15 % masking this saves most of its cost.
     """
+
+    per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -108,6 +119,8 @@ class PretrainingHead(Head):
 class DiscriminatorHead(Head):
     """Was this token replaced: one logit per row, (K,). Clark et al. 2020, section 2."""
 
+    per_token = True
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
@@ -137,6 +150,8 @@ class SequenceHead(Head):
 class TokenHead(Head):
     """C scores per row asked for. Devlin et al. 2019, section 5.3."""
 
+    per_token = True
+
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__(config)
         self.out = nn.Linear(config.hidden_size, num_labels)
@@ -152,6 +167,8 @@ class SpanHead(Head):
 
     Source: Devlin et al. 2019, section 4.2. No dropout, as in run_squad.py.
     """
+
+    per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -176,6 +193,21 @@ class ChoiceHead(Head):
         """Logits (S,)."""
         assert features.pooled_SH is not None
         return self.out(self.drop(features.pooled_SH)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class VectorHead(Head):
+    """One vector per sequence from its tokens, without weights of its own.
+
+    Source: Reimers and Gurevych 2019, section 3: the mean of all tokens, the first, or the maximum.
+    """
+
+    def __init__(self, config: EncoderConfig, pooling: str = "mean") -> None:
+        super().__init__(config)
+        self.pooling = pooling
+
+    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+        """Vectors (S, H)."""
+        return torch.stack(pool(features.tokens_TH, features.batch, self.pooling))
 
 
 HEADS: dict[str, type[Head]] = {
@@ -212,9 +244,14 @@ class Model(nn.Module):
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         """The head's logits; the last hidden states, (T, H), without a head."""
-        tokens_TH = self.encoder(batch)
+        return self.read(self.encoder(batch), batch, at)
+
+    def read(
+        self, tokens_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """As `forward`, from the encoder's output: pooler and head alone."""
         if self.head is None:
-            return tokens_TH  # type: ignore[no-any-return]
+            return tokens_TH
         pooled_SH = self.encoder.pool(tokens_TH, batch) if self.head.reads_pooled else None
-        features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight)
+        features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)
         return self.head(features, at)  # type: ignore[no-any-return]

@@ -59,12 +59,17 @@ def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None
 
 
 def add_legend(axes: Axes, place: Any) -> None:
-    """A legend, when anything is named; the place "above" is outside, in rows of three."""
-    if not axes.get_legend_handles_labels()[1]:
+    """A legend, when anything is named; the place "above" is outside, in rows of two or three."""
+    names = axes.get_legend_handles_labels()[1]
+    if not names:
         return
-    where = {"loc": place}
+    where: dict[str, Any] = {"loc": place}
     if place == "above":
-        where = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": 3}
+        where = {
+            "loc": "lower left",
+            "bbox_to_anchor": (-0.02, 1.0),
+            "ncols": 3 if len("".join(names)) <= 45 else 2,
+        }
     axes.legend(
         frameon=True, framealpha=0.85, edgecolor="none", fontsize=8.5, labelcolor=INK, **where
     )

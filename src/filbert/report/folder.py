@@ -13,6 +13,7 @@ import numpy as np
 from filbert.errors import FormatError, InputError
 
 SPLITS = ("test", "dev")
+CLASSIFICATIONS = ("binary", "multiclass", "multilabel")
 
 
 @dataclass
@@ -40,13 +41,21 @@ class RunFolder:
 
     @property
     def problem(self) -> str | None:
-        """binary, multiclass or multilabel; None for a task that is no classification."""
-        return self.run.get("problem")
+        """binary, multiclass or multilabel; else the name of the task; None if neither is told."""
+        return problem_of(self.run)
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether every row has labels and their probabilities."""
+        return self.problem in CLASSIFICATIONS
 
     @cached_property
     def labels(self) -> list[str]:
         """Label names in the order of their numbers, or as the predictions name them."""
-        declared = self.run.get("labels") or (self.rows[0]["scores"] if self.rows else ())
+        declared = self.run.get("labels")
+        if not declared and self.is_classification and self.rows:
+            declared = self.rows[0]["scores"]
+        declared = declared or ()
         return [str(label) for label in declared]
 
     @cached_property
@@ -86,6 +95,12 @@ class RunFolder:
     def predicted_is(self, label: str) -> np.ndarray:
         """Whether a row was given the label, bool (rows,)."""
         return np.array([label in predicted_labels(row) for row in self.rows], dtype=bool)
+
+
+def problem_of(run: dict[str, Any]) -> str | None:
+    """What a run is shown as: one of CLASSIFICATIONS, or the name of its task."""
+    task = run.get("task")
+    return run.get("problem") or (None if task == "classification" else task)
 
 
 def judged_split(run: dict[str, Any]) -> str | None:

@@ -18,8 +18,10 @@ class Html(str):
 
 
 def safe(value: object) -> Html:
-    """`value` as markup: `Html` unchanged, anything else escaped."""
-    return value if isinstance(value, Html) else Html(html.escape(str(value)))
+    """`value` as markup: `Html` unchanged, anything else escaped, half characters replaced."""
+    if isinstance(value, Html):
+        return value
+    return Html(html.escape(str(value)).encode("utf-8", "replace").decode("utf-8"))
 
 
 def element(name: str, *content: object, **attributes: str) -> Html:
@@ -71,6 +73,7 @@ def table(
     *,
     num_text_columns: int = 1,
     kind: str = "",
+    below: Sequence[Html] = (),
 ) -> Html:
     """A table that scrolls sideways on a narrow screen.
 
@@ -79,6 +82,7 @@ def table(
         rows: cells, as many as headings.
         num_text_columns: the first so many are text and stand left; the others are numbers, right.
         kind: a CSS class.
+        below: what stands under each row, over all columns; nothing if empty.
     """
 
     def line(name: str, cells: Sequence[object]) -> Html:
@@ -91,7 +95,14 @@ def table(
         )
 
     top = element("thead", line("th", head)) if head else Html("")
-    body = element("tbody", join(line("td", row) for row in rows))
+    lines = [line("td", row) for row in rows]
+    if below:
+        wide = [
+            element("tr", element("td", more, colspan=str(len(head))), class_="below")
+            for more in below
+        ]
+        lines = [part for both in zip(lines, wide, strict=True) for part in both]
+    body = element("tbody", join(lines))
     return element("div", element("table", top, body, class_=kind or "plain"), class_="scroll")
 
 
@@ -127,6 +138,6 @@ def page(title: str, *content: object) -> Html:
         '<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{CSS}</style></head>\n"
+        f"<title>{safe(title)}</title>\n<style>{CSS}</style></head>\n"
         f"<body><main>\n{join(content)}\n</main></body></html>\n"
     )

@@ -1,4 +1,4 @@
-"""Parts of the report that need predictions: ranking, decisions, calibration, worst errors."""
+"""Parts of the report that need predictions: ranking, decisions, calibration."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 
 from filbert.metrics import calibration
-from filbert.metrics.classification import SMALLEST_PROBABILITY, label_metrics
+from filbert.metrics.classification import label_metrics
 from filbert.report import canvas, numbers, page, prediction_plots
-from filbert.report.folder import RunFolder, gold_labels, predicted_labels
+from filbert.report.folder import RunFolder
 from filbert.report.page import Html, Section
 from filbert.report.prediction_plots import MOST_LABELS, Ranking
 from filbert.report.sections import drawn
 from filbert.report.table import model_name
 
 MOST_CURVES = 6
-MOST_ERRORS = 25
 
 
 def ranking_section(folder: RunFolder) -> Section | None:
     """ROC and precision-recall curves, and the scores by class."""
-    if not folder.rows or folder.problem == "multiclass":
+    if not folder.rows or folder.problem not in ("binary", "multilabel"):
         return None
     lines, remark = rankings(folder)
     figures = []
@@ -51,7 +50,7 @@ def ranking_section(folder: RunFolder) -> Section | None:
             figures.append(drawn(folder, "threshold", plot, alt=alt, caption=caption))
     if not figures:
         return None
-    return page.section("Ranking", _of_split(folder), remark, page.gallery(figures))
+    return page.section("Ranking", of_split(folder), remark, page.gallery(figures))
 
 
 def rankings(folder: RunFolder) -> tuple[list[Ranking], Html]:
@@ -85,7 +84,7 @@ def rankings(folder: RunFolder) -> tuple[list[Ranking], Html]:
 
 def decisions(folder: RunFolder) -> Section | None:
     """Confusion matrix and the labels one by one."""
-    if not folder.rows or not folder.labels:
+    if not folder.rows or not folder.is_classification or not folder.labels:
         return None
     table = per_label(folder)
     frequent = sorted(folder.labels, key=lambda label: -table[label]["support"])[:MOST_LABELS]
@@ -112,7 +111,7 @@ def decisions(folder: RunFolder) -> Section | None:
         content = page.gallery([*others, page.element("div", last, Html("<br>"), lines)])
     else:
         content = page.join([page.gallery(figures), page.element("h3", "Label by label"), lines])
-    return page.section("Decisions", _of_split(folder), content)
+    return page.section("Decisions", of_split(folder), content)
 
 
 def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
@@ -152,6 +151,10 @@ def calibration_section(folder: RunFolder) -> Section | None:
         is_true = np.concatenate([folder.gold_is(label) for label in folder.labels])
         confidence = np.concatenate([folder.scores_of(label) for label in folder.labels])
         meaning = "share that is set"
+    elif folder.problem == "multiple_choice" and all(row.get("scores") for row in folder.rows):
+        is_true = np.array([row["choice"] == row["gold"] for row in folder.rows])
+        confidence = np.array([max(row["scores"]) for row in folder.rows])
+        meaning = "share that is right"
     else:
         return None
     error = calibration.expected_calibration_error(is_true, confidence)
@@ -173,56 +176,7 @@ def calibration_section(folder: RunFolder) -> Section | None:
         for b in bins
     ]
     table = page.table(["score", "rows", "mean score", meaning], lines, kind="dense")
-    return page.section("Calibration", _of_split(folder), page.gallery([figure, table]))
-
-
-def worst_errors(folder: RunFolder) -> Section | None:
-    """The rows on which the model was surest and wrong, by number; no texts."""
-    if not folder.rows or folder.problem is None:
-        return None
-    wrong = [row for row in folder.rows if set(predicted_labels(row)) != set(gold_labels(row))]
-    wrong.sort(key=lambda row: -surprise(row))
-    path = ((folder.run.get("data") or {}).get(folder.shown_split or "") or {}).get("path")
-    text = f"{len(wrong):,} of {len(folder.rows):,} {folder.shown_split} rows are wrong"
-    text += f" ({numbers.percent(len(wrong) / len(folder.rows))})."
-    text += f" Worst first. Lines are those of {path}." if path else " Worst first."
-    rows = [
-        [
-            ", ".join(gold_labels(row)) or numbers.MISSING,
-            ", ".join(predicted_labels(row)) or numbers.MISSING,
-            numbers.count(row.get("row")),
-            numbers.count(row.get("line")),
-            *_worst_label(row),
-            numbers.count(row.get("num_tokens")),
-            "cut" if row.get("truncated") else "",
-        ]
-        for row in wrong[:MOST_ERRORS]
-    ]
-    of = ["worst label", "its score"] if folder.problem == "multilabel" else ["score of gold"]
-    head = ["gold", "predicted", "row", "line", *of, "tokens", ""]
-    body = page.table(head, rows, num_text_columns=2, kind="dense") if rows else Html("")
-    return page.section("Worst errors", page.element("p", text, class_="remark"), body)
-
-
-def surprise(row: dict[str, Any]) -> float:
-    """Negative log-likelihood of what is true, in nats; for multi-label summed over labels."""
-    if "labels" in row:
-        return sum(_cell_loss(row, label) for label in row["scores"])
-    return -float(np.log(max(row["scores"][row["gold"]], SMALLEST_PROBABILITY)))
-
-
-def _cell_loss(row: dict[str, Any], label: str) -> float:
-    score = float(row["scores"][label])
-    right = score if label in row["gold"] else 1 - score
-    return -float(np.log(max(right, SMALLEST_PROBABILITY)))
-
-
-def _worst_label(row: dict[str, Any]) -> list[str]:
-    """The score of the gold label; for multi-label the label furthest off, and its score."""
-    if "labels" not in row:
-        return [numbers.metric(float(row["scores"][row["gold"]]))]
-    label = max(row["scores"], key=lambda label: _cell_loss(row, label))
-    return [label, numbers.metric(float(row["scores"][label]))]
+    return page.section("Calibration", of_split(folder), page.gallery([figure, table]))
 
 
 def _threshold(folder: RunFolder) -> float | None:
@@ -231,6 +185,7 @@ def _threshold(folder: RunFolder) -> float | None:
     return None if value is None else float(value)
 
 
-def _of_split(folder: RunFolder) -> Html:
-    text = f"{len(folder.rows):,} {folder.shown_split} rows."
+def of_split(folder: RunFolder, what: str = "rows") -> Html:
+    """How many rows of which split a part is about."""
+    text = f"{len(folder.rows):,} {folder.shown_split} {what}."
     return page.element("p", text, class_="remark")

@@ -3,38 +3,72 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filbert.report import numbers, page, prediction_sections, sections
+from filbert.report import (
+    answer_sections,
+    choice_sections,
+    numbers,
+    page,
+    prediction_sections,
+    score_sections,
+    sections,
+    seed_section,
+    tagging_sections,
+)
 from filbert.report.folder import RunFolder, judged_split, read_run_folder
 from filbert.report.page import Html
-from filbert.report.table import ResultRow, model_name, result_rows, short_columns
+from filbert.report.table import (
+    FALLING,
+    ResultRow,
+    is_better,
+    model_name,
+    result_rows,
+    short_columns,
+)
+from filbert.report.worst_errors import worst_errors
 
+# Each gives None where it does not concern the task, or lacks what it needs.
 PARTS = (
     sections.results,
+    seed_section.seeds,
     sections.training,
     prediction_sections.ranking_section,
     prediction_sections.decisions,
+    score_sections.scores,
+    score_sections.similarity,
+    tagging_sections.entities,
+    answer_sections.answers,
+    choice_sections.choices,
     prediction_sections.calibration_section,
     sections.lengths,
-    prediction_sections.worst_errors,
-    sections.making,
 )
 
 
-def write_run_report(run_folder: Path) -> Path:
+def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     """Write plots/*.png and report.html into a run folder, from its files alone; gives the page's
     path.
 
-    The page is one file: images inside, no script, no outside address, no texts of the data. What
-    the folder lacks (dev, test, baselines, predictions, the log) is left out.
+    The page is one file: images inside, no script, no outside address. What the folder lacks (dev,
+    test, baselines, predictions, the log) is left out.
 
-    Raises InputError when there is no run.json, FormatError when a file is damaged.
+    Args:
+        run_folder: as `filbert finetune --out` wrote it.
+        show_texts: also show the texts of the worst errors, read again from the data file that
+            run.json names, if its sha256 is still the same. Without it no text of the data is
+            shown, and no answer.
+
+    Raises:
+        InputError: there is no run.json.
+        FormatError: a file is damaged.
     """
     folder = read_run_folder(Path(run_folder))
-    parts = [part for part in (make(folder) for make in PARTS) if part is not None]
-    title = str(folder.run.get("name") or model_name(folder.run))
+    errors = partial(worst_errors, show_texts=show_texts)
+    made = (make(folder) for make in (*PARTS, errors, sections.making))
+    parts = [part for part in made if part is not None]
+    title = title_of(folder)
     top = head(folder, title, [part.link for part in parts])
     content = page.page(f"{title} · filbert", top, *(part.html for part in parts))
     path = folder.path / "report.html"
@@ -46,6 +80,13 @@ def write_run_report(run_folder: Path) -> Path:
     finally:
         unfinished.unlink(missing_ok=True)
     return path
+
+
+def title_of(folder: RunFolder) -> str:
+    """The run's name; of several seeds that of their common folder, not the kept seed's number."""
+    if folder.run.get("seeds"):
+        return folder.path.resolve().name
+    return str(folder.run.get("name") or model_name(folder.run))
 
 
 def head(folder: RunFolder, title: str, links: list[Html]) -> Html:
@@ -63,7 +104,7 @@ def head(folder: RunFolder, title: str, links: list[Html]) -> Html:
         "header",
         page.element("p", " · ".join(str(part) for part in about if part), class_="eyebrow"),
         page.element("h1", title),
-        page.element("p", verdict(run), class_="verdict"),
+        page.element("p", f"{verdict(run)} {seed_section.spread_of_seeds(run)}", class_="verdict"),
         *(page.element("p", note, class_="note") for note in notes),
         page.element("dl", *facts, class_="facts") if facts else "",
         page.element("nav", page.join(links)),
@@ -104,7 +145,11 @@ def verdict(run: dict[str, Any]) -> str:
     text = f"{model.name} reaches {heading} {value:.3f} on {rows}"
     rivals = [row for row in baselines if row.metrics.get(key) is not None]
     if rivals:
-        text += _against(value, max(rivals, key=lambda row: row.metrics[key]), key)
+        best = rivals[0]
+        for rival in rivals[1:]:
+            if is_better(key, rival.metrics[key], best.metrics[key]):
+                best = rival
+        text += _against(value, best, key)
     return text + "."
 
 
@@ -113,9 +158,10 @@ def _against(value: float, rival: ResultRow, key: str) -> str:
     value, theirs = round(value, 3), round(rival.metrics[key], 3)
     if value == theirs:
         return f", level with {rival.name} ({theirs:.3f})"
+    less = " (less is better)" if key in FALLING else ""
     if value < theirs:
-        return f", {theirs - value:.3f} below {rival.name} ({theirs:.3f})"
-    return f", {value - theirs:.3f} above {rival.name} ({theirs:.3f})"
+        return f"{less}, {theirs - value:.3f} below {rival.name} ({theirs:.3f})"
+    return f"{less}, {value - theirs:.3f} above {rival.name} ({theirs:.3f})"
 
 
 def _progress(run: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from filbert.report import canvas, numbers, page, training_plots
 from filbert.report.folder import RunFolder
 from filbert.report.page import Html, Section
-from filbert.report.table import all_columns, best_values, result_rows, short_columns
+from filbert.report.table import FALLING, all_columns, best_values, result_rows, short_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,21 +90,36 @@ def training(folder: RunFolder) -> Section | None:
     figures = []
     dev = [line for line in folder.evaluations if line.get("split", "dev") == "dev"]
     if folder.steps:
-        plot = training_plots.loss_curve(folder.steps, dev)
+        is_squared = folder.problem in ("regression", "embedding") and any(
+            line["metrics"].get("mse") is not None for line in dev
+        )
+        plot = training_plots.loss_curve(
+            folder.steps,
+            dev,
+            dev_key="mse" if is_squared else "loss",
+            ylabel="mean squared error" if is_squared else "loss (nats)",
+        )
         caption = "Loss while training, and the learning rate."
         alt = "Loss and learning rate over the training steps"
         figures.append(drawn(folder, "loss", plot, alt=alt, caption=caption))
-    if dev:
+    columns = [(key, heading) for key, heading in short_columns(run) if key not in FALLING]
+    if dev and columns:
         caption = "Metrics on dev."
         if best.get("step") is not None:
             caption += (
                 f" The weights of step {best['step']:,} were kept: {best.get('metric', 'metric')} "
                 f"{numbers.metric(best.get('value'))}."
             )
-        plot = training_plots.dev_metric_curves(dev, short_columns(run), best.get("step"))
+        plot = training_plots.dev_metric_curves(dev, columns, best.get("step"))
         figures.append(
             drawn(folder, "dev_metric", plot, alt="Dev metrics over the steps", caption=caption)
         )
+    if any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
+        clip = (run.get("options") or {}).get("clip")
+        plot = training_plots.gradient_curve(folder.steps, clip)
+        caption = "Length of the gradient before it is cut. Steady is good; a rise is a warning."
+        alt = "Gradient norm over the steps"
+        figures.append(drawn(folder, "grad_norm", plot, alt=alt, caption=caption))
     pace = [
         f"{run[key]:,.0f} {unit}"
         for key, unit in (("steps", "steps"), ("tokens_per_second", "tokens a second"))
@@ -123,41 +138,94 @@ def lengths(folder: RunFolder) -> Section | None:
     data = folder.run.get("data") or {}
     if not data:
         return None
+    has_labels = any(facts.get("label_counts") for facts in data.values())
+    # As many sequences as rows is the usual case; windows and choices make more of them.
+    has_sequences = any(facts.get("sequences", facts.get("rows")) != facts.get("rows")
+                        for facts in data.values())  # fmt: skip
     rows = []
     for split, facts in data.items():
         num_rows, truncated = facts.get("rows"), facts.get("truncated")
         share = f" ({numbers.percent(truncated / num_rows)})" if truncated and num_rows else ""
+        labels = label_counts(facts.get("label_counts") or {}, _counted(folder, facts))
         rows.append(
             [
                 split,
-                label_counts(facts.get("label_counts") or {}, num_rows),
+                *([labels] if has_labels else []),
                 numbers.count(num_rows),
+                *([numbers.count(facts.get("sequences"))] if has_sequences else []),
                 numbers.count(facts.get("tokens")),
                 numbers.count(truncated) + share,
             ]
         )
-    head = ["split", "labels", "rows", "tokens", "cut"]
-    parts = [page.table(head, rows, num_text_columns=2, kind="counts")]
-    sampled = next(
-        (s for s in ("train", "dev", "test") if (data.get(s) or {}).get("lengths")), None
-    )
+    head = ["split", *(["labels"] if has_labels else []), "rows"]
+    head += [*(["sequences"] if has_sequences else []), "tokens", "rows cut"]
+    kind = "counts" if has_labels else "plain"
+    parts = [page.table(head, rows, num_text_columns=1 + has_labels, kind=kind)]
+    sampled = next((s for s in ("train", "dev", "test") if _known_lengths(data.get(s) or {})), None)
+    limit = next((f["max_length"] for f in data.values() if f.get("max_length")), None)
+    rule, beyond = overflow(folder, limit)
+    if rule:
+        parts.append(page.element("p", rule, class_="remark"))
     if sampled is not None:
         facts = data[sampled]
-        plot = training_plots.length_histogram(facts["lengths"], facts.get("max_length"))
-        caption = f"Lengths of {len(facts['lengths']):,} {sampled} texts."
-        if facts.get("max_length"):
-            caption += f" Texts beyond {facts['max_length']} tokens were cut there."
+        found = _known_lengths(facts)
+        # Both texts of a pair are sequences of their own, but counted together.
+        is_sum = folder.problem == "embedding"
+        plot = training_plots.length_histogram(
+            found,
+            None if is_sum else facts.get("max_length"),
+            beyond=beyond,
+            xlabel=_COUNTED.get(folder.problem or "", "tokens per text, before cutting"),
+        )
+        caption = f"Lengths of {len(found):,} {sampled} rows."
         alt = "Histogram of text lengths"
         figure = drawn(folder, "lengths", plot, alt=alt, caption=caption)
         parts.append(page.gallery([figure, _length_quantiles(data)]))
     return page.section("Data and lengths", *parts)
 
 
+_COUNTED = {
+    "embedding": "tokens of both texts, before cutting",
+    "multiple_choice": "tokens with the longest choice, before cutting",
+    "span_qa": "tokens of question and context",
+    "tagging": "tokens per sentence",
+}
+
+
+def overflow(folder: RunFolder, max_length: int | None) -> tuple[str, str]:
+    """What becomes of longer texts than the model is given: a sentence, and one word for it."""
+    options = folder.run.get("options") or {}
+    rule = options.get("on_overflow", "truncate")
+    if folder.problem in ("tagging", "span_qa"):
+        rule = "window"
+    if max_length is None:
+        return "", "cut"
+    each = "Each text is a sequence of its own. " if folder.problem == "embedding" else ""
+    if rule == "window":
+        by = ""
+        if folder.problem != "tagging" and options.get("stride"):
+            by = f" that begin {options['stride']} tokens after each other"
+        return f"Texts beyond {max_length} tokens were read whole, in windows{by}.", "in windows"
+    if rule == "error":
+        return f"{each}Texts beyond {max_length} tokens would have been refused.", "too long"
+    lost = "middle" if rule == "head-tail" else "end"
+    return f"{each}Texts beyond {max_length} tokens lost their {lost} ({rule}).", "cut"
+
+
+def _counted(folder: RunFolder, facts: dict[str, Any]) -> int | None:
+    """What label counts are shares of: rows, but entities in tagged sentences."""
+    return None if folder.problem == "tagging" else facts.get("rows")
+
+
+def _known_lengths(facts: dict[str, Any]) -> list[int]:
+    return [length for length in facts.get("lengths") or () if length is not None]
+
+
 def _length_quantiles(data: dict[str, Any]) -> Html:
     lines = []
     for split, facts in data.items():
-        if facts.get("lengths"):
-            marks = np.quantile(facts["lengths"], [0, 0.5, 0.9, 0.99, 1])
+        if _known_lengths(facts):
+            marks = np.quantile(_known_lengths(facts), [0, 0.5, 0.9, 0.99, 1])
             lines.append([split, *(numbers.count(round(float(mark))) for mark in marks)])
     head = ["tokens", "shortest", "half", "90 %", "99 %", "longest"]
     remark = "Half, 90 % and 99 % of the texts are no longer than this."
@@ -182,13 +250,29 @@ def label_counts(counts: dict[str, int], num_rows: int | None) -> str:
 def making(folder: RunFolder) -> Section:
     """What another person needs to do the run again: options, versions, device, hashes."""
     run = folder.run
-    model = {k: v for k, v in (run.get("model") or {}).items() if k != "config"}
-    if isinstance(model.get("parameters"), int):
-        model["parameters"] = numbers.count(model["parameters"])
+    options = run.get("options") or {}
+    model = {k: v for k, v in (run.get("model") or {}).items() if k not in ("config", "trained")}
+    total, trained = model.get("parameters"), (run.get("model") or {}).get("trained")
+    if isinstance(total, int):
+        model["parameters"] = numbers.count(total)
+        if isinstance(trained, int):
+            model["of them trained"] = numbers.count(trained)
+            model["frozen"] = numbers.count(total - trained)
     when = {key: run[key] for key in ("command", "started", "finished") if run.get(key) is not None}
-    if run.get("seconds") is not None:
-        when["duration"] = numbers.seconds(run["seconds"])
+    if options.get("resume"):
+        when["resumed"] = "yes: started with --resume"
+    for key, name in (
+        ("seconds", "duration"),
+        ("tokenise_seconds", "of it tokenising"),
+        ("training_seconds", "of it training"),
+    ):
+        if run.get(key) is not None:
+            when[name] = numbers.seconds(run[key])
+    if run.get("fingerprint"):
+        when["fingerprint"] = page.element("code", run["fingerprint"])
     machine = dict(run.get("device") or {})
+    if machine.get("processes", 1) > 1 and options.get("distributed"):
+        machine["processes"] = f"{machine['processes']} ({options['distributed']})"
     for key in ("precision", "precision_reason"):
         if run.get(key) is not None:
             machine[key.replace("_", " ")] = run[key]
@@ -202,7 +286,7 @@ def making(folder: RunFolder) -> Section:
         _block("Machine", machine),
         _block("Versions", versions),
         _block("Model", model | ((run.get("model") or {}).get("config") or {})),
-        _block("Options", run.get("options") or {}),
+        _block("Options", options),
         _block("Data files, with the sha256 of their bytes", hashes),
     ]
     return page.section("How it was made", page.element("div", page.join(blocks), class_="columns"))

@@ -35,6 +35,11 @@ th:first-child, td:first-child { padding-left: 0; }
 .counts td:nth-child(2) { min-width: 15rem; }
 .results td:first-child { min-width: 8.5rem; }
 .dense td { padding-top: .15rem; padding-bottom: .15rem; font-size: .875rem; }
+.below td { padding: 0 0 .6rem; font-size: .875rem; }
+tr:has(+ .below) td { border-bottom: 0; padding-top: .5rem; }
+.below p { margin: .15rem 0; max-width: min(60rem, 100vw - 2.5rem);
+  overflow-wrap: anywhere; white-space: pre-line; }
+.below b { color: var(--quiet); font-weight: 500; margin-right: .5rem; }
 .pairs td:first-child { color: var(--quiet); white-space: nowrap; }
 .pairs td { font-size: .875rem; padding-top: .25rem; padding-bottom:
 .25rem; } .columns { columns: 24rem 2; column-gap: 2.5rem; }

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from filbert.report import numbers
-from filbert.report.folder import judged_split
+from filbert.report.folder import judged_split, problem_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 # problem -> (metric key, heading), the most telling first: the verdict and the bold figures follow
-# this order.
-SHORT_COLUMNS = {
+# this order. A column that nobody has a value in is left out.
+SHORT_COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "binary": (("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1")),
     "multiclass": (
         ("accuracy", "accuracy"),
@@ -26,12 +26,32 @@ SHORT_COLUMNS = {
         ("micro_f1", "micro F1"),
         ("macro_f1", "macro F1"),
     ),
+    "regression": (("spearman", "Spearman"), ("pearson", "Pearson"), ("mse", "MSE")),
+    "tagging": (("f1", "entity F1"), ("precision", "precision"), ("recall", "recall")),
+    "span_qa": (("f1", "F1 (%)"), ("exact_match", "exact match (%)")),
+    "multiple_choice": (("accuracy", "accuracy"), ("loss", "loss")),
+    # The first two are those of contrastive models, the others need labels.
+    "embedding": (
+        ("accuracy", "pair accuracy"),
+        ("mrr", "MRR"),
+        ("spearman", "Spearman"),
+        ("pearson", "Pearson"),
+    ),
 }
-MORE_COLUMNS = {
+MORE_COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "binary": (("precision", "precision"), ("recall", "recall"), ("accuracy", "accuracy")),
     "multiclass": (("loss", "loss"),),
     "multilabel": (("loss", "loss"),),
+    "tagging": (("accuracy", "tag accuracy"),),
+    "span_qa": (
+        ("HasAns_f1", "F1, answerable"),
+        ("NoAns_f1", "F1, unanswerable"),
+        ("best_f1", "best F1"),
+    ),
+    "embedding": (("mse", "MSE"),),
 }
+# Of these figures less is better.
+FALLING = ("loss", "mse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +67,9 @@ class ResultRow:
 
 def short_columns(run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """(metric key, heading) of the headline metrics; for another task, all that it measured."""
-    columns = SHORT_COLUMNS.get(run.get("problem") or "")
+    columns = SHORT_COLUMNS.get(problem_of(run) or "")
     if columns is not None:
-        return columns
+        return _filled(run, columns)
     split = judged_split(run)
     measured = run["metrics"][split] if split else {}
     return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
@@ -57,7 +77,26 @@ def short_columns(run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def all_columns(run: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """The headline metrics and then the others that the report shows beside them."""
-    return short_columns(run) + MORE_COLUMNS.get(run.get("problem") or "", ())
+    return short_columns(run) + _filled(run, MORE_COLUMNS.get(problem_of(run) or "", ()))
+
+
+def is_better(key: str, value: float, than: float) -> bool:
+    """Whether a figure beats another."""
+    return value < than if key in FALLING else value > than
+
+
+def _filled(
+    run: dict[str, Any], columns: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """The columns that somebody has a value in; all while nothing was measured."""
+    rows = result_rows(run)
+    if not any(row.metrics for row in rows):
+        return columns
+    return tuple(
+        (key, heading)
+        for key, heading in columns
+        if any(row.metrics.get(key) is not None for row in rows)
+    )
 
 
 def model_name(run: dict[str, Any]) -> str:
@@ -90,13 +129,13 @@ def result_rows(run: dict[str, Any]) -> list[ResultRow]:
 
 
 def best_values(run: dict[str, Any]) -> dict[str, float]:
-    """The best value of every column among all rows: the highest, of losses the lowest."""
+    """The best value of every column among all rows: the highest, of errors the lowest."""
     best = {}
     for key, _ in all_columns(run):
         values = [row.metrics.get(key) for row in result_rows(run)]
         known = [value for value in values if value is not None]
         if known:
-            best[key] = min(known) if key == "loss" else max(known)
+            best[key] = min(known) if key in FALLING else max(known)
     return best
 
 

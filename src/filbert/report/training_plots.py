@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 
 def loss_curve(
-    steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+    steps: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[Mapping[str, Any]],
+    *,
+    dev_key: str = "loss",
+    ylabel: str = "loss (nats)",
 ) -> Figure:
     """Training loss per step with its running mean, the dev loss, and below them the learning rate.
 
     Args:
         steps: lines with `step` and any of `loss` and `lr`; at least one.
-        evaluations: lines with `step` and `metrics`, of which `loss` is drawn.
+        evaluations: lines with `step` and `metrics`, of which `dev_key` is drawn.
+        dev_key: the dev metric that is the same as the loss.
+        ylabel: what the loss is, with its unit.
     """
-    figure, axes, lower = canvas.stacked_figure("step", "loss (nats)", "learning rate")
+    figure, axes, lower = canvas.stacked_figure("step", ylabel, "learning rate")
     at = np.array([line["step"] for line in steps])
     loss = np.array([_number(line.get("loss")) for line in steps])
     is_long = len(loss) >= 20
@@ -33,7 +39,7 @@ def loss_curve(
     if is_long:
         smooth = running_mean(loss, max(5, len(loss) // 25))
         axes.plot(at, smooth, color=canvas.BLUE, linewidth=1.8, label="train, running mean")
-    measured = [(line["step"], _number(line["metrics"].get("loss"))) for line in evaluations]
+    measured = [(line["step"], _number(line["metrics"].get(dev_key))) for line in evaluations]
     if any(np.isfinite(value) for _, value in measured):
         axes.plot(
             *zip(*measured, strict=True),
@@ -46,6 +52,33 @@ def loss_curve(
     lower.set_ylim(bottom=0)
     lower.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     lower.yaxis.get_offset_text().set(color=canvas.QUIET, fontsize=8)
+    return figure
+
+
+def gradient_curve(steps: Sequence[Mapping[str, Any]], clip: float | None) -> Figure:
+    """Norm of the whole gradient before clipping, at every step, with the border of clipping.
+
+    Args:
+        steps: lines with `step` and `grad_norm`; at least one norm is above 0.
+        clip: where longer gradients are cut; None or 0 for nowhere.
+    """
+    figure, axes = canvas.new_figure("step", "gradient norm (logarithmic)")
+    at = [line["step"] for line in steps]
+    norm = np.array([_number(line.get("grad_norm")) for line in steps])
+    is_long = len(norm) >= 20
+    axes.plot(
+        at, norm, color=canvas.BLUE, alpha=0.3 if is_long else 1, linewidth=0.9 if is_long else 1.6,
+        marker="o" if len(norm) < 3 else None, markersize=4,
+    )  # fmt: skip
+    if is_long:
+        smooth = running_mean(norm, max(5, len(norm) // 25))
+        axes.plot(at, smooth, color=canvas.BLUE, linewidth=1.8, label="running mean")
+    if clip:
+        axes.axhline(
+            clip, color=canvas.INK, linewidth=1, linestyle=(0, (4, 3)), label=f"cut to {clip:g}"
+        )
+    axes.set_yscale("log")
+    canvas.add_legend(axes, "upper right")
     return figure
 
 
@@ -86,14 +119,22 @@ def dev_metric_curves(
     return figure
 
 
-def length_histogram(lengths: Sequence[int], max_length: int | None) -> Figure:
-    """Texts by their length in tokens; those beyond `max_length`, which are cut, in another colour.
+def length_histogram(
+    lengths: Sequence[int],
+    max_length: int | None,
+    *,
+    beyond: str = "cut",
+    xlabel: str = "tokens per text, before cutting",
+) -> Figure:
+    """Texts by their length in tokens; those beyond `max_length` in another colour.
 
     Args:
         lengths: tokens per text before cutting, specials included; at least one.
         max_length: longest sequence the model is given, or None.
+        beyond: what happens to the longer ones, in a word.
+        xlabel: what is counted.
     """
-    figure, axes = canvas.new_figure("tokens per text, before cutting", "texts", grid="y")
+    figure, axes = canvas.new_figure(xlabel, "texts", grid="y")
     values = np.asarray(lengths, dtype=np.int64)
     border = max_length or int(values.max())
     # A few very long texts must not squeeze all others into one bar: the last bar gathers them.
@@ -108,8 +149,8 @@ def length_histogram(lengths: Sequence[int], max_length: int | None) -> Figure:
     is_last = (lower == lower[-1]) & (values.max() > edges[-1])
     for chosen, color, name in (
         ((lower < border) & ~is_last, canvas.BLUE, "whole"),
-        ((lower > border) & ~is_last, canvas.VERMILLION, "cut"),
-        (is_last, canvas.ORANGE, f"cut, {int(lower[-1] + 1)} or more"),
+        ((lower > border) & ~is_last, canvas.VERMILLION, beyond),
+        (is_last, canvas.ORANGE, f"{beyond}, {int(lower[-1] + 1)} or more"),
     ):
         if counts[chosen].any():
             axes.bar(
@@ -118,10 +159,10 @@ def length_histogram(lengths: Sequence[int], max_length: int | None) -> Figure:
     if max_length is not None:
         axes.axvline(
             max_length + 0.5, color=canvas.INK, linewidth=1, linestyle=(0, (4, 3)),
-            label=f"longest allowed: {max_length}",
+            label=f"longest sequence: {max_length}",
         )  # fmt: skip
+        canvas.add_legend(axes, "above")
     axes.set_xlim(left=max(edges[0], 0))
-    canvas.add_legend(axes, "above")
     return figure
 
 

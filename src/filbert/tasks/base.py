@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import filbert.tasks
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     from filbert.data.columns import ColumnNames
     from filbert.data.examples import Example
+    from filbert.data.findings import Finding
     from filbert.data.records import Row
+    from filbert.data.streams import OnError
+    from filbert.data.texts import Text
     from filbert.model.config import EncoderConfig
     from filbert.model.heads import Head
     from filbert.text.tokenizer import Tokenizer
@@ -36,59 +40,150 @@ class Column(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What a loss needs: the wanted values, and their rows in the batch (None: all sequences)."""
+    """What a loss needs.
+
+    Attributes:
+        values: the wanted values.
+        at: rows of the batch that the head shall answer for, int64 (K,); None for all sequences.
+        groups: how many sequences (or tokens) belong together, in order, as Python integers on the
+            host: the windows or choices of a row, the tokens of a sequence.
+    """
 
     values: Tensor
     at: Tensor | None = None
+    groups: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """What the user may say about the data of a task; a task ignores what does not concern it.
+    """What the user may say about a task; a task ignores what does not concern it.
 
     Attributes:
-        labels: the declared labels in order; None to take those of the training rows.
-        label_columns: one 0/1 column per label, for multi-label data.
-        positive: the positive class of a binary task; None for the second label.
-        multilabel: each row may have several labels.
-        class_weights: None, "balanced", or one weight per label.
+        labels: the labels in order; those of the training rows when not given.
+        positive: the positive class of two; the second label when not given.
+        multilabel: each row has any number of labels.
+        class_weights: balanced, or one number per label between commas.
+        on_overflow: what to do with texts that are too long: error, truncate, head-tail (keep the
+            beginning and the end) or window (read all of it in overlapping pieces).
+        stride: tokens from the start of one window to the start of the next.
+        max_question_length: tokens that are kept of a question.
+        max_answer_length: longest answer to a question, in tokens.
+        n_best: answers that are listed for each question.
+        repair_tags: read IOB1 and IOBES tags and mend tags that break BIO; refused otherwise.
+        loss: of sentence vectors: contrastive (other rows of the batch are the negatives) or cosine
+            (the score of a pair).
+        scale: of the cosines in the contrastive loss.
+        pooling: of tokens to a sentence vector: mean, cls or max.
     """
 
     labels: tuple[str, ...] | None = None
-    label_columns: tuple[str, ...] | None = None
     positive: str | None = None
     multilabel: bool = False
-    class_weights: str | tuple[float, ...] | None = None
+    class_weights: str | None = None
+    on_overflow: str = "truncate"
+    stride: int = 128
+    max_question_length: int = 64
+    max_answer_length: int = 30
+    n_best: int = 20
+    repair_tags: bool = False
+    loss: str = "contrastive"
+    scale: float = 20.0
+    pooling: str = "mean"
 
 
 class Task(Protocol):
     """Rows in, predictions and metrics out; trainer and predictor know nothing else of a task.
 
-    A task is a value: `fit_labels` gives one that knows the labels, `calibrate` one that knows its
-    thresholds. `to_dict` is what filbert.json keeps and `from_dict` reads back.
+    A task is a frozen value: `fit_labels` gives one that knows the labels, `calibrate` one that
+    knows its thresholds. `to_dict` is what filbert.json keeps and `from_dict` reads back.
+
+    Attributes:
+        name: the module's name.
+        columns: what a row holds.
+        head_kind: a key of `model.heads.HEADS`; None where `head` has no weights.
+        num_labels: outputs of the heads "sequence" and "tokens"; None for others.
+        labels: by id, for the same heads.
+        problem_type: as Hugging Face's config.json names it, or None.
+        selection_metric: what the best step is chosen by.
+        metric_names: what else it may be chosen by. Of "loss" and "mse" less is better.
+        whole_batch: the loss of a row depends on the other rows of its step.
+        labels_are_classes: a row's labels are what it is judged by, so that rare, contradictory and
+            missing ones matter; not so for the entity types in a sentence.
+        windows: long texts are always read whole, in windows; else `on_overflow` decides.
     """
 
-    name: str
-    columns: tuple[Column, ...]
-    head_kind: str
-    num_labels: int | None
-    labels: tuple[str, ...] | None
-    problem_type: str | None
-    selection_metric: str
-    metric_names: tuple[str, ...]
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def columns(self) -> tuple[Column, ...]: ...  # noqa: D102
+    @property
+    def head_kind(self) -> str | None: ...  # noqa: D102
+    @property
+    def num_labels(self) -> int | None: ...  # noqa: D102
+    @property
+    def labels(self) -> tuple[str, ...] | None: ...  # noqa: D102
+    @property
+    def problem_type(self) -> str | None: ...  # noqa: D102
+    @property
+    def selection_metric(self) -> str: ...  # noqa: D102
+    @property
+    def metric_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def whole_batch(self) -> bool: ...  # noqa: D102
+    @property
+    def labels_are_classes(self) -> bool: ...  # noqa: D102
+    @property
+    def windows(self) -> bool: ...  # noqa: D102
 
     @classmethod
-    def from_options(cls, options: TaskOptions) -> Task:
-        """A task before it has seen any row."""
+    def from_options(cls, options: TaskOptions, names: ColumnNames) -> Task:
+        """A task before it has seen any row.
+
+        Raises:
+            ConfigError: options that contradict each other.
+        """
         ...
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Task:
-        """The task that a model folder describes."""
+        """The task that a model folder describes.
+
+        Raises:
+            ValueError, TypeError: it cannot be one.
+        """
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything needed to predict again: labels, thresholds, temperature."""
+        """Everything needed to predict again, with "name": labels, thresholds, temperature."""
+        ...
+
+    # Rows
+
+    def read(
+        self,
+        path: str | Path,
+        names: ColumnNames,
+        *,
+        labelled: bool = True,
+        on_error: OnError | None = None,
+    ) -> Iterator[Row]:
+        """The rows of a file under standard names.
+
+        Raises:
+            InputError: file and line of what is wrong, unless `on_error` takes it.
+        """
+        ...
+
+    def row(self, item: Any, index: int) -> Row:
+        """The row of a Python value that came without a file, such as a text or a mapping.
+
+        Raises:
+            InputError: it cannot be one; with its index.
+        """
+        ...
+
+    def sequences(self, row: Row) -> list[Text]:
+        """What is tokenised: a text or pair per sequence, before any cutting or windows."""
         ...
 
     def fit_labels(self, rows: Iterable[Row]) -> Task:
@@ -99,10 +194,38 @@ class Task(Protocol):
         """
         ...
 
+    def labels_of(self, row: Row) -> list[str]:
+        """The label names in a row, for counting; [] where a task has none.
+
+        Raises:
+            InputError: what should be learnt is missing or malformed, with file and line.
+        """
+        ...
+
+    def findings(
+        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """What only this task can see to be wrong with some rows; see `data.doctor`."""
+        ...
+
+    def gold(self, row: Row) -> Any:
+        """The wanted answer of a labelled row in the form that `metrics` takes.
+
+        Raises:
+            InputError: it is missing, unknown or malformed, with file and line.
+        """
+        ...
+
+    def gold_json(self, gold: Any) -> Any:
+        """The same for predictions/*.jsonl: label names, a number, tags, answers."""
+        ...
+
+    # Training
+
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """Sequences of a list of rows; `Example.row` counts within the list.
+        """Sequences of a list of rows, in order; `Example.row` counts within the list.
 
         A list rather than one row, because the tokenizer works on all cores at once.
         """
@@ -113,7 +236,7 @@ class Task(Protocol):
         ...
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """What the loss compares with, for one micro-batch."""
+        """What the loss compares with, for one micro-batch of whole rows."""
         ...
 
     def count(self, targets: Targets) -> float:
@@ -124,32 +247,38 @@ class Task(Protocol):
         """The SUM of the losses, float32 scalar."""
         ...
 
-    def decode(self, output: Tensor, examples: Sequence[Example]) -> list[Prediction]:
-        """One prediction per row, in the shape of INTERFACE."""
-        ...
+    # Prediction
 
-    def labels_of(self, row: Row) -> list[str]:
-        """The label names in a row, for counting; any name is allowed before `fit_labels`.
+    def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
+        """One prediction per row, in order, in the shape of INTERFACE.
 
-        Raises:
-            InputError: a label is missing, malformed or not declared, with file and line.
+        Args:
+            outputs: the head's float32 output of every example, on the host: (C,) or () for heads
+                over sequences, (n, C) for heads over tokens.
+            examples: as `examples` made them, the ones of a row together.
         """
         ...
 
-    def gold(self, row: Row) -> Any:
-        """The wanted answer of a labelled row in the form that `metrics` takes.
-
-        Raises:
-            InputError: the label is unknown or malformed, with file and line.
-        """
+    def calibrate(
+        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
+    ) -> Task:
+        """The same task with thresholds and temperature fitted on dev rows."""
         ...
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The figures of INTERFACE."""
+        """The figures of INTERFACE; keys in `metric_names` are floats, or None where undefined."""
         ...
 
-    def reading(self, names: ColumnNames) -> tuple[Task, ColumnNames]:
-        """The task and the user's column names, settled to read labelled rows of a file.
+    def files(
+        self, gold: Sequence[Any], predictions: Sequence[Prediction]
+    ) -> dict[str, dict[str, Any]]:
+        """Further JSON files that an evaluation leaves, by name; {} for most tasks."""
+        ...
+
+    # Evaluation of rows and predictions from elsewhere
+
+    def reading(self, names: ColumnNames) -> Task:
+        """The task of a model, settled to read labelled rows under the user's names.
 
         Raises:
             ConfigError: the names do not go with the task.
@@ -170,10 +299,6 @@ class Task(Protocol):
         Raises:
             InputError: what is missing or unknown, with file and line.
         """
-        ...
-
-    def calibrate(self, gold: Sequence[Any], outputs: Tensor) -> Task:
-        """The same task with thresholds and temperature fitted on dev outputs, (rows, ...)."""
         ...
 
 

@@ -5,8 +5,9 @@ S rows in the batch, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.data.answers import complete_answer
-from filbert.data.columns import ColumnNames, text_of
-from filbert.data.examples import Example
+from filbert.data.answers import answer, complete_answer
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, lengths_of, rows_of
+from filbert.data.findings import Finding
 from filbert.data.labels import (
-    is_set,
-    label_name,
+    class_weights,
     label_order,
+    labels_in,
     listed,
     loss_weights,
-    name_in,
-    split_labels,
 )
+from filbert.data.overflow import check_rule, encode_rows
 from filbert.data.records import Row
+from filbert.data.streams import OnError
+from filbert.data.texts import Text, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
-from filbert.metrics import calibration, ranking
-from filbert.metrics import classification as scores_of
+from filbert.metrics import calibration
+from filbert.metrics.classification import prediction_metrics
 from filbert.model.config import EncoderConfig
+from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
 from filbert.text.tokenizer import Tokenizer
@@ -59,6 +63,8 @@ class Classification:
             class of two labels, one per label for multi-label, none for more (the likeliest wins).
         temperature: logits are divided by it before they become probabilities (Guo et al. 2017).
         declared: whether the labels were given by the user rather than found in the rows.
+        on_overflow: what happens to texts that are too long; a key of data.overflow.RULES.
+        stride: tokens from window to window.
     """
 
     labels: tuple[str, ...] | None = None
@@ -70,6 +76,8 @@ class Classification:
     thresholds: tuple[float, ...] | None = None
     temperature: float = 1.0
     declared: bool = False
+    on_overflow: str = "truncate"
+    stride: int = 128
 
     def __post_init__(self) -> None:
         texts = (*(self.labels or ()), *(self.label_columns or ()))
@@ -90,12 +98,15 @@ class Classification:
     name = "classification"
     columns = COLUMNS
     head_kind = "sequence"
+    whole_batch = False
+    labels_are_classes = True
 
     @classmethod
-    def from_options(cls, options: TaskOptions) -> Classification:
+    def from_options(cls, options: TaskOptions, names: ColumnNames) -> Classification:
         """A task that knows what the user said and no row yet."""
-        labels = options.labels or options.label_columns
-        if options.labels and options.label_columns:
+        labels = options.labels or names.label_columns
+        check_rule(options.on_overflow, options.stride)
+        if options.labels and names.label_columns:
             raise ConfigError(
                 "--labels and --label-columns name the labels twice; give one of them."
             )
@@ -103,11 +114,13 @@ class Classification:
             raise ConfigError(f"the labels {list(labels)} name one label twice.")
         return cls(
             labels=tuple(labels) if labels else None,
-            multilabel=options.multilabel or bool(options.label_columns),
+            multilabel=options.multilabel or bool(names.label_columns),
             positive=options.positive,
-            label_columns=options.label_columns,
-            class_weights=options.class_weights,
+            label_columns=names.label_columns,
+            class_weights=class_weights(options.class_weights),
             declared=bool(labels),
+            on_overflow=options.on_overflow,
+            stride=options.stride,
         )
 
     @classmethod
@@ -129,6 +142,11 @@ class Classification:
     def num_labels(self) -> int | None:
         """C; None until `fit_labels`."""
         return len(self.labels) if self.labels else None
+
+    @property
+    def windows(self) -> bool:
+        """Whether long texts are read whole."""
+        return self.on_overflow == "window"
 
     @property
     def problem_type(self) -> str:
@@ -162,7 +180,35 @@ class Classification:
             return "pr_auc"
         return "roc_auc" if self.is_binary else "accuracy"
 
-    # Labels
+    def read(
+        self,
+        path: str | Path,
+        names: ColumnNames,
+        *,
+        labelled: bool = True,
+        on_error: OnError | None = None,
+    ) -> Iterator[Row]:
+        """Rows with `text`, maybe `text_pair`, and a label, a list, or 0/1 columns."""
+        if not labelled:
+            return read_texts(path, names, on_error=on_error)
+        if self.label_columns:
+            return read_texts(path, names, extra=self.label_columns, on_error=on_error)
+        wanted = "labels" if self.multilabel else "label"
+        return read_texts(path, names, wanted, on_error=on_error)
+
+    def row(self, item: Any, index: int) -> Row:
+        """A text or a pair."""
+        return text_row(item, index)
+
+    def sequences(self, row: Row) -> list[Text]:
+        """The text or the pair."""
+        return [text_of(row)]
+
+    def findings(
+        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """Nothing beyond what all tasks share."""
+        return iter(())
 
     def fit_labels(self, rows: Iterable[Row]) -> Classification:
         """Find the labels (unless declared) and the class weights in force."""
@@ -196,15 +242,7 @@ class Classification:
         Raises:
             InputError: no label, or one that was not declared; with file and line.
         """
-        if self.label_columns:
-            found = [name for name in self.label_columns if is_set(row, name)]
-        elif self.multilabel:
-            found = split_labels(row)
-        else:
-            value = row.values.get("label")
-            if value is None or value == "":
-                raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-            found = [name_in(row, value)]
+        found = labels_in(row, self.label_columns, multilabel=self.multilabel)
         if self.labels is not None:
             for label in found:
                 if label not in self.labels:
@@ -222,23 +260,32 @@ class Classification:
             return np.array([label in found for label in self.labels])
         return self.labels.index(found[0])
 
-    # Training
+    def gold_json(self, gold: Any) -> str | list[str]:
+        """The name of a label, or those of several."""
+        assert self.labels is not None
+        if isinstance(gold, np.ndarray):
+            return [label for label, yes in zip(self.labels, gold, strict=True) if yes]
+        name: str = self.labels[gold]
+        return name
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
-        """One sequence a row."""
-        texts = [text_of(row) for row in rows]
-        encodings = tokenizer.encode(texts, max_length=max_length)
+        """One sequence a row, or one a window."""
+        pieces = encode_rows(
+            rows,
+            [text_of(row) for row in rows],
+            tokenizer,
+            max_length=max_length,
+            rule=self.on_overflow,
+            stride=self.stride,
+        )
         return [
-            Example(
-                i,
-                e.input_ids,
-                e.token_type_ids,
-                e.num_tokens,
-                self.gold(row) if with_targets else None,
-            )
-            for i, (row, e) in enumerate(zip(rows, encodings, strict=True))
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
+            for i, (row, windows) in enumerate(zip(rows, pieces, strict=True))
+            for target in [self.gold(row) if with_targets else None]
+            for whole in [windows[-1].start + windows[-1].num_tokens]
+            for e in windows
         ]
 
     def head(self, config: EncoderConfig) -> Head:
@@ -246,11 +293,12 @@ class Classification:
         return new_head(self.head_kind, config, self.num_labels)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """int64 (S,) ids, or float32 (S, C) for multi-label."""
-        values = np.stack([np.asarray(e.target) for e in examples])
-        if self.multilabel:
-            return Targets(torch.from_numpy(values.astype(np.float32)))
-        return Targets(torch.from_numpy(values.astype(np.int64)))
+        """int64 (R,) ids, or float32 (R, C) for multi-label; groups: the windows of each row."""
+        groups = rows_of(examples)
+        firsts = np.cumsum([0, *groups[:-1]])
+        values = np.stack([np.asarray(examples[first].target) for first in firsts])
+        kind = np.float32 if self.multilabel else np.int64
+        return Targets(torch.from_numpy(values.astype(kind)), groups=groups)
 
     def count(self, targets: Targets) -> float:
         """S, or S * C for multi-label: every label is a loss of its own."""
@@ -258,7 +306,7 @@ class Classification:
 
     def loss(self, output: Tensor, targets: Targets) -> Tensor:
         """Sum of the cross-entropies of logits (S, C), weighted when class weights are in force."""
-        logits = output.float()
+        logits = mean_of_groups(output.float(), targets.groups or ())
         weights = None if self.loss_weights is None else logits.new_tensor(self.loss_weights)
         if self.multilabel:
             return F.binary_cross_entropy_with_logits(
@@ -266,84 +314,53 @@ class Classification:
             )
         return F.cross_entropy(logits, targets.values, weight=weights, reduction="sum")
 
-    # Prediction
-
-    def probabilities(self, output: Tensor) -> np.ndarray:
-        """float64 (S, C), after temperature."""
-        logits = output.double() / self.temperature
-        return (
-            (torch.sigmoid(logits) if self.multilabel else torch.softmax(logits, -1)).cpu().numpy()
-        )
-
-    def decode(self, output: Tensor, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
         """Labels by the stored thresholds, with all probabilities."""
         assert self.labels is not None
-        probabilities = self.probabilities(output)
-        if self.multilabel:
-            chosen = probabilities >= np.asarray(self.thresholds or [0.5] * len(self.labels))
-        else:
-            chosen = self._likeliest(probabilities)
-        predictions = []
-        for i, example in enumerate(examples):
-            answer: Prediction
-            if self.multilabel:
-                answer = {
-                    "labels": [
-                        label for label, yes in zip(self.labels, chosen[i], strict=True) if yes
-                    ]
-                }
-            else:
-                best = int(chosen[i])
-                answer = {"label": self.labels[best], "score": float(probabilities[i, best])}
-            answer["scores"] = {
-                label: float(p) for label, p in zip(self.labels, probabilities[i], strict=True)
-            }
-            predictions.append(
-                answer | {"truncated": example.truncated, "num_tokens": example.num_tokens}
-            )
-        return predictions
+        groups = rows_of(examples)
+        logits = mean_of_groups(torch.stack(list(outputs)), groups).numpy()
+        table = calibration.probabilities(logits, self.temperature, multilabel=self.multilabel)
+        positive = self.positive_id if self.is_binary else None
+        return [
+            answer(row, self.labels, self.thresholds, multilabel=self.multilabel, positive=positive)
+            | length
+            for row, length in zip(table, lengths_of(examples, groups), strict=True)
+        ]
 
-    def _likeliest(self, probabilities: np.ndarray) -> np.ndarray:
-        if not (self.is_binary and self.thresholds):
-            return np.asarray(probabilities.argmax(-1))
-        positive = self.positive_id
-        return np.where(probabilities[:, positive] >= self.thresholds[0], positive, 1 - positive)
-
-    def calibrate(self, gold: Sequence[Any], outputs: Tensor) -> Classification:
+    def calibrate(
+        self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
+    ) -> Classification:
         """Fit the temperature, then the thresholds that maximise F1 at that temperature."""
-        wanted = np.stack([np.asarray(g) for g in gold])
-        logits = outputs.double().cpu().numpy()
-        temperature = calibration.fit_temperature(logits, wanted, multilabel=self.multilabel)
-        fitted = replace(self, temperature=temperature)
-        probabilities = fitted.probabilities(outputs)
-        if self.multilabel:
-            thresholds = tuple(
-                ranking.best_f1_threshold(wanted[:, c], probabilities[:, c])
-                for c in range(probabilities.shape[1])
-            )
-            return replace(fitted, thresholds=thresholds)
-        if self.is_binary:
-            positive = self.positive_id
-            threshold = ranking.best_f1_threshold(wanted == positive, probabilities[:, positive])
-            return replace(fitted, thresholds=(threshold,))
-        return fitted
+        merged = mean_of_groups(torch.stack(list(outputs)), rows_of(examples))
+        temperature, thresholds = calibration.fit(
+            merged.double().numpy(),
+            np.stack([np.asarray(g) for g in gold]),
+            multilabel=self.multilabel,
+            positive=self.positive_id if self.is_binary else None,
+        )
+        return replace(self, temperature=temperature, thresholds=thresholds)
 
-    def reading(self, names: ColumnNames) -> tuple[Classification, ColumnNames]:
+    def files(
+        self, gold: Sequence[Any], predictions: Sequence[Prediction]
+    ) -> dict[str, dict[str, Any]]:
+        """None."""
+        return {}
+
+    def reading(self, names: ColumnNames) -> Classification:
         """Multi-label rows may come as 0/1 columns or as lists, whatever training read."""
         if not self.multilabel:
             if names.label_columns:
                 raise ConfigError(
                     "--label-columns is for multi-label models; this one gives one label."
                 )
-            return self, names
-        columns = names.label_columns or (None if names.label else self.label_columns)
+            return self
+        columns = names.label_columns or (None if names.label_column else self.label_columns)
         if columns is not None and set(columns) != set(self.labels or ()):
             raise ConfigError(
                 f"--label-columns names {listed(columns)}; "
                 f"the labels are {listed(self.labels or ())}."
             )
-        settled = replace(names, label_columns=columns, multilabel=True)
-        return replace(self, label_columns=columns), settled
+        return replace(self, label_columns=columns)
 
     def with_labels_of(
         self, rows: Iterable[Row], predictions: Iterable[Mapping[str, Any]]
@@ -370,24 +387,14 @@ class Classification:
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The figures of INTERFACE, from predictions with their `scores`."""
         assert self.labels is not None
-        wanted = np.stack([np.asarray(g) for g in gold])
-        table = np.array([[p["scores"][label] for label in self.labels] for p in predictions])
-        if self.multilabel:
-            chosen = np.array(
-                [[label in p["labels"] for label in self.labels] for p in predictions]
-            )
-            thresholds = self.thresholds or [0.5] * len(self.labels)
-            return scores_of.multilabel_metrics(
-                wanted, table, thresholds, predicted=chosen, labels=self.labels
-            )
-        given = np.array([self.labels.index(label_name(p["label"])) for p in predictions])
-        if self.is_binary:
-            positive = self.positive_id
-            threshold = self.thresholds[0] if self.thresholds else 0.5
-            return scores_of.binary_metrics(
-                wanted == positive, table[:, positive], threshold, predicted=given == positive
-            )
-        return scores_of.multiclass_metrics(wanted, table, predicted=given, labels=self.labels)
+        return prediction_metrics(
+            self.labels,
+            gold,
+            predictions,
+            multilabel=self.multilabel,
+            positive=self.positive_id if self.is_binary else None,
+            thresholds=self.thresholds,
+        )
 
 
 TASK = Classification

@@ -37,18 +37,20 @@ def tfidf_baseline(
     classifier.fit(features, [task.gold(row) for row in train])
     trained = time.perf_counter() - started
 
-    def logits(rows: Sequence[Row]) -> torch.Tensor:
+    def logits(rows: Sequence[Row]) -> list[torch.Tensor]:
         probabilities = classifier.predict_log_proba(
             vectorizer.transform([_joined(row) for row in rows])
         )
         # A label that no training row has would lack its column.
         full = np.full((len(rows), task.num_labels or 0), -30.0)
         full[:, classifier.classes_] = probabilities
-        return torch.from_numpy(full)
+        return list(torch.from_numpy(full))
 
-    fitted = task.calibrate([task.gold(row) for row in dev], logits(dev))
-    placeholders = [Example(i, np.zeros(0), np.zeros(0), 0) for i in range(len(test))]
-    predictions = fitted.decode(logits(test), placeholders)
+    def stand_ins(rows: Sequence[Row]) -> list[Example]:
+        return [Example(i, np.zeros(0), np.zeros(0), 0) for i in range(len(rows))]
+
+    fitted = task.calibrate([task.gold(row) for row in dev], logits(dev), stand_ins(dev))
+    predictions = fitted.decode(logits(test), stand_ins(test))
     facts = {
         "name": "TF-IDF + logistic regression",
         "metrics": fitted.metrics([task.gold(row) for row in test], predictions),

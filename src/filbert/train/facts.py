@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import platform
 from collections import Counter
 from datetime import datetime, timezone
@@ -14,42 +13,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.data.examples import Example
-from filbert.data.records import Row
+from filbert.data.examples import lengths_of, rows_of
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import write_atomically
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task
+from filbert.tasks.classification import Classification
+from filbert.train.distributed import Parallel
 from filbert.train.options import FinetuneOptions
+from filbert.train.prepare import Split
 from filbert.train.trainer import Outcome
 
 # How many token counts run.json keeps per split, for the report's histogram.
 _SAMPLED_LENGTHS = 2_000
 
 
-@dataclasses.dataclass
-class Split:
-    """One file of rows, read, tokenised and counted."""
-
-    name: str
-    path: str
-    rows: list[Row]
-    gold: list[Any]
-    examples: list[Example]
-    digest: str
-
-
 def _split_facts(split: Split, max_length: int, labels: Counter[str]) -> dict[str, Any]:
-    lengths = [example.num_tokens for example in split.examples]
+    rows = lengths_of(split.examples, rows_of(split.examples))
+    lengths = [row["num_tokens"] for row in rows]
     every = max(1, len(lengths) // _SAMPLED_LENGTHS)
     return {
         "path": split.path,
         "sha256": split.digest,
         "rows": len(split.rows),
+        "sequences": len(split.examples),
         "label_counts": dict(labels),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
-        "truncated": sum(example.truncated for example in split.examples),
+        "truncated": sum(row["truncated"] for row in rows),
         "max_length": max_length,
         "lengths": lengths[::every][:_SAMPLED_LENGTHS],
     }
@@ -64,7 +54,7 @@ def opening(
     max_length: int,
     started: datetime,
     precision: Precision,
-    device: torch.device,
+    parallel: Parallel,
 ) -> dict[str, Any]:
     """What run.json knows before the first step."""
     labels = {name: _label_counts(split, task) for name, split in splits.items()}
@@ -80,13 +70,18 @@ def opening(
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        "device": {"name": device_name(device), "threads": torch.get_num_threads()},
+        "device": {
+            "name": device_name(parallel.device),
+            "threads": torch.get_num_threads(),
+            "processes": parallel.world,
+        },
         "precision": precision.name,
         "precision_reason": precision.reason,
         "model": {
             "source": options.model,
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
+            "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "config": dataclasses.asdict(checkpoint.config),
             "notes": list(checkpoint.notes),
         },
@@ -116,6 +111,7 @@ def closing(
         "metrics": metrics,
         "thresholds": described.get("thresholds"),
         "temperature": described.get("temperature"),
+        "null_threshold": described.get("null_threshold"),
         "baselines": [],
     }
 
@@ -134,35 +130,23 @@ def device_name(device: torch.device) -> str:
 
 
 def _problem(task: Task) -> str:
-    if task.problem_type == "multi_label_classification":
+    if not isinstance(task, Classification):
+        return task.name
+    if task.multilabel:
         return "multilabel"
-    return "binary" if task.num_labels == 2 else "multiclass"
+    return "binary" if task.is_binary else "multiclass"
 
 
 def _positive(task: Task) -> str | None:
-    if _problem(task) != "binary" or not task.labels:
+    if not isinstance(task, Classification) or not task.is_binary or not task.labels:
         return None
-    positive: str | None = task.to_dict().get("positive")
-    return positive or task.labels[1]
-
-
-def label_names(task: Task, gold: Any) -> str | list[str]:
-    """A gold answer as label names."""
-    assert task.labels is not None
-    if isinstance(gold, np.ndarray):
-        return [label for label, yes in zip(task.labels, gold, strict=True) if yes]
-    label: str = task.labels[gold]
-    return label
+    return task.labels[task.positive_id]
 
 
 def _label_counts(split: Split, task: Task) -> Counter[str]:
-    counts: Counter[str] = Counter({label: 0 for label in task.labels or ()})
-    for gold in split.gold:
-        names = label_names(task, gold)
-        counts.update([names] if isinstance(names, str) else names)
+    counts: Counter[str] = Counter()
+    if isinstance(task, Classification):
+        counts.update({label: 0 for label in task.labels or ()})
+    for row in split.rows:
+        counts.update(task.labels_of(row))
     return counts
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a JSON file by new content, whole or not at all."""
-    write_atomically(path, json.dumps(content, indent=2, default=list) + "\n")

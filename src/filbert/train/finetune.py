@@ -5,10 +5,11 @@ Nothing is written before everything was read and checked.
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,215 +17,266 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filbert import predict
-from filbert.data.chunks import characters_in, chunks
-from filbert.data.columns import text_of
-from filbert.data.examples import Example
 from filbert.data.loader import Loader
-from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.files import write_atomically
-from filbert.formats.hub import find_model
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.files import write_atomically, write_json
 from filbert.model.heads import Model
-from filbert.speed.precision import Precision, choose_device, choose_precision
-from filbert.tasks.base import Task, task_class
+from filbert.speed.execution import default_max_tokens, run_model
+from filbert.speed.precision import Precision, choose_precision
+from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.facts import Split, closing, label_names, opening, write_json
-from filbert.train.folder import check_out, run_folder
+from filbert.train.distributed import Parallel, start
+from filbert.train.facts import closing, opening
+from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
+from filbert.train.folder import check_out, finished_run, run_folder
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
+from filbert.train.prepare import Split, build, fingerprint, load_for_task, read_splits, tokenise
 from filbert.train.save import save_model
+from filbert.train.trainable import freeze
 from filbert.train.trainer import MAX_TOKENS_CPU, MAX_TOKENS_CUDA, Outcome, num_steps, train
 
 
-def prepare(
-    name: str, path: str, rows: list[Row], task: Task, tokenizer: Tokenizer, max_length: int
-) -> Split:
-    """Check every label, tokenise every text."""
-    gold = [task.gold(row) for row in rows]
-    examples: list[Example] = []
-    with progress_bar() as bar:
-        shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in chunks(rows, lambda row: characters_in(text_of(row))):
-            made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
-            start = len(examples)
-            examples += [dataclasses.replace(e, row=e.row + start) for e in made]
-            bar.update(shown, advance=len(chunk))
-    return Split(name, path, rows, gold, examples, file_digest(path))
+@dataclass
+class _Job:
+    """A run that is ready to begin."""
+
+    options: FinetuneOptions
+    task: Task
+    splits: dict[str, Split]
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    max_length: int
+    model: Model
+    is_frozen: bool
+    loader: Loader
+    precision: Precision
+    fingerprint: str
 
 
 def finetune(options: FinetuneOptions) -> dict[str, Any]:
     """Train, choose, calibrate, measure, save.
 
     Returns:
-        The content of run.json.
+        The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
         InputError, ConfigError, FormatError: before anything is written.
         RunError: training could not go on.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     out = Path(options.out).absolute()
-    check_out(out, options.overwrite)
-    task = task_class(options.task).from_options(options.task_options())
-    named = {"train": options.train, "dev": options.dev, "test": options.test}
-    paths = {name: path for name, path in named.items() if path}
-    all_rows: dict[str, list[Row]] = {}
-    for name, path in paths.items():
-        all_rows[name] = list(options.columns().read(path))
-        if name == "train":
-            task = task.fit_labels(all_rows[name])
-    if options.metric is not None and options.metric not in task.metric_names:
-        raise ConfigError(f"metric {options.metric!r} is not one of {list(task.metric_names)}.")
-
-    device = choose_device(options.device)
-    precision = choose_precision(options.precision, device)
-    torch.manual_seed(options.seed)
-    checkpoint, tokenizer, max_length = load_for_task(options, task)
-    model = checkpoint.build().to(device)
-    tokenising = time.perf_counter()
-    splits = {
-        name: prepare(name, paths[name], rows, task, tokenizer, max_length)
-        for name, rows in all_rows.items()
-    }
-    tokenising = time.perf_counter() - tokenising
-    loader = Loader(
-        splits["train"].examples,
-        batch_size=options.batch_size,
-        max_tokens=options.max_tokens
-        or (MAX_TOKENS_CUDA if device.type == "cuda" else MAX_TOKENS_CPU),
-        seed=options.seed,
-    )
-
-    run = opening(options, task, checkpoint, model, splits, max_length, started, precision, device)
-    run["tokenise_seconds"] = tokenising
-    for line in _announcement(splits, loader, num_steps(loader, options), run, checkpoint):
-        say(line)
-    with run_folder(out) as folder:
-        write_json(folder / "run.json", run | {"status": "running"})
-        try:
-            outcome, fitted, outputs = _learn(
-                model, task, loader, splits, options, precision, folder
-            )
-            metrics = {}
-            for name, output in outputs.items():
-                predictions = fitted.decode(output, splits[name].examples)
-                metrics[name] = fitted.metrics(splits[name].gold, predictions)
-                to = folder / "predictions" / f"{name}.jsonl"
-                _write_predictions(to, splits[name], fitted, predictions)
-            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
-            told = ("filbert", "options", "versions", "data", "metrics", "precision")
-            story = {key: run[key] for key in told}
-            story |= {"task": fitted.to_dict(), "max_length": max_length}
-            save_model(folder / "model", model, tokenizer, checkpoint, fitted, story)
-        except BaseException as error:
-            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            write_json(folder / "run.json", run | {"status": stopped})
-            raise
-        write_json(folder / "run.json", run)
+    with start(options.distributed, options.device) as parallel:
+        if parallel.is_first:
+            check_out(out, overwrite=options.overwrite, resume=options.resume)
+        job, tokenising = _prepare(options, parallel)
+        if options.resume:
+            finished = parallel.broadcast(finished_run(out) if parallel.is_first else None)
+            if finished is not None and finished.get("fingerprint") == job.fingerprint:
+                say(f"{options.out} holds this run, and it is finished; nothing was done.")
+                return finished if parallel.is_first else {}
+            if finished is not None and not options.overwrite:
+                raise ConfigError(
+                    f"{options.out} holds a finished run with other options, data or model. "
+                    f"Name another --out, or replace it with --overwrite."
+                )
+        if not parallel.is_first:
+            _learn(job, parallel, None)
+            return {}
+        splits, precision = job.splits, job.precision
+        run = opening(
+            options,
+            job.task,
+            job.checkpoint,
+            job.model,
+            splits,
+            job.max_length,
+            started,
+            precision,
+            parallel,
+        )
+        run |= {"tokenise_seconds": tokenising, "fingerprint": job.fingerprint}
+        for line in _announcement(job, run):
+            say(line)
+        with run_folder(out, resume=options.resume) as folder:
+            write_json(folder / "run.json", run | {"status": "running"})
+            try:
+                outcome, fitted, outputs = _learn(job, parallel, folder)
+                metrics = {}
+                for name, output in outputs.items():
+                    predictions = fitted.decode(output, splits[name].examples)
+                    metrics[name] = fitted.metrics(splits[name].gold, predictions)
+                    _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+                run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
+                told = ("filbert", "options", "versions", "data", "metrics", "precision")
+                story = {key: run[key] for key in told}
+                story |= {"task": fitted.to_dict(), "max_length": job.max_length}
+                save_model(
+                    folder / "model", outcome.weights, job.tokenizer, job.checkpoint, fitted, story
+                )
+            except BaseException as error:
+                stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                write_json(folder / "run.json", run | {"status": stopped})
+                raise
+            write_json(folder / "run.json", run)
     return run
 
 
+def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]:
+    """Read and check everything; also the seconds that tokenising took."""
+    task, all_rows = read_splits(options)
+    precision = choose_precision(options.precision, parallel.device)
+    precision = Precision(*parallel.broadcast(tuple(precision)))
+    torch.manual_seed(options.seed)
+    checkpoint, tokenizer, max_length = load_for_task(options, task)
+    model = build(checkpoint, task, options)
+    is_frozen = freeze(model, options.freeze)
+    clock = time.perf_counter()
+    splits = {
+        name: tokenise(name, getattr(options, name), rows, task, tokenizer, max_length)
+        for name, rows in all_rows.items()
+    }
+    tokenising = time.perf_counter() - clock
+    on_gpu = parallel.device.type == "cuda"
+    loader = Loader(
+        splits["train"].examples,
+        batch_size=options.batch_size,
+        max_tokens=options.max_tokens or (MAX_TOKENS_CUDA if on_gpu else MAX_TOKENS_CPU),
+        seed=options.seed,
+    )
+    mark = fingerprint(options, model, {name: split.digest for name, split in splits.items()})
+    model = model.to(parallel.device)
+    return _Job(
+        options,
+        task,
+        splits,
+        checkpoint,
+        tokenizer,
+        max_length,
+        model,
+        is_frozen,
+        loader,
+        precision,
+        mark,
+    ), tokenising
+
+
 def _learn(
-    model: Model,
-    task: Task,
-    loader: Loader,
-    splits: dict[str, Split],
-    options: FinetuneOptions,
-    precision: Precision,
-    folder: Path,
-) -> tuple[Outcome, Task, dict[str, Tensor]]:
-    """Train, then run dev and test through the chosen weights and calibrate on dev."""
-    on_gpu = next(model.parameters()).device.type == "cuda"
-    max_tokens = predict.MAX_TOKENS_CUDA if on_gpu else predict.MAX_TOKENS_CPU
+    job: _Job, parallel: Parallel, folder: Path | None
+) -> tuple[Outcome, Task, dict[str, list[Tensor]]]:
+    """Train, then run dev and test through the chosen weights and calibrate on dev.
 
-    def outputs_of(split: Split, precision: Precision = precision) -> Tensor:
-        return predict.run_task(model, split.examples, max_tokens=max_tokens, precision=precision)
+    The outputs by split are those of the first rank; the others only take part in training.
+    """
+    options, task, splits = job.options, job.task, job.splits
+    states = Path(parallel.broadcast(str(folder))) / "state"
+    # What evaluates and is saved in the end; a spread model cannot, since its parts are elsewhere.
+    whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
+    max_tokens = default_max_tokens(parallel.device)
+    features = _features(job, max_tokens)
 
-    def evaluate() -> dict[str, Any]:
+    def outputs_of(split: Split, precision: Precision) -> list[Tensor]:
+        return run_model(whole, split.examples, max_tokens=max_tokens, precision=precision)
+
+    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+        if whole is not job.model:
+            whole.load_state_dict(weights)
         dev = splits["dev"]
-        return task.metrics(dev.gold, task.decode(outputs_of(dev), dev.examples))
+        return task.metrics(dev.gold, task.decode(outputs_of(dev, job.precision), dev.examples))
 
-    with RunLog(folder, tensorboard=options.tensorboard) as log:
+    with RunLog(
+        folder,
+        tensorboard=options.tensorboard,
+        resume=options.resume,
+        quiet=not parallel.is_first,
+    ) as log:
         outcome = train(
-            model,
+            job.model,
             task,
-            loader,
+            job.loader,
             options,
-            precision=precision,
+            precision=job.precision,
             evaluate=evaluate if "dev" in splits else None,
             log=log,
+            parallel=parallel,
+            features=features,
+            states=states,
+            fingerprint=job.fingerprint,
         )
+    if not parallel.is_first:
+        return outcome, task, {}
+    whole.load_state_dict(outcome.weights)
     # The last word is in float32, as `predict` and `evaluate` will speak.
     exact = Precision("float32", "final figures")
     outputs = {n: outputs_of(split, exact) for n, split in splits.items() if n != "train"}
     if "dev" in splits:
-        task = task.calibrate(splits["dev"].gold, outputs["dev"])
+        task = task.calibrate(splits["dev"].gold, outputs["dev"], splits["dev"].examples)
     return outcome, task, outputs
 
 
-def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
-    """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
-    folder = find_model(options.model)
-    tokenizer = Tokenizer.load(folder)
-    checkpoint = huggingface.read(folder)
-    config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
-        say(note)
-    positions = config.max_tokens_per_sequence
-    max_length = predict.check_max_length(options.max_length, checkpoint.config)
-    max_length = max_length or min(tokenizer.max_length or positions, positions)
-    if options.dropout is not None:
-        changed = dataclasses.replace(
-            checkpoint.config, hidden_dropout=options.dropout, attention_dropout=options.dropout
+def _features(job: _Job, max_tokens: int) -> Features | None:
+    """The frozen encoder's outputs for the training rows, when it is frozen and they fit."""
+    examples = job.splits["train"].examples
+    if not job.is_frozen:
+        return None
+    size = num_bytes(job.model, examples)
+    if size > MOST_BYTES:
+        say(
+            f"frozen encoder: its outputs would take {size / 2**30:.0f} GiB, "
+            f"so it runs in every step"
         )
-        checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = with_new_head(
-        checkpoint,
-        task.head_kind,
-        num_labels=task.num_labels,
-        labels=task.labels,
-        problem_type=task.problem_type,
+        return None
+    clock = time.perf_counter()
+    with progress_bar() as bar:
+        shown = bar.add_task("features of the frozen encoder", total=len(examples))
+        features = compute_features(
+            job.model,
+            examples,
+            max_tokens=max_tokens,
+            precision=job.precision,
+            on_batch=lambda count: bar.update(shown, advance=count),
+        )
+    say(
+        f"frozen encoder: outputs of {len(examples):,} sequences computed once, "
+        f"{size / 2**20:.0f} MiB, {time.perf_counter() - clock:.1f} s"
     )
-    return checkpoint, tokenizer, max_length
+    return features
 
 
-def _announcement(
-    splits: dict[str, Split],
-    loader: Loader,
-    steps: int,
-    run: dict[str, Any],
-    checkpoint: Checkpoint,
-) -> list[str]:
+def _announcement(job: _Job, run: dict[str, Any]) -> list[str]:
     """What a user should know before a run starts."""
-    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
-    lines = [f"rows: {sizes}; {steps:,} steps of {loader.batch_size} rows"]
-    lines += [f"model: {note}" for note in checkpoint.notes]
+    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in job.splits.items())
+    steps = num_steps(job.loader, job.options)
+    lines = [f"rows: {sizes}; {steps:,} steps of {job.loader.batch_size} rows"]
+    lines += [f"model: {note}" for note in job.checkpoint.notes]
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
-    max_length = run["data"]["train"]["max_length"]
-    for name, split in splits.items():
-        cut = sum(example.truncated for example in split.examples)
+    if run["device"]["processes"] > 1:
+        lines.append(f"processes: {run['device']['processes']} ({job.options.distributed})")
+    for name, split in job.splits.items():
+        cut = run["data"][name]["truncated"]
         if cut:
-            share = cut / len(split.rows)
             lines.append(
-                f"truncation: {cut:,} of {len(split.rows):,} {name} rows ({share:.1%}) are longer "
-                f"than {max_length} tokens and were cut"
+                f"truncation: {cut:,} of {len(split.rows):,} {name} rows "
+                f"({cut / len(split.rows):.1%}) are longer than {job.max_length} tokens and were "
+                f"cut ({job.options.on_overflow})"
             )
-    if "dev" not in splits:
+    if "dev" not in job.splits:
         lines.append("dev: none given, so no best step is chosen and no threshold is fitted")
     return lines
 
 
 def _write_predictions(
-    path: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
+    folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
 ) -> None:
-    """One JSON object a row, without its text."""
+    """One JSON object a row, and what else the task writes."""
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": label_names(task, gold)} | prediction)
+        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(gold)} | prediction)
         for i, (row, gold, prediction) in enumerate(
             zip(split.rows, split.gold, predictions, strict=True)
         )
     ]
-    write_atomically(path, "\n".join(lines) + "\n")
+    write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
+    for name, content in task.files(split.gold, predictions).items():
+        write_json(folder / split.name / name, content)

@@ -1,21 +1,23 @@
-"""The run folder: made late, put back as it was when the run comes to nothing."""
+"""The run folder: made late, replaced whole, and found again by a run that was interrupted."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
+from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
 
 
-def check_out(out: Path, overwrite: bool) -> None:
+def check_out(out: Path, *, overwrite: bool, resume: bool = False) -> None:
     """Refuse an output folder that holds something.
 
     Raises:
-        ConfigError: it holds a run and `overwrite` is off, or it holds something that is no run.
+        ConfigError: it holds a run and neither `overwrite` nor `resume` is on, or it holds
+            something that is no run.
     """
     if not out.exists():
         return
@@ -25,25 +27,58 @@ def check_out(out: Path, overwrite: bool) -> None:
         return
     if not (out / "run.json").is_file():
         raise ConfigError(f"{out} is not empty and holds no run; name a new folder with --out.")
-    if not overwrite:
+    if not overwrite and not resume:
+        is_done = _is_done(read_run(out))
+        kind, way = ("run", "") if is_done else ("unfinished run", "continue it with --resume, ")
         raise ConfigError(
-            f"{out} already holds a run. Name another --out, or replace it with --overwrite."
+            f"{out} already holds {'a' if is_done else 'an'} {kind}. "
+            f"Name another --out, {way}or replace it with --overwrite."
         )
 
 
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """The content of run.json; None where there is none, or none that can be read."""
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def finished_run(out: Path) -> dict[str, Any] | None:
+    """run.json of a run in `out` that came to its end, for a --resume that has nothing to do.
+
+    A replacement that was complete but not yet in its place is put there.
+    """
+    new = _replacement(out)
+    if _is_done(read_run(new)):
+        _swap(new, out)
+    run = None if new.exists() else read_run(out)
+    return run if _is_done(run) else None
+
+
 @contextmanager
-def run_folder(out: Path) -> Iterator[Path]:
+def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
     """The folder to write a run in: `out`, or a hidden sibling while an earlier run stands there.
 
     The sibling takes the earlier run's place at the end. When the block fails, what it wrote is
-    removed, except in a new run after an interruption or a RunError: there the log is what the user
-    needs to see.
+    removed, except after an interruption or a RunError: there the log is what the user needs to
+    see, and the states are what --resume needs.
+
+    Args:
+        out: the run folder.
+        resume: go on in a folder that an interrupted run has left.
 
     Raises:
         InputError: the folder cannot be made.
     """
-    replaces = (out / "run.json").is_file()
-    folder = out.with_name(f".{out.name}.{token_hex(4)}.new") if replaces else out
+    new = _replacement(out)
+    run = read_run(out)
+    continues = resume and (new.exists() or (run is not None and not _is_done(run)))
+    replaces = new.exists() if continues else run is not None
+    folder = new if replaces else out
+    if not continues:
+        shutil.rmtree(new, ignore_errors=True)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,13 +87,29 @@ def run_folder(out: Path) -> Iterator[Path]:
     try:
         yield folder
     except BaseException as error:
-        if replaces or not isinstance(error, KeyboardInterrupt | RunError):
+        tells = isinstance(error, KeyboardInterrupt | RunError) and not replaces
+        if not continues and not tells and not any(folder.glob("state/step-*")):
             shutil.rmtree(folder, ignore_errors=True)
             for path in made[1:]:
                 path.rmdir()
         raise
     if replaces:
-        old = out.with_name(f".{out.name}.{token_hex(4)}.old")
+        _swap(folder, out)
+
+
+def _is_done(run: dict[str, Any] | None) -> bool:
+    return run is not None and run.get("status") in ("done", "stopped early")
+
+
+def _replacement(out: Path) -> Path:
+    """Where the run grows that will replace the one in `out`."""
+    return out.with_name(f".{out.name}.new")
+
+
+def _swap(new: Path, out: Path) -> None:
+    old = out.with_name(f".{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
         out.rename(old)
-        folder.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
+    new.rename(out)
+    shutil.rmtree(old, ignore_errors=True)

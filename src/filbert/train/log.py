@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -19,6 +21,7 @@ from rich.progress import (
 )
 
 from filbert.errors import ConfigError
+from filbert.formats.files import write_atomically
 
 
 def progress_bar(*columns: str) -> Progress:
@@ -43,13 +46,26 @@ class RunLog:
     Args:
         folder: where metrics.jsonl is written; None for no file.
         tensorboard: also write event files to folder/tensorboard.
+        resume: keep what an interrupted run wrote, up to the step that `start` is told.
+        quiet: print nothing; for all ranks but the first.
     """
 
-    def __init__(self, folder: Path | None, *, tensorboard: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        tensorboard: bool = False,
+        resume: bool = False,
+        quiet: bool = False,
+    ) -> None:
         self._file: TextIO | None = None
         self._board: Any = None
-        if folder is not None:
-            self._file = (folder / "metrics.jsonl").open("w", encoding="utf-8", buffering=1)
+        self._path = None if folder is None else folder / "metrics.jsonl"
+        self._quiet = quiet
+        if folder is not None and self._path is not None:
+            if not resume:
+                self._path.unlink(missing_ok=True)
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
             if tensorboard:
                 self._board = _summary_writer(folder / "tensorboard")
         self._progress = progress_bar("loss", "speed")
@@ -73,11 +89,16 @@ class RunLog:
 
     def say(self, text: str) -> None:
         """One line for people, on stderr."""
+        if self._quiet:
+            return
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def start(self, steps: int) -> None:
-        """Training of `steps` optimiser steps begins."""
-        self._bar = self._progress.add_task("train", total=steps, loss="", speed="")
+    def start(self, steps: int, done: int = 0) -> None:
+        """Training of `steps` optimiser steps begins, `done` of which an earlier process made."""
+        self._forget_after(done)
+        if self._quiet:
+            return
+        self._bar = self._progress.add_task("train", total=steps, completed=done, loss="", speed="")
 
     def step(self, **figures: float) -> None:
         """One optimiser step; the figures of metrics.jsonl by name."""
@@ -97,6 +118,19 @@ class RunLog:
         shown = {k: v for k, v in metrics.items() if isinstance(v, float)}
         self.say(f"step {step}, dev: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
         self._scalars("dev", step, shown)
+
+    def _forget_after(self, step: int) -> None:
+        """Drop the lines of steps that will be made again, and one that was cut off."""
+        if self._path is None or self._file is None:
+            return
+        kept = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+        self._file.close()
+        write_atomically(self._path, "".join(kept))
+        self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def _write(self, content: dict[str, Any]) -> None:
         if self._file is not None:
@@ -119,5 +153,6 @@ def _summary_writer(folder: Path) -> Any:
 
 
 def say(text: str) -> None:
-    """One line for people on stderr, outside a run."""
-    print(text, file=sys.stderr)
+    """One line for people on stderr, outside a run; under torchrun from the first process only."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor
 
+from filbert.model.heads import Model
 from filbert.train.options import TrainOptions
+from filbert.train.trainable import rate_shares
 
 
-def new_optimizer(model: nn.Module, options: TrainOptions) -> torch.optim.AdamW:
+def new_optimizer(model: Model, options: TrainOptions) -> torch.optim.AdamW:
     """Bias-corrected AdamW with decoupled decay, none on biases and LayerNorm (every vector).
 
     Bias correction is what the first releases lacked and what small data sets need (Zhang et al.
-    2021, section 4).
+    2021, section 4). A group's "share" is what its learning rate is to be multiplied by.
     """
-    trained = [p for p in model.parameters() if p.requires_grad]
-    matrices = [p for p in trained if p.ndim >= 2]
-    vectors = [p for p in trained if p.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": options.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+    shares = rate_shares(model, options.layer_decay)
+    groups: dict[tuple[float, bool], list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault((shares[name], parameter.ndim >= 2), []).append(parameter)
+    described = [
+        {"params": some, "weight_decay": options.weight_decay * decays, "share": share}
+        for (share, decays), some in groups.items()
     ]
     return torch.optim.AdamW(
-        groups, lr=options.lr, betas=(options.beta1, options.beta2), eps=options.eps, fused=True
+        described, lr=options.lr, betas=(options.beta1, options.beta2), eps=options.eps, fused=True
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
+
+# Flags that hold several names.
+NAME_LISTS = ("labels", "label_columns", "choice_columns")
+Flags = TypeVar("Flags", bound="DataFlags")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class TrainOptions:
         beta2: decay of Adam's square mean.
         eps: added to the root of Adam's square mean.
         clip: largest global gradient norm; 0 for no clipping.
-        dropout: overrides the checkpoint's dropout on hidden states and attention.
+        dropout: overrides the checkpoint's dropout on hidden states, attention and head.
         eval_every: optimiser steps between evaluations on dev; once an epoch when not given.
         patience: stop after this many evaluations without a better one; 0 never stops early.
         metric: what "better" means, a key of the dev metrics; the task's own choice when not given.
@@ -40,6 +44,15 @@ class TrainOptions:
         precision: auto, float32 or bf16.
         device: cpu, cuda, ...; the first GPU when there is one.
         tensorboard: also write TensorBoard event files.
+        freeze: what is not trained, between commas: embeddings, layers such as 0-7 or 3, or encoder
+            for all of it (its outputs are then computed once and kept).
+        layer_decay: each layer learns at this share of the rate of the layer above it.
+        reinit_layers: draw this many of the top layers, and the pooler, anew.
+        seeds: train so many times, with seeds that follow each other, and keep the best.
+        save_every: optimiser steps between saved states, from which --resume continues; after every
+            evaluation when not given, 0 for none.
+        resume: continue an interrupted run in the same run folder.
+        distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
     """
 
     batch_size: int = 32
@@ -61,6 +74,13 @@ class TrainOptions:
     precision: str = "auto"
     device: str | None = None
     tensorboard: bool = False
+    freeze: str | None = None
+    layer_decay: float = 1.0
+    reinit_layers: int = 0
+    seeds: int = 1
+    save_every: int | None = None
+    resume: bool = False
+    distributed: str = "ddp"
 
     def __post_init__(self) -> None:
         for part in fields(TrainOptions):
@@ -68,6 +88,7 @@ class TrainOptions:
             if _is_number(part) and value is not None and not _is_finite(value):
                 raise ConfigError(f"{part.name} is {value!r}; it must be a finite number.")
         positive = {"batch_size", "max_tokens", "lr", "epochs", "steps", "eps", "eval_every"}
+        positive |= {"seeds", "layer_decay"}
         for name in positive:
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -76,13 +97,32 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < 1.0:
                 raise ConfigError(f"{name} is {value}; it must be in [0, 1).")
-        for name in ("weight_decay", "clip", "patience", "seed"):
-            if getattr(self, name) < 0:
+        for name in ("weight_decay", "clip", "patience", "seed", "reinit_layers", "save_every"):
+            if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative.")
+        if self.layer_decay > 1:
+            raise ConfigError(f"layer_decay is {self.layer_decay}; it must be in (0, 1].")
+        if self.distributed not in ("ddp", "fsdp"):
+            raise ConfigError(f"distributed is {self.distributed!r}; it must be ddp or fsdp.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataFlags(ColumnNames, TaskOptions):
+    """What may be said about any labelled file: its columns, and the task's own options."""
+
+    def settled(self: Flags) -> Flags:
+        """The same with names between commas taken apart."""
+        given = {name: getattr(self, name) for name in NAME_LISTS}
+        lists: dict[str, Any] = {k: names_of(v) for k, v in given.items() if v is not None}
+        return replace(self, **lists)
+
+    def named(self) -> list[str]:
+        """The options that differ from their defaults."""
+        return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(DataFlags):
     """What to train on, from what, and where to.
 
     Attributes:
@@ -93,15 +133,8 @@ class DataOptions:
         test: rows that are only measured, at the end.
         out: the run folder to make.
         overwrite: replace an earlier run in `out`.
-        text_column: name of the column with the text.
-        text_pair_column: name of the column with the second text.
-        label_column: name of the column with the label (or list of labels).
-        label_columns: one 0/1 column per label: multi-label.
-        labels: the labels in order; those of the training rows when not given.
-        positive: the positive class of two; the second label when not given.
-        multilabel: each row has any number of labels.
-        class_weights: balanced, or one number per label between commas.
         max_length: cut texts to this many tokens; the model's own limit when not given.
+        show_texts: the report shows the texts of the worst errors.
     """
 
     task: str
@@ -111,35 +144,8 @@ class DataOptions:
     dev: str | None = None
     test: str | None = None
     overwrite: bool = False
-    text_column: str = "text"
-    text_pair_column: str | None = None
-    label_column: str | None = None
-    label_columns: tuple[str, ...] | None = None
-    labels: tuple[str, ...] | None = None
-    positive: str | None = None
-    multilabel: bool = False
-    class_weights: str | None = None
     max_length: int | None = None
-
-    def columns(self) -> ColumnNames:
-        """The part that reading the rows needs."""
-        return ColumnNames(
-            text=self.text_column,
-            text_pair=self.text_pair_column,
-            label=self.label_column,
-            label_columns=self.label_columns,
-            multilabel=self.multilabel,
-        )
-
-    def task_options(self) -> TaskOptions:
-        """The part that the task reads."""
-        return TaskOptions(
-            labels=self.labels,
-            label_columns=self.label_columns,
-            positive=self.positive,
-            multilabel=self.multilabel,
-            class_weights=_class_weights(self.class_weights),
-        )
+    show_texts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +181,7 @@ class FinetuneOptions(TrainOptions, DataOptions):
             if not given.get(name):
                 raise ConfigError(f"The option {name!r} is missing.")
         values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
-        for name in ("labels", "label_columns"):
+        for name in NAME_LISTS:
             if values.get(name) is not None:
                 values[name] = names_of(values[name])
         weights = values.get("class_weights")
@@ -201,19 +207,3 @@ def _is_number(part: Field[Any]) -> bool:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _class_weights(given: str | None) -> str | tuple[float, ...] | None:
-    """Numbers between commas as numbers."""
-    if given is None or given == "balanced":
-        return given
-    try:
-        weights = tuple(float(part) for part in given.split(","))
-    except ValueError:
-        weights = ()
-    if not any(weights) or not all(math.isfinite(w) and w >= 0 for w in weights):
-        raise ConfigError(
-            f"class_weights is {given!r}; give 'balanced', or one number per label between commas, "
-            f"none below zero and not all of them zero."
-        )
-    return weights

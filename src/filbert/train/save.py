@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.files import replace_folder
-from filbert.model.heads import Model
+from filbert.formats.sentence_transformers import write_sentence_vectors
 from filbert.tasks.base import Task
+from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer
+
+# What model hubs call the tasks.
+_PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "span_qa": "question-answering",
+    "multiple_choice": "multiple-choice",
+    "embedding": "sentence-similarity",
+}
 
 
 def save_model(
     folder: Path,
-    model: Model,
+    weights: dict[str, Tensor],
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
     task: Task,
@@ -26,7 +40,7 @@ def save_model(
 
     Args:
         folder: the model folder.
-        model: the weights to save.
+        weights: by the names of Model.state_dict(), on the host.
         tokenizer: saved beside them.
         checkpoint: what the model was built from: family, configuration, labels.
         task: goes into the model card.
@@ -35,10 +49,18 @@ def save_model(
     Raises:
         InputError: the disk is full.
     """
-    checkpoint.tensors = {k: v.detach().cpu() for k, v in model.state_dict().items()}
+    checkpoint = replace(checkpoint, tensors=weights)
     with replace_folder(folder) as new:
         digests = huggingface.write(checkpoint, new)
         tokenizer.save(new)
+        if isinstance(task, Embedding):
+            write_sentence_vectors(
+                new,
+                task.pooling,
+                False,
+                max_length=story["max_length"],
+                dimension=checkpoint.config.hidden_size,
+            )
         story = story | {"files": {name: {"sha256": digest} for name, digest in digests.items()}}
         (new / "filbert.json").write_text(json.dumps(story, indent=2, default=list) + "\n", "utf-8")
         (new / "README.md").write_text(model_card(task, story), "utf-8")
@@ -47,9 +69,14 @@ def save_model(
 def model_card(task: Task, story: dict[str, Any]) -> str:
     """A model card with YAML front matter, as model hubs read it."""
     options, metrics = story["options"], story["metrics"]
-    lines = ["---", "library_name: filbert", "pipeline_tag: text-classification"]
+    lines = [
+        "---",
+        "library_name: filbert",
+        f"pipeline_tag: {_PIPELINES.get(task.name, task.name)}",
+    ]
     lines += [f"base_model: {json.dumps(str(options['model']))}", "---", ""]
-    lines += [f"# {task.name}: {', '.join(task.labels or ())}", ""]
+    about = f": {', '.join(task.labels)}" if task.labels else ""
+    lines += [f"# {task.name}{about}", ""]
     lines += [f"Fine-tuned from `{options['model']}` with filbert {story['filbert']}.", ""]
     for split, figures in metrics.items():
         shown = {k: v for k, v in figures.items() if isinstance(v, float)}

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from filbert.train.options import DataFlags
 
 
 def check(
@@ -13,12 +18,7 @@ def check(
     task: str,
     model: str | None = None,
     max_length: int | None = None,
-    text_column: str = "text",
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    label_columns: tuple[str, ...] | None = None,
-    labels: tuple[str, ...] | None = None,
-    multilabel: bool = False,
+    options: Annotated[DataFlags | None, Parameter(name="*")] = None,
     json: bool = False,
 ) -> int:
     """Say what is wrong with a data set before anything is trained.
@@ -35,18 +35,8 @@ def check(
         folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words.
     max_length:
         texts longer than this many tokens count as cut; the model's own limit when not given.
-    text_column:
-        name of the column with the text.
-    text_pair_column:
-        name of the column with the second text.
-    label_column:
-        name of the column with the label.
-    label_columns:
-        one 0/1 column per label: multi-label.
-    labels:
-        the allowed labels; any when not given.
-    multilabel:
-        each row has any number of labels.
+    options:
+        columns and what the task is to read in them.
     json:
         print JSON.
     """
@@ -54,27 +44,14 @@ def check(
 
     from filbert.cli.findings import print_report
     from filbert.cli.flags import file_name, print_json
-    from filbert.data.columns import ColumnNames
     from filbert.data.doctor import check as look_through
     from filbert.errors import ConfigError
-    from filbert.tasks.base import TaskOptions, task_class
+    from filbert.tasks.base import task_class
     from filbert.train.log import progress_bar
-    from filbert.train.options import names_of
 
     paths = [file_name(file) for file in files]
-    names = ColumnNames(
-        text=text_column,
-        text_pair=text_pair_column,
-        label=label_column,
-        label_columns=names_of(label_columns) if label_columns else None,
-        multilabel=multilabel,
-    )
-    options = TaskOptions(
-        labels=names_of(labels) if labels else None,
-        label_columns=names.label_columns,
-        multilabel=multilabel,
-    )
-    judge = task_class(task).from_options(options)
+    data = (options or DataFlags()).settled()
+    judge = task_class(task).from_options(data, data)
     if max_length is not None and max_length < 3:
         raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
     tokenizer, limit = None, max_length or 512
@@ -88,11 +65,11 @@ def check(
         shown = bar.add_task("check", total=None)
         report = look_through(
             list(zip(split_names(paths), paths, strict=True)),
-            label_of=judge.labels_of,
+            judge,
+            data,
             tokenizer=tokenizer,
             max_length=limit,
             progress=lambda count: bar.update(shown, advance=count),
-            **names.arguments(),
         )
     if json:
         print_json(report.to_dict())

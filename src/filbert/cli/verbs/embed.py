@@ -57,7 +57,8 @@ def embed(
 
     from filbert.cli.counts import Counts
     from filbert.cli.flags import file_name, unfinished
-    from filbert.data.columns import ColumnNames, text_of
+    from filbert.data.columns import ColumnNames
+    from filbert.data.texts import read_texts, text_of
     from filbert.data.vectors import check_kind, open_vectors
     from filbert.errors import ConfigError
     from filbert.predict import Predictor
@@ -72,16 +73,15 @@ def embed(
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
-        file_name(file), labelled=False
-    )
+    names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
+    rows = read_texts(file_name(file), names)
     width = predictor.model.config.hidden_size * len(chosen)
     with (
         Counts("embed", predictor.max_length) as counts,
         unfinished(Path(out)) as part,
         open_vectors(part, Path(out).suffix, width, per_token=pooling == "none") as vectors,
     ):
-        texts = (text_of(row) for row in counts.rows(rows))
+        texts = (text_of(row) for row in counts.rows(rows, lambda row: [text_of(row)]))
         for vector in predictor.embed_texts(
             texts,
             pooling=pooling,

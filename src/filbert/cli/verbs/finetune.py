@@ -28,14 +28,19 @@ def finetune(
 
     from filbert.report.run import write_run_report
     from filbert.report.table import result_table
-    from filbert.train.finetune import finetune as run_finetuning
+    from filbert.train.seeds import run as run_finetuning
+    from filbert.train.seeds import spread_lines
 
     options = FinetuneOptions.from_keywords(vars(options))
     run = run_finetuning(options)
-    report = write_run_report(Path(options.out))
+    if not run:  # not the first of several processes
+        return
+    report = write_run_report(Path(options.out), show_texts=options.show_texts)
     if json:
         print_json(run["metrics"])
         return
     Console().print(result_table(run))
+    for line in spread_lines(run["seeds"]) if "seeds" in run else ():
+        print(line)
     print(f"model:  {Path(options.out) / 'model'}")
     print(f"report: {report}")

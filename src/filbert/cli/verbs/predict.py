@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from filbert.data.columns import ColumnNames
 
 
 def predict(
@@ -11,8 +17,7 @@ def predict(
     /,
     *,
     out: str | None = None,
-    text_column: str = "text",
-    text_pair_column: str | None = None,
+    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
     max_length: int | None = None,
     max_tokens: int | None = None,
     precision: str = "float32",
@@ -28,10 +33,8 @@ def predict(
         CSV, TSV, JSONL, Parquet or one text per line, compressed or not; - is stdin.
     out:
         file to write instead of stdout.
-    text_column:
-        name of the column with the text.
-    text_pair_column:
-        name of the column with the second text.
+    columns:
+        names of the columns.
     max_length:
         cut texts to this many tokens; the model's own limit when not given.
     max_tokens:
@@ -43,16 +46,18 @@ def predict(
     """
     from filbert.cli.counts import Counts
     from filbert.cli.flags import file_name, output
-    from filbert.data.columns import ColumnNames
     from filbert.predict import Predictor
+    from filbert.train.options import names_of
 
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
-        file_name(file), labelled=False
-    )
+    task = predictor.known_task()
+    names = columns or ColumnNames()
+    if names.choice_columns:
+        names = replace(names, choice_columns=names_of(names.choice_columns))
+    rows = task.read(file_name(file), names, labelled=False)
     with Counts("predict", predictor.max_length) as counts, output(out) as stream:
-        for prediction in predictor.predict_rows(counts.rows(rows)):
+        for prediction in predictor.predict_rows(counts.rows(rows, task.sequences)):
             counts.answered(prediction["truncated"])
             stream.write(json.dumps(prediction, ensure_ascii=False) + "\n")

@@ -37,7 +37,7 @@ def quickstart(
     from filbert.train.folder import check_out
 
     folder = Path(out)
-    check_out(folder, overwrite)
+    check_out(folder, overwrite=overwrite)
     print_report(check_sample(model), Console(stderr=True))
     facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
     Console().print(result_table(facts))

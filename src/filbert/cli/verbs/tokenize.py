@@ -33,15 +33,15 @@ def tokenize(
 
     from filbert.cli.flags import file_name
     from filbert.data.chunks import characters_in, chunks
-    from filbert.data.columns import ColumnNames, text_of
+    from filbert.data.columns import ColumnNames
+    from filbert.data.texts import read_texts, text_of
     from filbert.formats.hub import find_model
     from filbert.text.tokenizer import Tokenizer
 
     folder = Path(model)
     tokenizer = Tokenizer.load(folder if folder.is_dir() else find_model(model))
-    rows = ColumnNames(text=text_column, text_pair=text_pair_column).read(
-        file_name(file), labelled=False
-    )
+    names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
+    rows = read_texts(file_name(file), names)
     texts = (text_of(row) for row in rows)
     for chunk in chunks(texts, characters_in):
         for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):

@@ -1,0 +1,356 @@
+"""Sentences and their words: in CoNLL columns, in rows, and in windows of tokens.
+
+CoNLL columns: a word a line, its columns between tabs (between spaces where there is no tab), the
+word first and its tag last; a blank line ends a sentence. Lines that begin with -DOCSTART- part
+documents and are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from filbert.data.columns import ColumnNames
+from filbert.data.records import Row, column_names, read_rows
+from filbert.data.streams import (
+    MAX_FIELD,
+    BadRow,
+    Lines,
+    OnError,
+    Report,
+    kind_of,
+    require_file,
+    shown,
+)
+from filbert.errors import InputError, printable
+from filbert.text.encoding import Encoding
+
+SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".ner")
+
+# The longest sentence. Longer ones are always a file without blank lines.
+MAX_WORDS = 1_000_000
+
+_BLANKS = " \t\r\n"
+_PIECE = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sentence:
+    """A text and its n words.
+
+    Attributes:
+        text: as the user gave it; words given as a list are joined by spaces.
+        words: n texts.
+        starts, ends: int64 (n,), characters [start, end) of every word in `text`.
+    """
+
+    text: str
+    words: list[str]
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Characters [start, end) of the words of a text, by a rule that knows no vocabulary.
+
+    A run of letters, digits and underscores is a word; so is every other character that is not
+    white space. Combining marks and variation selectors belong to the character before them.
+    """
+    pieces = [match.span() for match in _PIECE.finditer(text)]
+    if text.isascii():
+        return pieces
+    words: list[tuple[int, int]] = []
+    for start, end in pieces:
+        if words and words[-1][1] == start and _joined(text, words[-1][0], start):
+            words[-1] = (words[-1][0], end)
+        else:
+            words.append((start, end))
+    return words
+
+
+def _joined(text: str, word: int, place: int) -> bool:
+    """Whether the word from `word` to `place` goes on there: Python counts no mark as a letter."""
+    if unicodedata.category(text[place])[0] == "M":
+        return True
+    after_mark = unicodedata.category(text[place - 1])[0] == "M"
+    return after_mark and text[word].isalnum() and (text[place].isalnum() or text[place] == "_")
+
+
+def sentence_of(row: Row) -> Sentence:
+    """The words of a row: its `tokens` exactly as they are, else those of its `text`.
+
+    Raises:
+        InputError: it has neither, or they are no texts.
+    """
+    tokens = row.values.get("tokens")
+    if tokens is None:
+        text = row.values.get("text")
+        if not isinstance(text, str):
+            raise InputError(f"{row.where}: neither tokens (a list of texts) nor a text.")
+        places = np.array(split_words(text), dtype=np.int64).reshape(-1, 2)
+        words = [text[start:end] for start, end in places.tolist()]
+        return Sentence(text, words, places[:, 0], places[:, 1])
+    if not isinstance(tokens, list | tuple) or not all(isinstance(word, str) for word in tokens):
+        raise InputError(f'{row.where}: "tokens" must be a list of texts, one for every word.')
+    words = list(tokens)
+    ends = np.cumsum(np.array([len(word) + 1 for word in words], dtype=np.int64)) - 1
+    lengths = np.array([len(word) for word in words], dtype=np.int64)
+    return Sentence(" ".join(words), words, ends - lengths, ends)
+
+
+def place_of(row: Row, index: int) -> str:
+    """Where a word stands: its own line in CoNLL columns, else its number, from 1."""
+    lines = row.values.get("lines")
+    if lines is None:
+        return f"{row.where}, word {index + 1}"
+    return Row({}, row.path, lines[index]).where
+
+
+# Windows
+
+
+class Window(NamedTuple):
+    """What one example shows of a sentence.
+
+    Attributes:
+        sentence: all of it.
+        words: the words that are judged here, int64 (k,), ascending.
+        rows: the first token of each, as its place in the example, int64 (k,).
+        leaders: for every word of the sentence the one that is judged for it, int64 (n,): itself;
+            an earlier one, in whose first token it begins; or -1, where it has no token.
+        num_tokens: of the whole sentence, special tokens counted once.
+    """
+
+    sentence: Sentence
+    words: np.ndarray
+    rows: np.ndarray
+    leaders: np.ndarray
+    num_tokens: int
+
+
+def stride_of(max_length: int) -> int:
+    """Neighbouring windows share a quarter, so every word sees an eighth or more on both sides."""
+    return max(1, (max_length - 2) * 3 // 4)
+
+
+def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[Window]:
+    """Which window judges which word: the one with the most tokens on the poorer side of the word.
+
+    A word's first token is the first one that shares a character with it. A word without any, or
+    whose first token is an earlier word's too (as in "!!" with some vocabularies), is in no window.
+    """
+    bodies = [np.flatnonzero(e.sequence == 0) for e in encodings]
+    borders = [(e.start, e.start + len(body)) for e, body in zip(encodings, bodies, strict=True)]
+    length = borders[-1][1]
+    offsets = np.zeros((length, 2), dtype=np.int64)
+    for encoding, body, (start, end) in zip(encodings, bodies, borders, strict=True):
+        assert encoding.offsets is not None
+        offsets[start:end] = encoding.offsets[body]
+    words, first, last = _tokens_of_words(sentence, offsets)
+    own = np.diff(first, prepend=-1) > 0
+    leaders = np.full(len(sentence.words), -1, dtype=np.int64)
+    leaders[words] = words[own][np.cumsum(own) - 1]
+    words, first, last = words[own], first[own], last[own]
+    best = np.full(len(words), -length - 1)
+    owner = np.zeros(len(words), dtype=np.int64)
+    for number, (start, end) in enumerate(borders):
+        there = slice(*np.searchsorted(first, (start, end)))
+        context = np.minimum(first[there] - start, end - 1 - last[there])
+        owner[there] = np.where(context > best[there], number, owner[there])
+        best[there] = np.maximum(context, best[there])
+    num_tokens = length + len(encodings[0].input_ids) - len(bodies[0])
+    order = np.argsort(owner, kind="stable")
+    shares = np.split(order, np.searchsorted(owner[order], np.arange(1, len(borders))))
+    return [
+        Window(sentence, words[mine], body[first[mine] - start], leaders, num_tokens)
+        for mine, body, (start, _) in zip(shares, bodies, borders, strict=True)
+    ]
+
+
+def _tokens_of_words(
+    sentence: Sentence, offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The words that have a token, with the first and the last token of each, int64 (k,)."""
+    starts, ends = offsets[:, 0], offsets[:, 1]
+    # Tokens of no character belong to no word. The others' borders never go back.
+    reached = np.maximum.accumulate(np.where(ends > starts, ends, 0))
+    first = np.searchsorted(reached, sentence.starts, side="right")
+    there = first < len(offsets)
+    there[there] = starts[first[there]] < sentence.ends[there]
+    there &= sentence.ends > sentence.starts
+    words = np.flatnonzero(there)
+    behind = np.searchsorted(np.maximum.accumulate(starts), sentence.ends[words], side="left")
+    return words, first[words], np.maximum(behind - 1, first[words])
+
+
+# Files
+
+
+def read_sentences(
+    path: str | Path,
+    names: ColumnNames,
+    *,
+    labelled: bool = True,
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """Rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
+
+    The file's columns decide which: if there is one with tokens, these are read. See `read_conll`
+    for what its name says to be CoNLL columns.
+
+    Args:
+        path: "-" is standard input: JSON Lines, or one text a line.
+        names: the user's names for the four columns.
+        labelled: whether tags or spans must be there; if not, they are not read.
+        on_error: as for `read_rows`.
+
+    Raises:
+        InputError: no such file, no such columns, no rows, or a bad row without `on_error`.
+    """
+    if kind_of(path)[0] in SUFFIXES:
+        return read_conll(path, labelled=labelled, on_error=on_error)
+    if str(path) == "-":
+        return _read_piped(names, labelled, on_error)
+    known: list[str] = []
+    try:
+        known = column_names(path)
+    except BadRow:
+        # Only the first row is broken. Where rows can be read behind it, `read` will do so.
+        if on_error is None:
+            raise
+    tokens, text = names.own("tokens"), names.own("text")
+    if known and tokens not in known and text not in known:
+        listed = ", ".join(printable(name, 30) for name in known[:20])
+        raise InputError(
+            f'{path}: no column "{tokens}" and no column "{text}"; the columns are {listed}. '
+            "Name the words with --tokens-column NAME, or the text with --text-column NAME."
+        )
+    split = tokens in known or names.tokens_column is not None
+    required = ("tokens", "tags") if split else ("text", "spans")
+    return names.read(path, required=required if labelled else required[:1], on_error=on_error)
+
+
+def _read_piped(names: ColumnNames, labelled: bool, on_error: OnError | None) -> Iterator[Row]:
+    wanted = ("tokens", "text", "tags", "spans") if labelled else ("tokens", "text")
+    standard = {names.own(name): name for name in wanted}
+    # "text" in any case: this is what lines that are no JSON are called.
+    for row in read_rows("-", optional=[*standard, "text"], on_error=on_error):
+        yield Row({standard.get(key, key): v for key, v in row.values.items()}, "-", row.line)
+
+
+def read_conll(
+    path: str | Path, *, labelled: bool = True, on_error: OnError | None = None
+) -> Iterator[Row]:
+    """A row per sentence: `tokens`, `tags` and `lines` (the line of every word); `Row.line` is the
+    first of them. The file is looked at before the first row is asked for.
+
+    Args:
+        path: of the file; compressed or not.
+        labelled: if not, one column will do and no `tags` are read.
+        on_error: is given each bad sentence instead of it being raised, once.
+
+    Raises:
+        InputError: no such file, no sentence in it, or a bad one without `on_error`.
+    """
+    require_file(path, once=not labelled)
+    return _guarded(path, labelled, Report(on_error))
+
+
+def _guarded(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
+    num_rows = 0
+    try:
+        for row in _sentences(path, labelled, report):
+            num_rows += 1
+            yield row
+    except InputError as error:
+        if report.on_error is None or not (num_rows or report.count):
+            raise
+        report(error)
+    if not num_rows and not report.count:
+        raise InputError(f"{shown(path)}: no sentence; the file is empty.")
+
+
+class _Sentence:
+    """The sentence that is being read."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.tags: list[str] = []
+        self.lines: list[int] = []
+        self.size = 0
+        self.wrong: str | None = None  # the first thing that was, with its place
+
+    def row(self, path: str, labelled: bool) -> Row:
+        values: dict[str, Any] = {"tokens": self.tokens, "lines": self.lines}
+        if labelled:
+            values["tags"] = self.tags
+        return Row(values, path, self.lines[0])
+
+
+def _sentences(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
+    name = shown(path)
+    lines = Lines(path)
+    sentence = _Sentence()
+    tags_seen: dict[str, str] = {}  # one object per tag, not per word
+    for number, line in enumerate(lines, 1):
+        damage = lines.bad.pop(number, None) if lines.bad else None
+        if damage is None:
+            content = line.rstrip(_BLANKS)
+            if not content or content.startswith("-DOCSTART-"):
+                yield from _finished(sentence, str(path), labelled, report)
+                sentence = _Sentence()
+                continue
+            if sentence.wrong is not None:
+                continue
+            token, tag = _columns(content)
+            damage = _damage(token, tag, labelled)
+        elif sentence.wrong is not None:
+            continue
+        if damage is None and (
+            len(sentence.tokens) == MAX_WORDS or sentence.size + len(token) > MAX_FIELD
+        ):
+            damage = (
+                f"the sentence from line {sentence.lines[0]} on has more than {MAX_WORDS:,} words "
+                f"or {MAX_FIELD:,} characters. Put a blank line between sentences."
+            )
+        if damage is not None:
+            sentence.wrong = f"{name}:{number}: {damage}"
+            continue
+        sentence.tokens.append(token)
+        sentence.lines.append(number)
+        sentence.size += len(token) + 1
+        if labelled:
+            if len(tags_seen) > 10_000:
+                tags_seen.clear()
+            sentence.tags.append(tags_seen.setdefault(tag, tag))
+    yield from _finished(sentence, str(path), labelled, report)
+
+
+def _finished(sentence: _Sentence, path: str, labelled: bool, report: Report) -> Iterator[Row]:
+    if sentence.wrong is not None:
+        report(BadRow(sentence.wrong))
+    elif sentence.tokens:
+        yield sentence.row(path, labelled)
+
+
+def _columns(content: str) -> tuple[str, str]:
+    """First and last column; the last is empty where there is only one."""
+    if "\t" in content:
+        token, _, rest = content.partition("\t")
+        return token.strip(" "), rest.rpartition("\t")[2].strip(" ")
+    token, _, rest = content.strip(" ").partition(" ")
+    return token, rest.rpartition(" ")[2]
+
+
+def _damage(token: str, tag: str, labelled: bool) -> str | None:
+    if not token:
+        return "the first column, the word, is empty. Fill it in."
+    if labelled and not tag:
+        return "one column only; a word and its tag are wanted, with a tab between them."
+    return None

@@ -1,0 +1,119 @@
+"""What only shows when all rows of all files lie side by side: repeats, leaks, contradictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from filbert.data.doctor_scan import Scan
+from filbert.data.findings import Findings
+
+
+class _Rows(NamedTuple):
+    """All good rows of all files, n of them.
+
+    Attributes:
+        scans: one per file.
+        file_of: int64 (n,), which file a row stands in.
+        row_of: int64 (n,), its number among the good rows of that file.
+        labels: int32 (n,), equal for rows of equal labels; None where that means nothing.
+    """
+
+    scans: list[Scan]
+    file_of: np.ndarray
+    row_of: np.ndarray
+    labels: np.ndarray | None
+
+    def place(self, index: int) -> str:
+        return self.scans[int(self.file_of[index])].where(int(self.row_of[index]))
+
+    def split(self, index: int) -> str:
+        return self.scans[int(self.file_of[index])].name
+
+
+def compare_rows(scans: list[Scan], found: Findings, *, with_labels: bool) -> None:
+    """Duplicates, texts on both sides of a split, and contradictory labels, from the digests
+    alone; and rows of one file that are made of more texts than those of another.
+
+    Args:
+        scans: at least one, read to the end.
+        found: takes the findings.
+        with_labels: say where one text has two labels.
+    """
+    _compare_widths(scans, found)
+    if not any(scan.lines for scan in scans):
+        return
+    digests = np.concatenate(
+        [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
+    )
+    sets: dict[tuple[str, ...], int] = {}
+    rows = _Rows(
+        scans,
+        np.repeat(np.arange(len(scans)), [len(scan.lines) for scan in scans]),
+        np.concatenate([np.arange(len(scan.lines)) for scan in scans]),
+        np.concatenate([_shared_numbers(scan, sets) for scan in scans]) if with_labels else None,
+    )
+    # Stable, so that the first of a group comes first.
+    order = np.lexsort((digests[:, 1], digests[:, 0]))
+    ranked = digests[order]
+    same = (ranked[1:] == ranked[:-1]).all(axis=1) & ranked[1:].any(axis=1)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
+    groups = [order[begin : end + 1] for begin, end in edges.reshape(-1, 2)]
+    for group in sorted(groups, key=lambda group: int(group[1])):
+        _compare_group(group.tolist(), rows, found)
+
+
+def _compare_group(group: list[int], rows: _Rows, found: Findings) -> None:
+    """`group` holds the numbers of all rows with one text, in order."""
+    first_in: dict[str, int] = {}
+    for index in group:
+        split = rows.split(index)
+        before = first_in.setdefault(split, index)
+        if before != index:
+            message = f"{split}: rows that repeat an earlier one."
+            where = partial(_joined, rows.place, index, "repeats", before)
+            found.add("warning", "duplicate", message, where)
+    source = first_in.get("train")
+    if source is not None and len(first_in) > 1:
+        for index in group:
+            split = rows.split(index)
+            if split != "train":
+                message = (
+                    f"{split}: rows whose text stands in train too; they make the score too good."
+                )
+                where = partial(_joined, rows.place, index, "is", source)
+                found.add("warning", "leakage", message, where)
+    if rows.labels is None:
+        return
+    first = group[0]
+    other = next((i for i in group if rows.labels[i] != rows.labels[first]), None)
+    if other is not None:
+        message = "Texts that carry different labels in different rows."
+        where = partial(_joined, rows.place, other, "contradicts", first)
+        found.add("warning", "contradiction", message, where)
+
+
+def _joined(place: Callable[[int], str], one: int, verb: str, other: int) -> str:
+    return f"{place(one)} {verb} {place(other)}"
+
+
+def _shared_numbers(scan: Scan, sets: dict[tuple[str, ...], int]) -> np.ndarray:
+    numbers = [sets.setdefault(labels, len(sets)) for labels in scan.sets]
+    return np.asarray(numbers, dtype=np.int32)[np.asarray(scan.label_sets, dtype=np.int32)]
+
+
+def _compare_widths(scans: list[Scan], found: Findings) -> None:
+    """Where a file's rows all have as many sequences, such as choices, another's have too."""
+    first = scans[0]
+    for scan in scans[1:]:
+        if len(first.num_sequences) == len(scan.num_sequences) == 1:
+            wanted, given = min(first.num_sequences), min(scan.num_sequences)
+            if wanted != given:
+                message = (
+                    f"{scan.name}: rows of {given} choices or texts, where {first.name} has "
+                    f"{wanted} a row."
+                )
+                found.add("error", "uneven_rows", message, scan.where(0), len(scan.lines))

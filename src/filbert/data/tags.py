@@ -1,0 +1,353 @@
+"""Tags of the words of a sentence: from rows and spans, from other programs, in any scheme.
+
+A tag is "O", or a prefix and a type, such as "B-person". BIO (IOB2): every entity begins with B-,
+and I- goes on. IOB1: I- everywhere, B- only where an entity follows another of its type. IOBES: as
+BIO, with E- on the last word and S- on a single one; BILOU writes L- and U- for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from filbert.data.conll import Sentence, place_of, sentence_of
+from filbert.data.findings import Finding, Level
+from filbert.data.labels import MAX_LABEL
+from filbert.data.row import Row
+from filbert.errors import InputError, printable
+
+# What a span is called that comes without label.
+SPAN_LABEL = "span"
+
+
+class Gold(NamedTuple):
+    """The wanted tags of a sentence, and the sentence, for answers that come as entities."""
+
+    tags: list[str]
+    sentence: Sentence
+    where: str
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of a text, and what they are."""
+
+    start: int
+    end: int
+    label: str
+
+
+# Tags of a row
+
+
+def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
+    """The BIO tags of a row's words, from its `tags` or `spans`.
+
+    Args:
+        row: the row.
+        sentence: of the row.
+        repair: read IOB1 and IOBES, and mend what breaks BIO; see `to_bio`.
+
+    Raises:
+        InputError: there are none, not as many as words, malformed ones, or ones that break BIO.
+    """
+    if row.values.get("tokens") is None:
+        return span_tags(sentence, spans_in(row.values.get("spans"), row.where, sentence.text))[0]
+    tags = raw_tags(row, sentence)
+    if repair:
+        return to_bio(tags)
+    for index in breaks(tags):
+        raise InputError(f"{place_of(row, index)}: {_break_named(tags, index)}")
+    return tags
+
+
+def raw_tags(row: Row, sentence: Sentence) -> list[str]:
+    """The `tags` of a row, of any scheme.
+
+    Raises:
+        InputError: there are none, not as many as words, or malformed ones.
+    """
+    tags = row.values.get("tags")
+    if tags is None:
+        raise InputError(f'{row.where}: no tags. Give a list, one tag for each of the "tokens".')
+    if not isinstance(tags, list | tuple):
+        raise InputError(f'{row.where}: "tags" must be a list, one tag for each of the "tokens".')
+    if len(tags) != len(sentence.words):
+        raise InputError(
+            f"{row.where}: {len(sentence.words)} tokens, but {len(tags)} tags. "
+            "Every token needs exactly one tag."
+        )
+    return check_tags(tags, lambda index: place_of(row, index))
+
+
+def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
+    """The same tags, each of them well-formed.
+
+    Raises:
+        InputError: one is not; `place` says where the tag of an index stands.
+    """
+    for index, tag in enumerate(tags):
+        if not isinstance(tag, str):
+            kind = type(tag).__name__
+            raise InputError(f"{place(index)}: a tag must be a text, such as O; this is a {kind}.")
+        try:
+            split_tag(tag)
+        except ValueError as error:
+            raise InputError(f"{place(index)}: {error}") from error
+    return list(tags)
+
+
+def _break_named(tags: Sequence[str], index: int) -> str:
+    prefix, kind = split_tag(tags[index])
+    kind = printable(kind, 40)
+    scheme = scheme_of([tags])
+    hint = f" (the sentence reads as {scheme})" if scheme else ""
+    if prefix == "I":
+        before = printable(tags[index - 1], 40) if index else "nothing"
+        wrong = f"the tag I-{kind} follows {before}, but in BIO an entity begins with B-{kind}."
+    else:
+        wrong = f"the tag {prefix}-{kind} is not of BIO, which knows B-, I- and O."
+    return f"{wrong} Correct it, or pass --repair-tags to read it all the same{hint}."
+
+
+def tag_findings(row: Row, *, repair: bool) -> Iterator[Finding]:
+    """Each tag of a row that breaks BIO, and each span that gets no word.
+
+    Raises:
+        InputError: the row cannot be read even with repair.
+    """
+    sentence = sentence_of(row)
+    if row.values.get("tokens") is not None:
+        level: Level = "warning" if repair else "error"
+        mended = "they are mended" if repair else "correct them, or pass --repair-tags"
+        for index in breaks(raw_tags(row, sentence)):
+            message = f"Tags that break BIO; {mended}."
+            yield Finding(level, "broken_bio", message, place_of(row, index))
+        return
+    spans = spans_in(row.values.get("spans"), row.where, sentence.text)
+    for span in span_tags(sentence, spans)[1]:
+        place = f"{row.where}, characters {span.start} to {span.end}"
+        message = "Spans without a word of their own; nothing is learnt from them."
+        yield Finding("warning", "lost_span", message, place)
+
+
+# Predictions from elsewhere
+
+
+def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A prediction with `tags` (of any scheme), or else with `entities` (`Span`s).
+
+    Raises:
+        InputError: it has neither, or malformed ones.
+    """
+    tags, entities = prediction.get("tags"), prediction.get("entities")
+    if isinstance(tags, list):
+        return {"tags": check_tags(tags, lambda index: f"{where}, word {index + 1}")}
+    if tags is not None or entities is None:
+        raise InputError(
+            f"{where}: a prediction needs 'tags', a list with one for each word, or 'entities' "
+            "with start, end and label."
+        )
+    return {"entities": spans_in(entities, where)}
+
+
+def types_in(answer: Mapping[str, Any]) -> set[str]:
+    """The entity types in what `check_answer` gave."""
+    if "tags" in answer:
+        return {split_tag(tag)[1] for tag in answer["tags"]} - {""}
+    return {span.label for span in answer["entities"]}
+
+
+def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
+    """A tag for each word, from what `check_answer` gave or from a prediction of our own.
+
+    Raises:
+        InputError: it does not fit the words of its row.
+    """
+    given: list[str] | None = answer.get("tags")
+    if given is None:
+        where = f"{wanted.where}, prediction"
+        spans = spans_in(answer["entities"], where, wanted.sentence.text)
+        return span_tags(wanted.sentence, spans)[0]
+    if len(given) != len(wanted.tags):
+        raise InputError(
+            f"{wanted.where}: {len(wanted.tags)} words, but its prediction has {len(given)} tags."
+        )
+    return given
+
+
+# Spans
+
+
+def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
+    """The spans of a row, ordered by start.
+
+    Args:
+        value: a list of {"start", "end", "label"}, [start, end] or [start, end, label]; without
+            label they are called "span".
+        where: for messages.
+        text: what they point into; None where that is not known yet.
+
+    Raises:
+        InputError: it is no such list, a span lies outside the text, or two overlap.
+    """
+    if not isinstance(value, list | tuple):
+        found = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'
+        raise InputError(
+            f"{where}: {found}. Give a list (possibly empty) of "
+            '{"start": 0, "end": 5, "label": "person"} or [start, end].'
+        )
+    spans = [_span(item, f"{where}: span {index + 1}") for index, item in enumerate(value)]
+    for index, span in enumerate(spans):
+        if not 0 <= span.start < span.end or (text is not None and span.end > len(text)):
+            behind = "" if text is None else f" of the {len(text)} of its text"
+            raise InputError(
+                f"{where}: span {index + 1} is characters {span.start} to {span.end}{behind}; "
+                "start counts from 0, and end is behind the last character."
+            )
+    spans.sort()
+    for one, two in zip(spans, spans[1:], strict=False):
+        if two.start < one.end:
+            raise InputError(
+                f"{where}: the spans {one.start} to {one.end} and {two.start} to {two.end} "
+                "overlap. A word has one tag only, so keep one of them."
+            )
+    return spans
+
+
+def _span(item: Any, where: str) -> Span:
+    if isinstance(item, dict):
+        start, end, label = item.get("start"), item.get("end"), item.get("label", SPAN_LABEL)
+    elif isinstance(item, list | tuple) and len(item) in (2, 3):
+        start, end, label = (*item, SPAN_LABEL)[:3]
+    else:
+        raise InputError(f'{where} is not [start, end] or {{"start", "end", "label"}}.')
+    if not (isinstance(start, int) and isinstance(end, int)) or bool in (type(start), type(end)):
+        raise InputError(f"{where}: start and end must be whole numbers.")
+    try:
+        split_tag(f"B-{label}" if isinstance(label, str) else "")
+    except ValueError as error:
+        raise InputError(
+            f"{where}: a label must be a text of 1 to {MAX_LABEL} printable characters."
+        ) from error
+    return Span(start, end, label)
+
+
+def span_tags(sentence: Sentence, spans: Iterable[Span]) -> tuple[list[str], list[Span]]:
+    """BIO tags from spans in order, and the spans that got no word.
+
+    A word that shares any character with a span is of the span, and of the first if there are
+    several. So a span that ends within a word is read as ending behind it.
+    """
+    tags = ["O"] * len(sentence.words)
+    lost: list[Span] = []
+    free = 0
+    for span in spans:
+        first = max(free, int(np.searchsorted(sentence.ends, span.start, side="right")))
+        free = max(first, int(np.searchsorted(sentence.starts, span.end, side="left")))
+        if first == free:
+            lost.append(span)
+        for index in range(first, free):
+            tags[index] = f"{'B' if index == first else 'I'}-{span.label}"
+    return tags, lost
+
+
+# Schemes
+
+
+def tag_names(types: Iterable[str]) -> tuple[str, ...]:
+    """The tags of entity types: "O", then B- and I- of each."""
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
+
+
+@lru_cache(maxsize=2**14)
+def split_tag(tag: str) -> tuple[str, str]:
+    """Prefix and type: ("B", "person"); ("O", "") for "O".
+
+    Raises:
+        ValueError: it is no tag.
+    """
+    if tag == "O":
+        return "O", ""
+    prefix, _, kind = tag.partition("-")
+    known = len(prefix) == 1 and prefix in "BIESLU"
+    if not known or not kind or len(kind) > MAX_LABEL or not kind.isprintable():
+        raise ValueError(
+            f'the tag "{printable(tag, 40)}" is neither O nor a prefix and a type, as in B-person.'
+        )
+    return prefix, kind
+
+
+def breaks(tags: Sequence[str]) -> list[int]:
+    """Indices of the tags that break BIO: I-X after O or after another type, or another prefix."""
+    found: list[int] = []
+    before = ""
+    for index, tag in enumerate(tags):
+        prefix, kind = split_tag(tag)
+        if prefix not in "BIO" or (prefix == "I" and kind != before):
+            found.append(index)
+        before = kind
+    return found
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """BIO tags of the same entities, by conlleval's reading of IOB1, IOBES or broken tags.
+
+    What cannot continue the entity before it begins one: I-X at the start becomes B-X.
+    """
+    found: list[str] = []
+    before, old = "O", ""
+    for tag in tags:
+        prefix, kind = split_tag(tag)
+        if prefix == "O":
+            found.append("O")
+        else:
+            begins = prefix in "BSU" or before not in "BI" or kind != old
+            found.append(f"{'B' if begins else 'I'}-{kind}")
+        before, old = prefix, kind
+    return found
+
+
+def scheme_of(sequences: Iterable[Sequence[str]]) -> str | None:
+    """The first of BIO, IOB1 and IOBES (or BILOU) that all sequences obey; None for none."""
+    left = dict(_OBEYS)
+    for tags in sequences:
+        pairs = [split_tag(tag) for tag in tags]
+        left = {name: obeys for name, obeys in left.items() if obeys(pairs)}
+    return next(iter(left), None)
+
+
+def _is_bio(pairs: Sequence[tuple[str, str]]) -> bool:
+    kinds = ["", *(kind for _, kind in pairs)]
+    return all(
+        p in "BO" or (p == "I" and kind == before)
+        for (p, kind), before in zip(pairs, kinds, strict=False)
+    )
+
+
+def _is_iob1(pairs: Sequence[tuple[str, str]]) -> bool:
+    kinds = ["", *(kind for _, kind in pairs)]
+    return all(
+        p in "IO" or (p == "B" and kind == before)
+        for (p, kind), before in zip(pairs, kinds, strict=False)
+    )
+
+
+def _is_iobes(pairs: Sequence[tuple[str, str]]) -> bool:
+    inside = None
+    for prefix, kind in [*pairs, ("O", "")]:
+        if inside is None and prefix not in "OBSU":
+            return False
+        if inside is not None and (prefix not in "IEL" or kind != inside):
+            return False
+        inside = kind if prefix in "BI" else None
+    return True
+
+
+_OBEYS: dict[str, Callable[[Sequence[tuple[str, str]]], bool]] = {
+    "BIO": _is_bio,
+    "IOB1": _is_iob1,
+    "IOBES": _is_iobes,
+}

@@ -1,0 +1,54 @@
+"""The text or pair of texts in a row, and the row around a text that came without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from filbert.data.columns import ColumnNames
+from filbert.data.records import Row
+from filbert.data.streams import OnError
+from filbert.errors import InputError
+
+Text = str | tuple[str, str]
+
+
+def text_of(row: Row) -> Text:
+    """The text of a row, or its pair of texts."""
+    pair = row.values.get("text_pair")
+    text: str = row.values["text"]
+    return text if pair is None else (text, pair)
+
+
+def read_texts(
+    path: str | Path,
+    names: ColumnNames,
+    *labels: str,
+    extra: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """Rows with `text`, maybe `text_pair`, and the standard columns `labels`; see ColumnNames."""
+    return names.read(
+        path,
+        required=("text", *labels),
+        optional=("text_pair",),
+        extra=extra,
+        on_error=on_error,
+    )
+
+
+def text_row(item: Any, index: int) -> Row:
+    """The row of a text, of a pair, or of a mapping with `text` and maybe `text_pair`.
+
+    Raises:
+        InputError: it is none of these; with its index.
+    """
+    if isinstance(item, dict):
+        item = (item.get("text"), item.get("text_pair"))
+    parts = tuple(item) if isinstance(item, list | tuple) else (item, None)
+    if len(parts) != 2 or not isinstance(parts[0], str) or not isinstance(parts[1], str | None):
+        kind = type(item).__name__
+        raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
+    values = {"text": parts[0]} | ({} if parts[1] is None else {"text_pair": parts[1]})
+    return Row(values, "texts", index + 1)

@@ -1,0 +1,91 @@
+"""Entities in tag sequences, and how many of them were found: exact borders, exact type.
+
+The rules are conlleval's (Tjong Kim Sang and De Meulder 2003, section 2.4), which seqeval's default
+mode follows: a tag that cannot continue the entity before it begins one, whatever its prefix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The entities of one sentence as (type, first word, word behind the last), in order.
+
+    `tags` may be of BIO, IOB1 or IOBES, or broken. The type of a tag without one, such as "B", is
+    "_".
+    """
+    return list(_entities(tags, {}))
+
+
+def entity_metrics(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Precision, recall and F1 of entities over all sentences together, and for each type.
+
+    Args:
+        gold: the tags of each sentence.
+        predicted: as many sentences, each with as many tags.
+
+    Returns:
+        `f1`, `precision`, `recall` (0 where nothing was to be divided by, as in seqeval),
+        `accuracy` (share of equal tags, None without any tag) and `per_label`: {type: {precision,
+        recall, f1, support}}, types in alphabetical order, `support` being the gold entities.
+    """
+    wanted: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    num_tags = num_equal = 0
+    known: dict[str, tuple[str, str]] = {}
+    for truth, answer in zip(gold, predicted, strict=True):
+        if len(truth) != len(answer):
+            raise ValueError(f"{len(answer)} tags for {len(truth)} words")
+        num_tags += len(truth)
+        num_equal += sum(map(str.__eq__, truth, answer))
+        expected = set(_entities(truth, known))
+        found = set(_entities(answer, known))
+        wanted.update(kind for kind, _, _ in expected)
+        given.update(kind for kind, _, _ in found)
+        right.update(kind for kind, _, _ in expected & found)
+    per_label = {
+        kind: {**_rates(right[kind], given[kind], wanted[kind]), "support": wanted[kind]}
+        for kind in sorted(wanted | given)
+    }
+    total = _rates(right.total(), given.total(), wanted.total())
+    accuracy = num_equal / num_tags if num_tags else None
+    return {**total, "accuracy": accuracy, "per_label": per_label}
+
+
+def _rates(right: int, given: int, wanted: int) -> dict[str, float]:
+    return {
+        "precision": right / given if given else 0.0,
+        "recall": right / wanted if wanted else 0.0,
+        "f1": 2 * right / (given + wanted) if given + wanted else 0.0,
+    }
+
+
+def _entities(
+    tags: Sequence[str], known: dict[str, tuple[str, str]]
+) -> Iterator[tuple[str, int, int]]:
+    """`known` remembers prefix and type of the tags that were seen."""
+    before, kind = "O", ""  # of the tag before
+    start = 0
+    for index, tag in enumerate(tags):
+        if tag == "O":
+            if before != "O":
+                yield kind, start, index
+                before = "O"
+            continue
+        found = known.get(tag)
+        if found is None:
+            found = known[tag] = (tag[0], tag[1:].split("-", 1)[-1] or "_")
+        prefix, own = found
+        if own != kind or prefix not in "IE" or before not in "BI":
+            if before != "O":
+                yield kind, start, index
+            start, kind = index, own
+        before = prefix
+    if before != "O":
+        yield kind, start, len(tags)

@@ -1,0 +1,167 @@
+"""SQuAD's scores: exact match and token F1, in percent, as the official scripts give them.
+
+Source: Rajpurkar et al. 2016, section 6.1 (v1.1) and 2018, section 5 (v2.0); evaluate-v1.1.py and
+evaluate-v2.0.py of the SQuAD page for the rules that the papers leave out.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# As a pattern and not word by word: "the" before a dash outside ASCII counts as an article too.
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize(text: str) -> str:
+    """Lower case, without ASCII punctuation and articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def token_f1(predicted: str, gold: str, *, empty_can_match: bool) -> float:
+    """F1 over the words of two normalised texts, as bags.
+
+    `empty_can_match`: whether two texts without words agree (v2.0) or not (v1.1).
+    """
+    ours, theirs = predicted.split(), gold.split()
+    if not ours or not theirs:
+        return float(empty_can_match and ours == theirs)
+    same = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * same / (len(ours) + len(theirs)) if same else 0.0
+
+
+def answer_scores(
+    answers: Sequence[str], prediction: str | None, *, empty_can_match: bool
+) -> tuple[float, float]:
+    """Exact match and F1 of one question, each the best over the gold answers; in [0, 1].
+
+    Args:
+        answers: gold texts. None left (v2.0: none with a word) means: there is no answer, "".
+        prediction: None, for a question that was not answered at all, scores 0.
+        empty_can_match: see `token_f1`; also makes an empty list of answers mean "".
+    """
+    if prediction is None:
+        return 0.0, 0.0
+    ours = normalize(prediction)
+    gold = {normalize(text) for text in answers}
+    if empty_can_match:
+        gold = {text for text in gold if text} or {""}
+    exact = float(ours in gold)
+    if exact and ours:
+        return 1.0, 1.0
+    f1 = max((token_f1(ours, text, empty_can_match=empty_can_match) for text in gold), default=0.0)
+    return exact, f1
+
+
+def best_threshold(
+    scores: np.ndarray, has_answer: np.ndarray, answered: np.ndarray, no_answer: np.ndarray
+) -> tuple[float, float | None]:
+    """The best sum of scores when questions whose no-answer score is above a threshold get "".
+
+    As find_best_thresh of evaluate-v2.0.py: questions are answered one after the other in the order
+    of their no-answer score, equal ones in the order given.
+
+    Args:
+        scores: of the answers as they were given, float64 (Q,).
+        has_answer: bool (Q,).
+        answered: bool (Q,), whether the given answer is not empty.
+        no_answer: float64 (Q,), larger where "" is more likely.
+
+    Returns:
+        The sum, and the threshold: the no-answer score of the last question that is answered; None
+        when it is best to answer nothing.
+    """
+    nothing = float(np.count_nonzero(~has_answer))
+    order = np.argsort(no_answer, kind="stable")
+    gain = np.where(has_answer, scores, -1.0 * answered)[order]
+    sums = np.cumsum(np.concatenate([[nothing], gain]))[1:]
+    if not len(sums) or sums.max() <= nothing:
+        return nothing, None
+    last = int(sums.argmax())
+    return float(sums[last]), float(no_answer[order[last]])
+
+
+def fit_threshold(
+    gold: Sequence[Sequence[str]], answers: Sequence[str], no_answer: Sequence[float]
+) -> float:
+    """The threshold on no-answer scores with the best F1: above it the answer shall be "".
+
+    Args:
+        gold: the answers' texts, for each of Q questions; none where there is no answer.
+        answers: what would be answered if something had to be.
+        no_answer: for each question, larger where "" is more likely.
+    """
+    f1 = [answer_scores(t, a, empty_can_match=True)[1] for t, a in zip(gold, answers, strict=True)]
+    odds = np.asarray(no_answer, dtype=np.float64)
+    _, threshold = best_threshold(
+        np.array(f1),
+        np.array([len(texts) > 0 for texts in gold], dtype=bool),
+        np.array([bool(answer) for answer in answers], dtype=bool),
+        odds,
+    )
+    # When it is best to answer nothing, the official script says 0.0, which fits probabilities.
+    return float(odds.min(initial=0.0)) - 1.0 if threshold is None else threshold
+
+
+def squad_metrics(
+    gold: Sequence[Sequence[str]],
+    predictions: Sequence[str | None],
+    no_answer: Sequence[float] | None = None,
+    *,
+    order: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """The figures of INTERFACE for Q questions, in percent.
+
+    Those of v2.0 are given when some question has no answer; then an answer "" is right for it and
+    wrong for the others. `best_*` says what the best threshold on the no-answer scores would give
+    for these very predictions. Without such scores all of them count as 0, as in Hugging Face's
+    libraries, and the best prefix in the order of the predictions is what comes out: compare it
+    with no other run.
+
+    Args:
+        gold: the answers' texts, for each question.
+        predictions: None where there is none; that scores 0, and "missing" counts them.
+        no_answer: for each question, larger where "" is more likely. They change `best_*` only.
+        order: indices of the questions as they follow each other in the file of predictions, where
+            that is another order: it decides between equal no-answer scores.
+    """
+    has_answer = np.array([len(texts) > 0 for texts in gold], dtype=bool)
+    version_2 = not has_answer.all()
+    pairs = [
+        answer_scores(texts, prediction, empty_can_match=version_2)
+        for texts, prediction in zip(gold, predictions, strict=True)
+    ]
+    scores = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
+    exact, f1 = scores[:, 0], scores[:, 1]
+    figures: dict[str, Any] = {"exact_match": _percent(exact), "f1": _percent(f1)}
+    missing = sum(prediction is None for prediction in predictions)
+    if missing:
+        figures["missing"] = missing
+    if not version_2:
+        return figures
+    for name, chosen in (("HasAns", has_answer), ("NoAns", ~has_answer)):
+        figures[f"{name}_exact"] = _percent(exact[chosen])
+        figures[f"{name}_f1"] = _percent(f1[chosen])
+        figures[f"{name}_total"] = int(np.count_nonzero(chosen))
+    odds = np.zeros(len(gold)) if no_answer is None else np.asarray(no_answer, dtype=np.float64)
+    answered = np.array([bool(prediction) for prediction in predictions], dtype=bool)
+    given = [i for i in order or range(len(gold)) if predictions[i] is not None]
+    places = np.array(given, dtype=np.int64)
+    for name, values in (("exact", exact), ("f1", f1)):
+        total, threshold = best_threshold(
+            values[places], has_answer[places], answered[places], odds[places]
+        )
+        # Questions without prediction are no part of the search, but of the total.
+        figures[f"best_{name}"] = 100.0 * total / len(gold)
+        figures[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
+    return figures
+
+
+def _percent(values: np.ndarray) -> float | None:
+    return 100.0 * float(values.sum()) / len(values) if len(values) else None

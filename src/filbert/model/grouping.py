@@ -1,0 +1,43 @@
+"""Sequences of one row brought together: its windows averaged, its choices side by side.
+
+S sequences, R rows, G the most sequences of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def mean_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:
+    """The mean over each run of neighbouring sequences, (R, ...), differentiable.
+
+    Args:
+        values: float (S, ...).
+        groups: how many sequences each row has, in order; R numbers above zero with the sum S.
+            Where each row has one, `values` themselves come back.
+    """
+    if all(size == 1 for size in groups):
+        return values
+    lengths = torch.tensor(groups, device=values.device)
+    # Faster than a loop, and unlike index_add on a GPU it adds in the same order every time.
+    return torch.segment_reduce(values, "mean", lengths=lengths)
+
+
+def table_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:
+    """One score per sequence as one line per row, (R, G), differentiable.
+
+    Args:
+        values: float (S,).
+        groups: as for `mean_of_groups`. Rows with fewer than G sequences end in -inf, to which a
+            softmax gives nothing.
+    """
+    widest = max(groups)
+    if all(size == widest for size in groups):
+        return values.view(-1, widest)
+    sizes = torch.tensor(groups, device=values.device)
+    table = values.new_full((len(groups), widest), float("-inf"))
+    inside = torch.arange(widest, device=values.device) < sizes[:, None]
+    return table.masked_scatter(inside, values)

@@ -1,0 +1,79 @@
+"""Losses of sentence vectors, over the two texts of each row.
+
+R rows with two texts, N other rows, S sequences, H width of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Ids = TypeVar("Ids", np.ndarray, Tensor)
+
+
+def contrastive_loss(vectors: Tensor, ids: Tensor, scale: float) -> Tensor:
+    """Sum over rows of the cross-entropy of a row's second text among the second texts of all rows.
+
+    Its logits are `scale` times the cosines with the row's first text. Rows that share a text with
+    it are left out: their pair is no wrong answer. (sentence-transformers keeps such rows out of
+    one batch by its sampler NO_DUPLICATES instead.)
+
+    Args:
+        vectors: of both texts of each row, float32 (R, 2, H).
+        ids: of both texts of each row, int64 (R, 2); equal for equal texts.
+        scale: one over the temperature.
+
+    Source: Henderson et al. 2017, section 4.4 (the other rows of the batch as negatives);
+    MultipleNegativesRankingLoss of sentence-transformers (cosine and scale).
+    """
+    texts, pairs = F.normalize(vectors, dim=-1).unbind(1)
+    own = torch.eye(len(ids), dtype=torch.bool, device=ids.device)
+    logits = scale * (texts @ pairs.T)
+    logits = logits.masked_fill(share_a_text(ids, ids) & ~own, -math.inf)
+    return F.cross_entropy(logits, torch.arange(len(ids), device=ids.device), reduction="sum")
+
+
+def cosine_loss(vectors: Tensor, scores: Tensor) -> Tensor:
+    """Sum over rows of the squared difference of cosine and score.
+
+    Args:
+        vectors: of both texts of each row, float32 (R, 2, H).
+        scores: float32 (R,).
+
+    Source: Reimers and Gurevych 2019, section 3, regression objective.
+    """
+    cosines = F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
+    return F.mse_loss(cosines, scores, reduction="sum")
+
+
+def share_a_text(rows: Ids, others: Ids) -> Ids:
+    """Which rows have a text in common with which: bool (R, N).
+
+    Args:
+        rows: ids of the two texts of each row, (R, 2), arrays or tensors.
+        others: the same for N rows, (N, 2).
+    """
+    first, second = rows[:, :1], rows[:, 1:]
+    texts, pairs = others[:, 0], others[:, 1]
+    shared: Ids = (first == texts) | (first == pairs) | (second == texts) | (second == pairs)
+    return shared
+
+
+def text_ids(sequences: Iterable[np.ndarray]) -> np.ndarray:
+    """A number for each sequence of token ids, equal for equal tokens: int64 (S,).
+
+    Tokens rather than characters: what the model cannot tell apart is one text here. Among 10,000
+    texts two different ones get one number with a probability of 3e-12.
+    """
+    digests = (
+        hashlib.blake2b(ids.astype(np.int64).tobytes(), digest_size=8).digest() for ids in sequences
+    )
+    numbers: np.ndarray = np.frombuffer(b"".join(digests), dtype=np.int64).copy()
+    return numbers

@@ -1,0 +1,90 @@
+"""The outputs of a frozen encoder, computed once and kept: then only pooler and head run.
+
+T tokens, S sequences, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.model.heads import Model
+from filbert.speed.precision import Precision
+
+# Above this share of a typical machine's memory keeping would hurt more than it helps.
+MOST_BYTES = 8 * 2**30
+
+
+@dataclass(frozen=True)
+class Features:
+    """Hidden states of many examples.
+
+    Attributes:
+        states: by `id` of the example: float32 (n, H) on the host; the first token's row alone, for
+            heads that read the pooled vector.
+        examples: kept alive, so that no other object can take over an id.
+        first_only: whether only first tokens are kept.
+    """
+
+    states: dict[int, Tensor]
+    examples: Sequence[Example]
+    first_only: bool
+
+    def forward(
+        self, read: Callable[..., Tensor], device: torch.device
+    ) -> Callable[[Sequence[Example], Tensor | None], Tensor]:
+        """A forward pass through pooler and head, `Model.read`, over the kept states."""
+
+        def run(examples: Sequence[Example], at: Tensor | None) -> Tensor:
+            rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
+            batch = collate([_first(e) for e in examples] if self.first_only else examples)
+            return read(rows, batch.to(device), at)
+
+        return run
+
+
+def first_only(model: Model) -> bool:
+    """Whether the head needs no more than the first token of a sequence."""
+    return model.head is not None and model.head.reads_pooled
+
+
+def num_bytes(model: Model, examples: Sequence[Example]) -> int:
+    """What keeping the features of `examples` takes."""
+    rows = len(examples) if first_only(model) else sum(len(e.input_ids) for e in examples)
+    return 4 * rows * model.config.hidden_size
+
+
+def compute_features(
+    model: Model,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+    on_batch: Callable[[int], None] = lambda num_examples: None,
+) -> Features:
+    """Run the encoder over all examples, without dropout."""
+    only_first = first_only(model)
+    device = next(model.parameters()).device
+    model.eval()
+    states: dict[int, Tensor] = {}
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = collate([examples[i] for i in indices]).to(device)
+        with torch.no_grad(), precision.autocast(device):
+            hidden = model.encoder(batch).float()
+        rows = hidden[batch.starts].split(1) if only_first else hidden.split(list(batch.lengths))
+        for index, row in zip(indices, rows, strict=True):
+            # A clone, because a view would keep the whole batch alive.
+            states[id(examples[index])] = row.cpu().clone()
+        on_batch(len(indices))
+    return Features(states, examples, only_first)
+
+
+def _first(example: Example) -> Example:
+    return replace(
+        example, input_ids=example.input_ids[:1], token_type_ids=example.token_type_ids[:1]
+    )

@@ -1,0 +1,119 @@
+"""Everything a run needs before its first step: rows checked and tokenised, model and head."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from filbert import predict
+from filbert.data.chunks import characters_in, chunks
+from filbert.data.examples import Example
+from filbert.data.records import Row, file_digest
+from filbert.errors import ConfigError
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint, with_new_head
+from filbert.formats.hub import find_model
+from filbert.model.heads import Model
+from filbert.tasks.base import Task, task_class
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.log import progress_bar, say
+from filbert.train.options import FinetuneOptions
+from filbert.train.state import digest_of
+from filbert.train.trainable import reinitialize_top
+
+# Options that do not change what a run computes, so that they may change when it is resumed.
+_FREE = ("out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed")
+
+
+@dataclasses.dataclass
+class Split:
+    """One file of rows, read, tokenised and counted."""
+
+    name: str
+    path: str
+    rows: list[Row]
+    gold: list[Any]
+    examples: list[Example]
+    digest: str
+
+
+def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]]]:
+    """The rows of train, dev and test, and the task with the labels of train.
+
+    Raises:
+        InputError, ConfigError: a row or an option is wrong.
+    """
+    task = task_class(options.task).from_options(options, options)
+    named = {"train": options.train, "dev": options.dev, "test": options.test}
+    rows: dict[str, list[Row]] = {}
+    for name, path in named.items():
+        if path:
+            rows[name] = list(task.read(path, options))
+            if name == "train":
+                task = task.fit_labels(rows[name])
+    if options.metric is not None and options.metric not in task.metric_names:
+        raise ConfigError(f"metric {options.metric!r} is not one of {list(task.metric_names)}.")
+    return task, rows
+
+
+def tokenise(
+    name: str, path: str, rows: list[Row], task: Task, tokenizer: Tokenizer, max_length: int
+) -> Split:
+    """Check every label, tokenise every text."""
+    gold = [task.gold(row) for row in rows]
+    examples: list[Example] = []
+    start = 0
+    with progress_bar() as bar:
+        shown = bar.add_task(f"tokenise {name}", total=len(rows))
+        for chunk in chunks(rows, lambda row: sum(map(characters_in, task.sequences(row)))):
+            made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
+            examples += [dataclasses.replace(e, row=e.row + start) for e in made]
+            start += len(chunk)
+            bar.update(shown, advance=len(chunk))
+    return Split(name, path, rows, gold, examples, file_digest(path))
+
+
+def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
+    """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
+    folder = find_model(options.model)
+    tokenizer = Tokenizer.load(folder)
+    checkpoint = huggingface.read(folder)
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+        say(note)
+    positions = config.max_tokens_per_sequence
+    max_length = predict.check_max_length(options.max_length, checkpoint.config)
+    max_length = max_length or min(tokenizer.max_length or positions, positions)
+    if options.dropout is not None:
+        rate = options.dropout
+        changed = dataclasses.replace(
+            config, hidden_dropout=rate, attention_dropout=rate, head_dropout=rate
+        )
+        checkpoint = dataclasses.replace(checkpoint, config=changed)
+    checkpoint = with_new_head(
+        checkpoint,
+        task.head_kind,
+        num_labels=task.num_labels,
+        labels=task.labels if task.head_kind is not None else None,
+        problem_type=task.problem_type,
+    )
+    return checkpoint, tokenizer, max_length
+
+
+def build(checkpoint: Checkpoint, task: Task, options: FinetuneOptions) -> Model:
+    """The model to train, on the host."""
+    model = checkpoint.build()
+    if task.head_kind is None:
+        model.head = task.head(checkpoint.config)
+    reinitialize_top(model, options.reinit_layers)
+    return model
+
+
+def fingerprint(options: FinetuneOptions, model: Model, digests: Mapping[str, str]) -> str:
+    """sha256 over all that decides what a run computes: options, data and starting weights."""
+    chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
+    content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

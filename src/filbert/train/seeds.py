@@ -1,0 +1,141 @@
+"""One recipe with several seeds: the spread is part of the result.
+
+Fine-tuning on small data sets varies more between seeds than between methods (Dodge et al. 2020;
+Mosbach et al. 2021), so one figure is not a finding.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from filbert.errors import ConfigError, RunError
+from filbert.formats.files import write_json
+from filbert.train.finetune import finetune
+from filbert.train.folder import check_out, finished_run, run_folder
+from filbert.train.log import say
+from filbert.train.options import FinetuneOptions
+from filbert.train.trainer import FALLING
+
+# What the folder of the best seed gives to the run's own folder.
+_TAKEN = ("model", "metrics.jsonl", "predictions")
+
+
+def run(options: FinetuneOptions) -> dict[str, Any]:
+    """Fine-tune with one seed or with several; see `finetune` and `train_seeds`."""
+    return train_seeds(options) if options.seeds > 1 else finetune(options)
+
+
+def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
+    """Train with `options.seeds` seeds, from `options.seed` on; the best one becomes the run.
+
+    Each seed's run lies in out/seeds/N. A seed that fails is named and counts as failed.
+
+    Returns:
+        The content of run.json: that of the best seed's run, and "seeds" with mean, deviation
+        (sample standard deviation) and all values of every figure.
+
+    Raises:
+        ConfigError: there are no dev rows to choose by, or there is more than one process.
+        RunError: no seed came to its end.
+    """
+    if options.dev is None:
+        raise ConfigError("--seeds chooses the best run on dev rows; give --dev.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("--seeds trains one run after the other; start it without torchrun.")
+    out = Path(options.out).absolute()
+    check_out(out, overwrite=options.overwrite, resume=options.resume)
+    numbers = range(options.seed, options.seed + options.seeds)
+    done = finished_run(out) if options.resume else None
+    if done is not None and list((done.get("seeds") or {}).get("runs", ())) == [*map(str, numbers)]:
+        say(f"{options.out} holds these runs, and they are finished; nothing was done.")
+        return done
+    with run_folder(out, resume=options.resume) as folder:
+        write_json(folder / "run.json", {"status": "running", "command": "finetune"})
+        runs: dict[str, dict[str, Any]] = {}
+        failed: dict[str, str] = {}
+        for number in numbers:
+            say(f"seed {number}: run {number - options.seed + 1} of {options.seeds}")
+            place = folder / "seeds" / str(number)
+            try:
+                one = replace(
+                    options, seed=number, seeds=1, out=str(place), overwrite=place.exists()
+                )
+                runs[str(number)] = finetune(one)
+            except RunError as error:
+                failed[str(number)] = str(error)
+                say(f"seed {number} failed: {error}")
+        if not runs:
+            raise RunError(f"All {options.seeds} seeds failed: {next(iter(failed.values()))}")
+        best = max(runs, key=lambda number: _value(runs[number]))
+        run = runs[best] | {"seeds": _spread(runs, failed, best)}
+        for name in _TAKEN:
+            _copy(folder / "seeds" / best / name, folder / name)
+        write_json(folder / "run.json", run)
+    return run
+
+
+def spread_lines(seeds: dict[str, Any]) -> list[str]:
+    """Mean, deviation and best of the metric that chose, as sentences."""
+    figures = seeds["figures"]["dev"][seeds["metric"]]
+    lines = [
+        f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: mean {figures['mean']:.4f}, "
+        f"deviation {figures['deviation']:.4f}, best {seeds['best_value']:.4f} "
+        f"(seed {seeds['best']})"
+    ]
+    if seeds["failed"]:
+        lines.append(f"failed: seed {', '.join(seeds['failed'])}")
+    return lines
+
+
+def _value(run: dict[str, Any]) -> float:
+    best = run["best"]
+    return float(-best["value"] if best["metric"] in FALLING else best["value"])
+
+
+def _spread(runs: dict[str, Any], failed: dict[str, str], best: str) -> dict[str, Any]:
+    figures: dict[str, dict[str, Any]] = {}
+    for split in next(iter(runs.values()))["metrics"]:
+        found = [run["metrics"][split] for run in runs.values()]
+        figures[split] = {
+            name: _summary([metrics[name] for metrics in found])
+            for name, value in found[0].items()
+            if all(isinstance(metrics.get(name), float) for metrics in found)
+        }
+    chosen = runs[best]["best"]
+    return {
+        "runs": {n: {"best": run["best"], "metrics": run["metrics"]} for n, run in runs.items()},
+        "failed": failed,
+        "best": best,
+        "metric": chosen["metric"],
+        "best_value": runs[best]["metrics"]["dev"].get(chosen["metric"], chosen["value"]),
+        "figures": figures,
+    }
+
+
+def _summary(values: list[float]) -> dict[str, Any]:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {"mean": statistics.fmean(values), "deviation": deviation, "values": values}
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Link files rather than copying them, where the disk can."""
+    if not source.exists():
+        return
+    if source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, copy_function=_link)
+    else:
+        target.unlink(missing_ok=True)
+        _link(str(source), str(target))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,42 @@
+"""Ctrl-C and SIGTERM: asked once, a run ends at the next step; asked twice, at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """While it is entered, the first signal is only noted and the second one interrupts.
+
+    Attributes:
+        name: of the signal that came, or None.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        # Python delivers signals to the main thread only, and only it may set handlers.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name

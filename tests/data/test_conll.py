@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.data import conll
+from filbert.data.columns import ColumnNames
+from filbert.data.conll import read_conll, read_sentences, sentence_of, split_words, spread
+from filbert.data.row import Row
+from filbert.errors import InputError
+from filbert.text.encoding import Encoding
+from filbert.text.tokenizer import Tokenizer
+
+
+def _file(folder: Path, content: str, name: str = "a.conll") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode())
+    return path
+
+
+# CoNLL columns
+
+
+def test_a_sentence_is_a_row_with_the_line_of_every_word(tmp_path: Path):
+    path = _file(tmp_path, "\n\nJohn\tB-PER\nran\tO\n\n\nHi\tO\n")
+    rows = list(read_conll(path))
+    assert [row.values for row in rows] == [
+        {"tokens": ["John", "ran"], "tags": ["B-PER", "O"], "lines": [3, 4]},
+        {"tokens": ["Hi"], "tags": ["O"], "lines": [7]},
+    ]
+    assert [row.line for row in rows] == [3, 7]
+    assert rows[0].where == f"{path}:3"
+
+
+def test_first_and_last_of_many_columns_count_and_docstart_lines_do_not(tmp_path: Path):
+    path = _file(
+        tmp_path, "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nof  IN  O \n-DOCSTART-\nx y z O"
+    )
+    rows = [row.values for row in read_conll(path)]
+    assert [row["tokens"] for row in rows] == [["EU", "of"], ["x"]]
+    assert [row["tags"] for row in rows] == [["B-ORG", "O"], ["O"]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_both_kinds_of_line_end_and_compression_read_the_same(tmp_path: Path, end: str):
+    content = end.join(["a\tO", " \t", "New York\tB-LOC", ""])
+    path = tmp_path / "x.iob2.gz"
+    path.write_bytes(gzip.compress(content.encode()))
+    rows = [row.values for row in read_conll(path)]
+    assert [row["tokens"] for row in rows] == [["a"], ["New York"]]
+    assert [row["tags"] for row in rows] == [["O"], ["B-LOC"]]
+
+
+def test_words_alone_are_enough_where_no_tags_are_wanted(tmp_path: Path):
+    path = _file(tmp_path, "a\nb\tO\n\nc\n", "x.ner")
+    rows = [row.values for row in read_conll(path, labelled=False)]
+    assert rows == [{"tokens": ["a", "b"], "lines": [1, 2]}, {"tokens": ["c"], "lines": [4]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\tO\nb\n", "a.conll:2: one column only; a word and its tag are wanted"),
+        (b"a\tO\n\tO\n", "a.conll:2: the first column, the word, is empty"),
+        (b"a\tO\n\nb\xff\tO\n", "a.conll:3: byte 6 of the file .* not UTF-8"),
+        (b"a\tO\nb\0\tO\n", "a.conll:2: a NUL character"),
+        (b"", "a.conll: no sentence; the file is empty"),
+        (b"\n \n", "a.conll: no sentence"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, content: bytes, message: str):
+    path = tmp_path / "a.conll"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        list(read_conll(path))
+
+
+def test_a_bad_sentence_is_handed_over_once_and_reading_goes_on(tmp_path: Path):
+    path = _file(tmp_path, "a\tO\nb\nc\n\nd\tO\n\ne\n")
+    errors: list[InputError] = []
+    rows = list(read_conll(path, on_error=errors.append))
+    assert [row.values["tokens"] for row in rows] == [["d"]]
+    assert [str(error).partition(": ")[0] for error in errors] == [f"{path}:2", f"{path}:7"]
+
+
+def test_a_missing_file_is_refused_before_any_row_is_asked_for(tmp_path: Path):
+    with pytest.raises(InputError, match="no such file"):
+        read_conll(tmp_path / "none.conll")
+
+
+def test_a_file_without_blank_lines_is_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(conll, "MAX_WORDS", 1000)
+    path = _file(tmp_path, "word\tO\n" * 300_000 + "\nlast\tO\n")
+    errors: list[InputError] = []
+    tracemalloc.start()
+    rows = list(read_conll(path, on_error=errors.append))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [row.values["tokens"] for row in rows] == [["last"]]
+    assert len(errors) == 1
+    assert f"{path}:1001: the sentence from line 1 on has more than 1,000 words" in str(errors[0])
+    assert peak < 12e6  # blocks of 1 MiB, several copies of one; the words would need 30 MB
+
+
+@pytest.mark.parametrize(
+    ("name", "num_rows", "num_words"), [("train", 3394, 62730), ("dev", 1009, 15733)]
+)
+def test_wnut_has_the_published_counts(shared_data: Path, name: str, num_rows: int, num_words: int):
+    rows = list(read_conll(shared_data / "wnut17" / f"{name}.conll.gz"))
+    assert len(rows) == num_rows
+    assert sum(len(row.values["tokens"]) for row in rows) == num_words
+    assert all(
+        len(r.values["tokens"]) == len(r.values["tags"]) == len(r.values["lines"]) for r in rows
+    )
+
+
+# Rows
+
+
+def _jsonl(folder: Path, *rows: object) -> Path:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_have_tokens_where_there_are_any_else_a_text(tmp_path: Path):
+    both = _jsonl(tmp_path, {"tokens": ["a"], "tags": ["O"], "text": "a"})
+    assert [r.values for r in read_sentences(both, ColumnNames())] == [
+        {"tokens": ["a"], "tags": ["O"]}
+    ]
+    text = _jsonl(tmp_path, {"text": "a b", "spans": [[0, 1]], "id": 3})
+    assert [r.values for r in read_sentences(text, ColumnNames())] == [
+        {"text": "a b", "spans": [[0, 1]]}
+    ]
+
+
+def test_columns_go_by_the_names_that_the_user_gave(tmp_path: Path):
+    path = _jsonl(tmp_path, {"words": ["a"], "ner": ["O"], "text": "a"})
+    names = ColumnNames(tokens_column="words", tags_column="ner")
+    assert next(read_sentences(path, names)).values == {"tokens": ["a"], "tags": ["O"]}
+    path = _jsonl(tmp_path, {"body": "a", "marks": []})
+    names = ColumnNames(text_column="body", spans_column="marks")
+    assert next(read_sentences(path, names)).values == {"text": "a", "spans": []}
+
+
+def test_without_labels_neither_tags_nor_spans_need_be_there(tmp_path: Path):
+    path = _jsonl(tmp_path, {"tokens": ["a"]})
+    assert next(read_sentences(path, ColumnNames(), labelled=False)).values == {"tokens": ["a"]}
+    path = tmp_path / "a.txt"
+    path.write_text("one text\n")
+    assert next(read_sentences(path, ColumnNames(), labelled=False)).values == {"text": "one text"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"words": ["a"]}, 'no column "tokens" and no column "text"; the columns are words'),
+        ({"tokens": ["a"]}, 'no column "tags"'),
+        ({"text": "a"}, 'no column "spans"'),
+    ],
+)
+def test_missing_columns_are_named(tmp_path: Path, row: object, message: str):
+    with pytest.raises(InputError, match=message):
+        list(read_sentences(_jsonl(tmp_path, row), ColumnNames()))
+
+
+def test_a_broken_first_row_does_not_hide_the_others(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": [\n{"tokens": ["a"], "tags": ["O"]}\n')
+    errors: list[InputError] = []
+    names = ColumnNames(tokens_column="tokens")
+    rows = list(read_sentences(path, names, on_error=errors.append))
+    assert len(rows) == len(errors) == 1
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "It's  9.5 €, snake_case!\n",
+            ["It", "'", "s", "9", ".", "5", "€", ",", "snake_case", "!"],
+        ),
+        ("naïve cafe\u0301s", ["naïve", "cafe\u0301s"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("❤️a 👍🏽", ["❤️", "a", "👍", "🏽"]),
+        ("\u0301", ["\u0301"]),
+        ("  ", []),
+    ],
+)
+def test_words_are_runs_of_letters_and_every_other_character_alone(text: str, words: list[str]):
+    assert [text[start:end] for start, end in split_words(text)] == words
+
+
+def test_given_words_stay_as_they_are_and_are_found_in_the_joined_text():
+    words = ["New York", "", "a", " "]
+    sentence = sentence_of(Row({"tokens": words}, "x", 1))
+    assert sentence.words == words
+    assert sentence.text == "New York  a  "
+    cuts = zip(sentence.starts.tolist(), sentence.ends.tolist(), strict=True)
+    assert [sentence.text[a:b] for a, b in cuts] == words
+
+
+@pytest.mark.parametrize("values", [{}, {"text": 3}, {"tokens": "a b"}, {"tokens": ["a", None]}])
+def test_a_row_that_is_no_sentence_is_refused(values: dict[str, object]):
+    with pytest.raises(InputError, match=r"^f:7: "):
+        sentence_of(Row(values, "f", 7))
+
+
+# Windows
+
+
+def _by_hand(sentence: conll.Sentence, windows: list[Encoding]) -> dict[int, tuple[int, int]]:
+    """Word -> (window, row), slowly and one character at a time."""
+    found: dict[int, tuple[int, int]] = {}
+    for word, (start, end) in enumerate(
+        zip(sentence.starts.tolist(), sentence.ends.tolist(), strict=True)
+    ):
+        best = None
+        everywhere = {}  # number of the token in the whole sentence -> (start, end)
+        for window in windows:
+            assert window.offsets is not None and window.sequence is not None
+            body = np.flatnonzero(window.sequence == 0)
+            for i, row in enumerate(body):
+                everywhere[window.start + i] = tuple(window.offsets[row].tolist())
+        own = [n for n, (a, b) in everywhere.items() if set(range(a, b)) & set(range(start, end))]
+        if not own:
+            continue
+        for number, window in enumerate(windows):
+            body = np.flatnonzero(window.sequence == 0)
+            if window.start <= own[0] < window.start + len(body):
+                context = min(own[0] - window.start, window.start + len(body) - 1 - own[-1])
+                if best is None or context > best:
+                    best = context
+                    found[word] = (number, int(body[own[0] - window.start]))
+    return found
+
+
+def test_every_word_is_judged_once_where_most_is_around_it(tiny: Tokenizer):
+    draw = np.random.default_rng(0)
+    pool = ["the", "playing", "\u200b", "film", "runs", "not very", "", "!", "xyz", "greatly"]
+    for size, length in itertools.product([0, 1, 5, 60], [3, 4, 9, 64]):
+        sentence = sentence_of(Row({"tokens": [str(w) for w in draw.choice(pool, size)]}, "x", 1))
+        encodings = tiny.windows(
+            [sentence.text], max_length=length, stride=conll.stride_of(length)
+        )[0]
+        windows = spread(sentence, encodings)
+        assert set(windows[0].leaders.tolist()) - {-1} == {int(w) for e in windows for w in e.words}
+        found = {
+            int(word): (number, int(row))
+            for number, window in enumerate(windows)
+            for word, row in zip(window.words, window.rows, strict=True)
+        }
+        assert sum(len(window.words) for window in windows) == len(found)
+        assert found == _by_hand(sentence, encodings)
+        whole = tiny.encode([sentence.text])[0].num_tokens
+        assert {window.num_tokens for window in windows} == {whole}
+
+
+def test_a_word_inside_the_first_token_of_another_follows_it():
+    sentence = sentence_of(Row({"text": "so !!! \u200b x"}, "x", 1))
+    assert sentence.words == ["so", "!", "!", "!", "\u200b", "x"]
+    # The second token stands for no character, so it speaks for no word.
+    offsets = np.array([[0, 0], [1, 1], [0, 2], [2, 5], [5, 6], [8, 10], [0, 0]])
+    sequence = np.array([-1, 0, 0, 0, 0, 0, -1])
+    encoding = Encoding(np.arange(7), np.zeros(7), 7, offsets, None, sequence)
+    window = spread(sentence, [encoding])[0]
+    assert window.leaders.tolist() == [0, 1, 1, 3, -1, 5]
+    assert (window.words.tolist(), window.rows.tolist()) == ([0, 1, 3, 5], [2, 3, 4, 5])

@@ -1,0 +1,138 @@
+"""Spans of tokens: which window a token belongs to, what is listed, what a check finds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from filbert.data.columns import ColumnNames
+from filbert.data.spans import Answer, Question, Spans, best_windows, different_texts, with_null
+from filbert.tasks.span_qa import SpanQA
+from filbert.text.tokenizer import Tokenizer
+
+
+def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
+    # Three windows of 5 (places 0-4, 3-7, 6-9 with 4): for token 4, window 0 shows min(4, 0) and
+    # window 1 min(1, 3). Token 3: min(3, 1) against min(0, 4). Token 6: window 1 min(3, 1), window
+    # 2 min(0, 3). Token 7: window 1 min(4, 0), window 2 min(1, 2).
+    assert best_windows([(0, 5), (3, 5), (6, 4)]).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_of_equally_good_windows_the_longer_then_the_first_wins() -> None:
+    # Token 4 in the middle of both: min(4, 0) = 0 = min(0, 4); equal lengths, so the first.
+    assert best_windows([(0, 5), (4, 5)])[4] == 0
+    # Now the second is longer by one token: 0.05 < 0.06.
+    assert best_windows([(0, 5), (4, 6)])[4] == 1
+
+
+def entries(*totals: float) -> list[Answer]:
+    return [Answer(f"text {total}", 0, 1, total, 0.0) for total in totals]
+
+
+@pytest.mark.parametrize(
+    ("n_best", "null", "wanted"),
+    [
+        (3, 2.5, [3.0, 2.5, 2.0]),
+        # Equal sums: behind the span, as the entry that was added last.
+        (4, 2.0, [3.0, 2.0, 2.0, 1.0]),
+        # Below the listed ones: one more entry.
+        (3, 0.5, [3.0, 2.0, 1.0, 0.5]),
+        # The best span stays, since a threshold may still choose it.
+        (1, 9.0, [9.0, 3.0]),
+    ],
+)
+def test_no_answer_is_listed_at_its_rank(n_best: int, null: float, wanted: list[float]) -> None:
+    listed = with_null(entries(3.0, 2.0, 1.0)[:n_best], Answer("", None, None, null, 0.0), n_best)
+    assert [answer.total for answer in listed] == wanted
+    assert [answer.text for answer in listed].index("") == wanted.index(null) + (null == 2.0)
+
+
+def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
+    question = Question("q", " film", np.array([[0, 1], [0, 5]]), 5)
+    candidates = Spans(*(np.array(values) for values in ([0, 1], [0, 1], [2.0, 1.0], [0.0, 0.0])))
+    assert different_texts(question, candidates, 9) == [Answer("film", 1, 5, 1.0, 0.0)]
+
+
+ITEMS = {
+    "fine": ("film was good and the", 4),
+    "moved": ("good", 14),
+    "six tokens": ("film was good and the play", 4),
+}
+
+
+def findings(tmp_path: Path, tiny: Tokenizer | None, task: SpanQA, max_length: int) -> Any:
+    path = tmp_path / "x.jsonl"
+    base = {"question": "he", "context": "The film was good and the play was bad."}
+    items: list[dict[str, Any]] = [
+        {**base, "id": id, "answers": [{"text": text, "answer_start": start}]}
+        for id, (text, start) in ITEMS.items()
+    ]
+    items.append({**base, "id": "chatty", "question": "he he he he", "answers": []})
+    items.append({**base, "id": "fine", "answers": []})
+    path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+    places: dict[tuple[str, str], list[str]] = {}
+    for found in task.findings(list(task.read(path, ColumnNames())), tiny, max_length):
+        places.setdefault((found.level, found.kind), []).append(found.where.split(":", 1)[1])
+    return places
+
+
+MOVED = {("error", "answer_offset"): ["2: question moved"]}
+TWICE = {("warning", "duplicate_id"): ["5: question fine"]}
+LOST = {("warning", "answer_lost"): ["3: question six tokens"]}
+
+
+def test_a_check_finds_answers_out_of_place_and_ids_given_twice(
+    tmp_path: Path, tiny: Tokenizer
+) -> None:
+    assert findings(tmp_path, None, SpanQA(), 32) == MOVED | TWICE
+    assert findings(tmp_path, tiny, SpanQA(), 32) == MOVED | TWICE
+
+
+def test_a_check_finds_answers_that_are_too_long(tmp_path: Path, tiny: Tokenizer) -> None:
+    assert findings(tmp_path, tiny, SpanQA(max_answer_length=5), 32) == MOVED | TWICE | LOST
+    assert findings(tmp_path, tiny, SpanQA(max_answer_length=6), 32) == MOVED | TWICE
+
+
+def test_a_check_finds_answers_that_no_window_holds(tmp_path: Path, tiny: Tokenizer) -> None:
+    task = SpanQA(stride=1, max_question_length=1)
+    cut = {("warning", "question_cut"): ["4: question chatty"]}
+    assert findings(tmp_path, tiny, task, 9) == MOVED | TWICE | LOST | cut
+    assert findings(tmp_path, tiny, task, 10) == MOVED | TWICE | cut
+
+
+LONG = """
+import resource, sys, time
+import torch
+from filbert.tasks.span_qa import SpanQA
+from filbert.text.tokenizer import Tokenizer
+
+torch.set_num_threads(1)
+task, tokenizer = SpanQA(), Tokenizer.load(sys.argv[1])
+def run(words):
+    context = "good film " * (words // 2)
+    examples = task.examples(
+        [task.row(("he", context), 0)], tokenizer, max_length=384, with_targets=False
+    )
+    outputs = [torch.randn(len(e.input_ids), 2) for e in examples]
+    return task.decode(outputs, examples)[0], len(examples)
+run(1000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found, count = run(50_000)
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(found["num_tokens"], count, grown // 1024)
+"""
+
+
+def test_a_context_of_50000_tokens_needs_little_memory(vocab: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", LONG, str(vocab)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    tokens, windows, grown_mib = map(int, done.stdout.split())
+    assert tokens == 50_004 and windows == 389
+    # 40 MiB were measured: the tokens with their offsets, and the windows.
+    assert grown_mib < 100

@@ -1,0 +1,110 @@
+"""Meeting and parting of processes, and what they tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.train.distributed import Parallel, start
+
+Measured = list[dict[str, Any]]
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return Model(Encoder(EncoderConfig(vocab_size=9, intermediate_size=8, **sizes)))
+
+
+@pytest.mark.parametrize("kind", [None, "ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "around", [{}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}]
+)
+def test_without_torchrun_or_with_one_process_there_is_no_group(
+    kind: str | None, around: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WORLD_SIZE", "LOCAL_RANK", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    with start(kind, "cpu") as parallel:
+        assert parallel == Parallel(0, 1, torch.device("cpu"), "single")
+        assert parallel.is_first
+        assert not dist.is_initialized()
+
+
+def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
+    parallel = Parallel(0, 1, torch.device("cpu"), "single")
+    value = {"a": (1, 2)}
+    assert parallel.wrap(model) is model
+    assert parallel.forward_of(model, "read") == model.read
+    assert parallel.sum(0.1) == 0.1
+    assert parallel.any(True) and not parallel.any(False)
+    assert parallel.broadcast(value) is value
+    assert parallel.gather_objects([1, 2]) == [1, 2]
+    assert parallel.rows_before(5) == 0
+    rows = torch.ones(2, 3)
+    assert parallel.gather_rows(rows).data_ptr() == rows.data_ptr()
+
+
+def test_clipping_in_a_single_process_is_that_of_torch_to_the_bit(model: Model) -> None:
+    parallel = Parallel(0, 1, torch.device("cpu"), "single")
+    parameters = list(model.parameters())
+    draws = [torch.randn_like(p) for p in parameters]
+
+    def clipped(clip: Callable[[], Any]) -> tuple[float, list[torch.Tensor]]:
+        for parameter, draw in zip(parameters, draws, strict=True):
+            parameter.grad = draw.clone()
+        return float(clip()), [p.grad.clone() for p in parameters if p.grad is not None]
+
+    ours = clipped(lambda: parallel.clip(model, 0.5))
+    theirs = clipped(lambda: torch.nn.utils.clip_grad_norm_(parameters, 0.5))
+    assert ours[0] == theirs[0]
+    assert all(torch.equal(a, b) for a, b in zip(ours[1], theirs[1], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("device", "local_rank", "message"),
+    [("cuda:0", "0", "give cuda"), ("cuda", "1", "process 2 of this machine has no GPU")],
+)
+def test_a_process_without_a_gpu_of_its_own_is_refused(
+    device: str, local_rank: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": local_rank}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message), start("ddp", device):
+        raise AssertionError("it was let in")
+
+
+def test_processes_tell_each_other_numbers_values_and_rows(measured: Measured) -> None:
+    for rank, found in enumerate(figures["small"] for figures in measured):
+        # Float32 would lose the last digit.
+        assert found["sum"] == 2 * 2**40 + 1
+        assert found["any"] == [False, True, True]
+        assert found["broadcast"] == {"from": 0, "list": [1, None, 0.1]}
+        assert found["rows"] == [[10.0, 11.0], [12.0, 13.0], [14.0, 15.0]]
+        assert not found["rows need gradients"]
+        assert found["no rows"] == [0, 2]
+        assert found["objects"] == ["00", "01", "10"]
+        assert found["before"] == [0, 3][rank]
+        assert found["rank"] == [rank, 2, rank == 0, "cpu"]
+
+
+def test_a_process_that_fails_ends_the_others_and_leaves_none_behind(
+    failed: dict[str, Any],
+) -> None:
+    assert failed["status"] != 0
+    assert "this process fails on purpose" in failed["output"]
+    # torchrun itself looks for dead processes every tenth of a second.
+    assert failed["seconds"] < 40
+    assert failed["left"] == []

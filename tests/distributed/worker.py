@@ -1,0 +1,400 @@
+"""What two real processes measure: run by torchrun, see conftest.py. Every rank writes its JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from filbert.data.examples import Example, collate
+from filbert.data.loader import Loader
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model, VectorHead, new_head
+from filbert.speed.precision import Precision
+from filbert.tasks.base import Targets
+from filbert.train.distributed import Parallel, start, unwrapped, zero_loss
+from filbert.train.optimizer import new_optimizer
+from filbert.train.options import TrainOptions
+from filbert.train.step import accumulate, model_forward
+from filbert.train.trainable import freeze
+
+PLAIN = Precision("float32", "exact")
+OPTIONS = TrainOptions(lr=1e-3, weight_decay=0.1)
+VOCABULARY = 50
+
+
+def config(**changes: Any) -> EncoderConfig:
+    """Two layers of width 16, no dropout."""
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 40,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "head_dropout": 0.0,
+    }
+    return EncoderConfig(**(sizes | changes))
+
+
+def new_model(kind: str, seed: int, **changes: Any) -> Model:
+    """A model whose weights are large enough for every part to matter."""
+    torch.manual_seed(seed)
+    built = config(**changes)
+    num_labels = 3 if kind in ("sequence", "tokens") else None
+    head = VectorHead(built) if kind == "vectors" else new_head(kind, built, num_labels)
+    model = Model(Encoder(built), head)
+    initialize(model, 0.2)
+    freeze(model, None)
+    return model
+
+
+def new_examples(num_rows: int, seed: int = 0) -> list[Example]:
+    """Rows of 2 to 30 tokens; `target` holds classes, -1 where nothing is wanted.
+
+    The targets are very unequal: the first token's class always counts, of the other tokens none in
+    two rows of three.
+    """
+    draw = np.random.default_rng(seed)
+    examples = []
+    for row in range(num_rows):
+        length = int(draw.integers(2, 31))
+        ids = draw.integers(5, VOCABULARY, length)
+        wanted = draw.integers(0, 3, length)
+        if row % 3:
+            wanted[:] = -1
+        examples.append(Example(row, ids, np.zeros(length, np.int64), length, wanted))
+    return examples
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """The part of a task that a step reads."""
+
+    kind: str
+    whole_batch: bool = False
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        if self.kind == "sequence":
+            # Weighted, so that a count is no whole number.
+            return Targets(torch.tensor([int(e.input_ids[0]) % 3 for e in examples]))
+        if self.kind == "vectors":
+            return Targets(torch.tensor([float(e.input_ids[0]) for e in examples]))
+        wanted = torch.from_numpy(np.concatenate([e.target for e in examples]))
+        at = torch.nonzero(wanted >= 0).squeeze(1)
+        return Targets(wanted[at], at)
+
+    def count(self, targets: Targets) -> float:
+        return float(_weights(targets).sum()) if self.kind == "sequence" else len(targets.values)
+
+    def loss(self, output: Tensor, targets: Tensor | Targets) -> Tensor:
+        if self.kind == "sequence":
+            losses = F.cross_entropy(output, targets.values, reduction="none")
+            return (losses * _weights(targets).to(output)).sum()
+        if self.kind == "vectors":
+            # Every row times the mean of all: the rows of all ranks matter to each. Losses whose
+            # parts cancel would show rounding errors instead.
+            return (targets.values.to(output) / VOCABULARY * (output @ output.mean(0))).sum()
+        return F.cross_entropy(output, targets.values, reduction="sum")
+
+
+def _weights(targets: Targets) -> Tensor:
+    return torch.tensor([0.5, 1.0, 2.25])[targets.values]
+
+
+@dataclass(frozen=True)
+class OwnCounts(Parallel):
+    """The control: every rank divides by its own count, which makes a mean of means."""
+
+    def sum(self, value: float) -> float:
+        return value * self.world
+
+
+def reference_gradient(model: Model, task: StandIn, rows: list[list[Example]]) -> dict[str, Tensor]:
+    """By plain torch: one process, one batch, one backward pass, in float64.
+
+    In float32 the reference's own rounding errors would be the larger part of the differences.
+    """
+    model = copy.deepcopy(model).double()
+    examples = [example for row in rows for example in row]
+    targets = task.targets(examples)
+    loss = task.loss(model(collate(examples), targets.at), targets) / task.count(targets)
+    loss.backward()
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    found["clip"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    found["loss"] = loss.detach()
+    return found
+
+
+def full(tensor: Tensor) -> Tensor:
+    """All of a tensor that FSDP spread."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+# name -> (head, changes of the configuration, rows a step, what is frozen)
+CASES: dict[str, tuple[str, dict[str, Any], int, str | None]] = {
+    "sequences": ("sequence", {}, 13, None),
+    "tokens": ("tokens", {}, 13, None),
+    "tied word table": ("masked_lm", {}, 12, None),
+    "shared layers": ("sequence", {"num_hidden_groups": 1, "embedding_size": 8}, 11, None),
+    "frozen below": ("tokens", {}, 12, "embeddings,0"),
+    "one row": ("sequence", {}, 1, None),
+    "one light row": ("sequence", {}, 1, None),
+    "one row of tokens": ("tokens", {}, 1, None),
+    "whole batch": ("vectors", {}, 13, None),
+}
+
+
+# Of the shuffle, where the first row has to be a heavy or a light one.
+_SEEDS = {"one row": 4}
+
+
+def gradient_case(parallel: Parallel, name: str, make: type[Parallel] = Parallel) -> dict[str, Any]:
+    """How far the gradient of one step is from the reference, and what the case consisted of."""
+    kind, changes, batch_size, frozen = CASES[name]
+    # Which of the vocabulary's entries a token is to become is a class as any other.
+    task = StandIn("tokens" if kind == "masked_lm" else kind, whole_batch=kind == "vectors")
+    model = new_model(kind, 1, **changes)
+    freeze(model, frozen)
+    # A single row must be one that wants something.
+    examples = new_examples(24)[:: 3 if batch_size == 1 else 1]
+    loader = Loader(examples, batch_size=batch_size, max_tokens=48, seed=_SEEDS.get(name, 3))
+    wanted = reference_gradient(model, task, loader.rows_of(0))
+    mine = loader.step(0, parallel.rank, parallel.world)
+    if name == "one row" and parallel.world > 1:
+        # Another empty one, so that the meeting is at an empty micro-batch on both.
+        mine = [*mine, []]
+    if make is not Parallel:
+        parallel = make(**vars(parallel))
+    wrapped = parallel.wrap(model)
+    gradient = accumulate(
+        model_forward(wrapped, parallel.device),
+        wrapped,
+        task,
+        mine,
+        parallel=parallel,
+        precision=PLAIN,
+        seed=(0, 1),
+        stand_in=loader.rows[0],
+    )
+    counts = [task.count(task.targets(micro)) for micro in mine if micro]
+    found = measured(parallel, wrapped, wanted)
+    return found | {
+        "loss": abs(gradient.loss - float(wanted["loss"])) / float(wanted["loss"]),
+        "micro_batches": len(mine),
+        "counts": counts,
+        "tokens": [sum(len(e.input_ids) for e in micro) for micro in mine],
+    }
+
+
+def measured(parallel: Parallel, wrapped: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Any]:
+    """Distances of the gradients in the parameters from the wanted ones; they are clipped after."""
+    parameters = dict(unwrapped(wrapped).named_parameters())
+    names = [name for name in wanted if name not in ("clip", "loss")]
+    found = {n: full(parameters[n].grad).clone() for n in names}
+    extra = [n for n, p in parameters.items() if p.grad is not None and n not in wanted]
+    norm = parallel.clip(wrapped, 0)
+    untouched = all(torch.equal(full(parameters[n].grad), found[n]) for n in names)
+    half = float(wanted["clip"]) / 2
+    parallel.clip(wrapped, half)
+    clipped = torch.cat([full(parameters[n].grad).flatten() for n in names]).norm()
+    total = torch.cat([wanted[n].flatten() for n in names])
+    difference = torch.cat([(found[n] - wanted[n]).flatten() for n in names])
+    return {
+        "whole": float(difference.norm() / total.norm()),
+        "worst": max(float((found[n] - wanted[n]).norm() / wanted[n].norm()) for n in names),
+        "extra": extra,
+        "norm": abs(norm - float(wanted["clip"])) / float(wanted["clip"]),
+        "untouched": untouched,
+        "clipped": abs(float(clipped) - half) / half,
+    }
+
+
+def features_case(parallel: Parallel) -> dict[str, Any]:
+    """The same for a frozen encoder, whose outputs are computed once: only `read` runs."""
+    task = StandIn("sequence")
+    model = new_model("sequence", 1)
+    freeze(model, "encoder")
+    loader = Loader(new_examples(24), batch_size=13, max_tokens=48, seed=3)
+    wanted = reference_gradient(model, task, loader.rows_of(0))
+    with torch.no_grad():
+        states = {e.row: model.encoder(collate([e])) for row in loader.rows for e in row}
+    wrapped = parallel.wrap(model)
+    read = parallel.forward_of(wrapped, "read")
+
+    def forward(examples: Sequence[Example], at: Tensor | None) -> Tensor:
+        return read(torch.cat([states[e.row] for e in examples]), collate(examples), at)
+
+    mine = loader.step(0, parallel.rank, parallel.world)
+    accumulate(
+        forward, wrapped, task, mine, parallel=parallel, precision=PLAIN, seed=(0, 1),
+        stand_in=loader.rows[0],
+    )  # fmt: skip
+    return measured(parallel, wrapped, wanted)
+
+
+@dataclass
+class Run:
+    """A model in training."""
+
+    parallel: Parallel
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        self.model = new_model("tokens", self.seed)
+        self.wrapped = self.parallel.wrap(self.model)
+        self.optimizer = new_optimizer(self.model, OPTIONS)
+        self.loader = Loader(new_examples(24), batch_size=7, max_tokens=48, seed=3)
+
+    def train(self, steps: range) -> Run:
+        """Optimiser steps."""
+        for step in steps:
+            accumulate(
+                model_forward(self.wrapped, self.parallel.device),
+                self.wrapped,
+                StandIn("tokens"),
+                self.loader.step(step, self.parallel.rank, self.parallel.world),
+                parallel=self.parallel,
+                precision=PLAIN,
+                seed=(0, step),
+                stand_in=self.loader.rows[0],
+            )
+            self.parallel.clip(self.wrapped, 0.05)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return self
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Its state on every rank, and its own copy: as if every rank had read the first's file."""
+        return copy.deepcopy(
+            self.parallel.broadcast(self.parallel.full_state(self.wrapped, self.optimizer))
+        )
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Bit for bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+
+
+def distance(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
+    """Largest difference of any two numbers."""
+    assert first.keys() == second.keys()
+    return max(float((first[n] - second[n]).abs().max()) for n in first)
+
+
+def state_cases(kinds: dict[str, Parallel]) -> dict[str, Any]:
+    """Every kind's state loaded into every kind, and trained on."""
+    found: dict[str, Any] = {}
+    middle = {kind: Run(parallel).train(range(3)).state() for kind, parallel in kinds.items()}
+    final = {kind: Run(parallel).train(range(5)).state() for kind, parallel in kinds.items()}
+    names = set(new_model("tokens", 0).state_dict())
+    learning = [n for n, p in new_model("tokens", 0).named_parameters() if p.requires_grad]
+    expected = {f"{k}.{n}" for k in ("exp_avg", "exp_avg_sq", "step") for n in learning}
+    for kind, (weights, moments) in middle.items():
+        parallel = kinds[kind]
+        found[f"names {kind}"] = set(weights) == names and set(moments) == expected
+        found[f"like single {kind}"] = distance(weights, middle["single"][0])
+        run = Run(parallel)
+        mine = parallel.full_state(run.wrapped, run.optimizer)
+        found[f"holders {kind}"] = [len(part) for part in mine]
+        found[f"weights only {kind}"] = [len(p) for p in parallel.full_state(run.wrapped)]
+        for source, state in middle.items():
+            # Another seed and a step of its own: everything it has must be replaced.
+            run = Run(parallel, seed=7).train(range(1))
+            parallel.load_state(run.wrapped, run.optimizer, *state)
+            loaded = run.state()
+            pair = f"{source} to {kind}"
+            found[f"loaded {pair}"] = [same(a, b) for a, b in zip(loaded, state, strict=True)]
+            after = run.train(range(3, 5)).state()
+            found[f"after {pair}"] = distance(after[0], final[source][0])
+            found[f"exact {pair}"] = all(
+                same(a, b) for a, b in zip(after, final[kind], strict=True)
+            )
+            found[f"kept {pair}"] = all(
+                same(a, b) for a, b in zip(state, middle[source], strict=True)
+            )
+    return found
+
+
+def small_things(parallel: Parallel) -> dict[str, Any]:
+    """What is no tensor of the model."""
+    rank = parallel.rank
+    rows = torch.arange(6.0).view(3, 2)[: 3 * rank] + 10 * rank
+    gathered = parallel.gather_rows(rows.requires_grad_(True))
+    parallel.barrier()
+    return {
+        "sum": parallel.sum(2.0**40 + rank),
+        "any": [parallel.any(False), parallel.any(rank == 1), parallel.any(True)],
+        "broadcast": parallel.broadcast({"from": rank, "list": [1, None, 0.1]}),
+        "rows": gathered.tolist(),
+        "rows need gradients": gathered.requires_grad,
+        "no rows": list(parallel.gather_rows(torch.zeros(0, 2)).shape),
+        "objects": parallel.gather_objects([f"{rank}{i}" for i in range(2 - rank)]),
+        "before": parallel.rows_before(3 + rank),
+        "rank": [rank, parallel.world, parallel.is_first, str(parallel.device)],
+    }
+
+
+def weights_from_rank_0(parallel: Parallel) -> float:
+    """How far the weights that wrapped models begin with are from the first rank's."""
+    model = new_model("sequence", 100 + parallel.rank)
+    wrapped = parallel.wrap(model)
+    mine = {n: full(t).clone() for n, t in unwrapped(wrapped).state_dict().items()}
+    return distance(mine, new_model("sequence", 100).state_dict())
+
+
+def zero_loss_case() -> dict[str, Any]:
+    """A finite 0 even where the sum of the outputs is not."""
+    values = torch.full((4,), 3e38, requires_grad=True)
+    loss = zero_loss(values)
+    loss.backward()
+    return {"loss": loss.item(), "gradient": values.grad.tolist()}
+
+
+def measure(parallel: Parallel) -> dict[str, Any]:
+    """All of it."""
+    kinds = {
+        "single": Parallel(0, 1, parallel.device, "single"),
+        "ddp": parallel,
+        "fsdp": replace(parallel, kind="fsdp"),
+    }
+    found: dict[str, Any] = {"small": small_things(parallel), "zero": zero_loss_case()}
+    for kind, each in kinds.items():
+        found[kind] = {name: gradient_case(each, name) for name in CASES}
+        found[kind]["features"] = features_case(each)
+        if kind != "single":
+            found[f"control {kind}"] = {
+                name: gradient_case(each, name, OwnCounts) for name in ("sequences", "tokens")
+            }
+            found[f"first weights {kind}"] = weights_from_rank_0(each)
+    found["state"] = state_cases(kinds)
+    return found
+
+
+def main(out: Path, fails: bool) -> None:
+    """Write rank0.json and rank1.json into `out`, unless the second process shall fail."""
+    torch.set_num_threads(1)
+    with start("ddp", "cpu") as parallel:
+        if fails and parallel.rank == 1:
+            raise RuntimeError("this process fails on purpose")
+        if fails:
+            # The others wait here for the one that never comes.
+            parallel.barrier()
+        found = measure(parallel)
+        (out / f"rank{parallel.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), fails="fail" in sys.argv[2:])

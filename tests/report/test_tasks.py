@@ -1,0 +1,295 @@
+"""The report of every task that is no classification; --import-mode=importlib needs no package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.report import tagging_sections, texts
+from filbert.report.answer_sections import question_scores, threshold_of
+from filbert.report.choice_sections import places
+from filbert.report.folder import RunFolder, read_run_folder
+from filbert.report.run import title_of, verdict, write_run_report
+from filbert.report.sections import overflow
+from filbert.report.table import best_values, is_better, result_table, short_columns
+from filbert.report.worst_errors import _places, worst_errors
+
+_spec = importlib.util.spec_from_file_location("folders", Path(__file__).with_name("folders.py"))
+folders = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(folders)
+TASKS, SECRET = folders.TASKS, folders.SECRET
+
+SECTIONS = {
+    "regression": ("scores", ["scores", "residuals"]),
+    "tagging": ("entities", ["label_f1", "confusion"]),
+    "span_qa": ("answers", ["answers_by_length", "answers_by_context", "null_scores"]),
+    "multiple_choice": ("choices", ["confusion", "accuracy_by_place", "reliability"]),
+    "cosine": ("similarity", ["cosines"]),
+    "contrastive": ("similarity", ["ranks"]),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """`runs[task]`: the folder of a run and its page, made once, without texts."""
+    made = {}
+    place = tmp_path_factory.mktemp("tasks")
+    for task in TASKS:
+        folders.write_task_run(place / task, task)
+        made[task] = place / task, write_run_report(place / task).read_text(encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Nothing is drawn; other tests look at the plots."""
+    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_its_own_section_and_plots(runs, task):
+    folder, page = runs[task]
+    section, plots = SECTIONS[task]
+    assert f'<section id="{section}">' in page
+    for name in [*plots, "loss", "dev_metric", "grad_norm", "lengths"]:
+        assert (folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert page.count("<img") == len(list((folder / "plots").iterdir()))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_page_is_one_file_without_outside_address(runs, task):
+    _, page = runs[task]
+    assert re.findall(r'src="(?!data:image/png)', page) == []
+    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_without_show_texts_no_text_and_no_answer_of_the_data_is_on_the_page(runs, task):
+    _, page = runs[task]
+    assert 'id="worst-errors"' in page
+    assert not any(word in page for word in ("zebra", "river", "Anna", "x x x"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_with_show_texts_the_worst_errors_show_theirs_escaped(tmp_path, quick, task):
+    folders.write_task_run(tmp_path / task, task)
+    page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
+    assert "zebra&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
+    assert "<script" not in page
+    part = page[page.index('id="worst-errors"') :]
+    rows = re.findall(r'<tr class="below">(.*?)</tr>', part, re.DOTALL)
+    assert 0 < len(rows) <= 25
+    assert all(row.count("<p dir=") in (1, 2, 3, 4) for row in rows)
+
+
+# Where the row's number stands among the cells.
+@pytest.mark.parametrize(("task", "at"), [("regression", 2), ("contrastive", 1), ("span_qa", 2)])
+def test_the_texts_are_those_of_the_row_they_stand_under(tmp_path, quick, task, at):
+    folders.write_task_run(tmp_path / task, task)
+    page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
+    lines = page[page.index('id="worst-errors"') :].split("</tr>")
+    pairs = [
+        (one, two) for one, two in zip(lines, lines[1:], strict=False) if 'class="below"' in two
+    ]
+    assert len(pairs) > 10
+    for above, below in pairs:
+        assert f"row {cells_in(above)[at]} " in below
+
+
+def cells_in(html):
+    return re.findall(r"<td[^>]*>([^<]*)</td>", html)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, quick, task):
+    folders.write_task_run(tmp_path / task, task)
+    data = tmp_path / f"{task}.jsonl"
+    data.write_text(data.read_text() + "\n")
+    page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
+    assert "has changed since the run" in page and "zebra" not in page
+
+
+def test_texts_of_a_file_that_is_gone_are_not_shown_and_the_page_says_so(tmp_path, quick):
+    folders.write_task_run(tmp_path / "span_qa", "span_qa")
+    (tmp_path / "span_qa.jsonl").unlink()
+    page = write_run_report(tmp_path / "span_qa", show_texts=True).read_text(encoding="utf-8")
+    assert "is gone" in page and "zebra" not in page
+
+
+def test_a_file_whose_columns_do_not_fit_the_options_is_named_and_not_shown(tmp_path, quick):
+    run = folders.write_task_run(tmp_path / "regression", "regression")
+    run["options"]["text_column"] = "nothing"
+    (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
+    page = write_run_report(tmp_path / "regression", show_texts=True).read_text(encoding="utf-8")
+    assert "cannot be read as in the run" in page and "zebra" not in page
+
+
+def test_half_a_character_in_a_text_does_not_stop_the_report(tmp_path, quick):
+    run = folders.write_task_run(tmp_path / "regression", "regression")
+    run["name"] = "\ud800"
+    (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
+    assert write_run_report(tmp_path / "regression").is_file()
+
+
+def test_a_long_text_is_cut_around_the_place_that_matters():
+    text = "a" * 500 + "HERE" + "b" * 500
+    shown = texts.excerpt(text, 500)
+    assert "HERE" in shown and shown[0] == shown[-1] == "…" and len(shown) == 302
+    assert texts.excerpt(text) == "a" * 300 + "…"
+    assert texts.excerpt(text, 1004) == "…" + "b" * 300
+    assert texts.excerpt("short", 3) == "short"
+
+
+@pytest.mark.parametrize(
+    ("task", "headings"),
+    [
+        ("regression", ["Spearman", "Pearson", "MSE"]),
+        ("tagging", ["entity F1", "precision", "recall"]),
+        ("span_qa", ["F1 (%)", "exact match (%)"]),
+        ("multiple_choice", ["accuracy", "loss"]),
+        ("cosine", ["Spearman", "Pearson"]),
+        ("contrastive", ["pair accuracy", "MRR"]),
+    ],
+)
+def test_the_headline_metrics_are_those_of_the_task_and_were_measured(runs, task, headings):
+    run = json.loads((runs[task][0] / "run.json").read_text())
+    assert [heading for _, heading in short_columns(run)] == headings
+    assert [str(column.header) for column in result_table(run).columns][1:-2] == headings
+
+
+def test_less_is_better_for_errors_in_the_table_and_in_the_verdict(runs):
+    run = json.loads((runs["regression"][0] / "run.json").read_text())
+    mse = run["metrics"]["dev"]["mse"]
+    rivals = [{"name": name, "metrics": {"mse": mse + d}} for name, d in (("a", 1.0), ("b", 2.0))]
+    run |= {"baselines": rivals}
+    assert best_values(run)["mse"] == mse
+    run["metrics"]["dev"] |= {"spearman": None, "pearson": None}
+    assert verdict(run).endswith(f"(less is better), 1.000 below a ({mse + 1:.3f}).")
+    assert is_better("mse", 1, 2) and is_better("f1", 2, 1)
+
+
+def test_kinds_of_entity_errors_are_counted_by_hand(tmp_path):
+    folder = RunFolder(tmp_path, {"problem": "tagging", "metrics": {"dev": {}}})
+    gold = ["B-a", "I-a", "O", "B-a", "O", "B-b", "I-b", "O", "B-a", "I-a", "O", "B-a"]
+    tags = ["B-a", "I-a", "O", "B-b", "O", "B-b", "O", "O", "B-b", "O", "B-c", "O"]
+    folder.predictions["dev"] = [{"gold": gold, "tags": tags}]
+    counts = dict(tagging_sections.kinds_of_errors(folder))
+    expected = {"right": 1, "type": 1, "borders": 1, "both": 1, "missed": 1, "invented": 1}
+    assert counts == expected
+    table = tagging_sections.confusion_by_word(folder, ["a", "b"])
+    assert table.tolist() == [[2, 2, 2], [0, 1, 1], [0, 0, 4]]
+    missed, invented = tagging_sections.mistakes(folder.rows[0])
+    assert missed[0] == ("a", 3, 4) and invented[0] == ("b", 3, 4) and len(missed) == 4
+
+
+def test_questions_are_scored_as_the_metrics_do(runs):
+    folder = read_run_folder(runs["span_qa"][0])
+    exact, f1 = question_scores(folder.rows).mean(0) * 100
+    metrics = folder.run["metrics"]["dev"]
+    # 1e-9: other order of the same sums.
+    assert (exact, f1) == pytest.approx((metrics["exact_match"], metrics["f1"]), abs=1e-9)
+
+
+def test_the_threshold_lies_between_the_answered_and_the_empty(runs):
+    folder = read_run_folder(runs["span_qa"][0])
+    found = threshold_of(folder)
+    assert all((row["null_score"] > found) == (not row["answer"]) for row in folder.rows)
+    folder.run["null_threshold"] = 1.5
+    assert threshold_of(folder) == 1.5
+
+
+def test_places_count_the_right_down_and_the_chosen_across(runs):
+    folder = read_run_folder(runs["multiple_choice"][0])
+    counts = places(folder)
+    assert counts.shape == (4, 4) and counts.sum() == len(folder.rows)
+    assert counts.trace() / counts.sum() == folder.run["metrics"]["dev"]["accuracy"]
+    assert counts[2].sum() == sum(row["gold"] == 2 for row in folder.rows)
+
+
+def test_places_of_equal_values_are_shared():
+    assert _places([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("problem", "rule", "wanted"),
+    [
+        ("binary", "truncate", "lost their end (truncate)"),
+        ("binary", "head-tail", "lost their middle (head-tail)"),
+        ("binary", "window", "begin 32 tokens after each other"),
+        ("regression", "error", "would have been refused"),
+        ("tagging", "truncate", "were read whole, in windows."),
+        ("span_qa", "truncate", "read whole, in windows that begin 32"),
+        ("embedding", "truncate", "Each text is a sequence of its own"),
+    ],
+)
+def test_the_page_says_what_became_of_long_texts(tmp_path, problem, rule, wanted):
+    options = {"on_overflow": rule, "stride": 32}
+    sentence, _ = overflow(RunFolder(tmp_path, {"problem": problem, "options": options}), 64)
+    assert wanted in sentence and "64 tokens" in sentence
+
+
+def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_path):
+    folder = tmp_path / "five"
+    run = folders.write_task_run(folder, "regression")
+    values = {"spearman": [0.71, 0.83, 0.79], "mse": [0.4, 0.35, 0.5]}
+    (folder / "run.json").write_text(json.dumps(folders.with_seeds(run, values)))
+    page = write_run_report(folder).read_text(encoding="utf-8")
+    assert (folder / "plots" / "seeds_dev.png").is_file()
+    for number in ("0.7100", "0.8300", "0.7900", "0.7767", "0.0611", "0.4167"):
+        assert f">{number}<" in page
+    assert "seed 2, kept" in page
+    assert "Spearman is 0.777 ± 0.061" in page
+    assert "The gradient is not finite zebra&lt;script&gt;" in page and "<script" not in page
+    assert title_of(read_run_folder(folder)) == "five"
+
+
+def test_a_run_with_one_seed_has_no_section_about_seeds(runs):
+    assert 'id="seeds"' not in runs["regression"][1]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_trained_and_frozen_parameters_processes_and_resume_are_told(tmp_path, quick, task):
+    run = folders.write_task_run(tmp_path / task, task, num_rows=40)
+    run["options"] |= {"resume": True, "distributed": "fsdp"}
+    (tmp_path / task / "run.json").write_text(json.dumps(run))
+    page = write_run_report(tmp_path / task).read_text(encoding="utf-8")
+    part = page[page.index('id="how-it-was-made"') :]
+    cells = cells_in(part)
+    told = dict(zip(cells[::2], cells[1::2], strict=False))
+    assert (told["of them trained"], told["frozen"]) == ("400", "600")
+    assert told["processes"] == "2 (fsdp)" and "--resume" in told["resumed"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_report_is_written_when_anything_is_missing(tmp_path, quick, task):
+    folder = tmp_path / task
+    run = folders.write_task_run(folder, task, num_rows=20)
+    for key in run:
+        (folder / "run.json").write_text(json.dumps({k: v for k, v in run.items() if k != key}))
+        assert "How it was made" in write_run_report(folder).read_text(encoding="utf-8")
+    run["data"]["dev"]["lengths"] = [None] * 20
+    run["data"]["train"]["lengths"] = []
+    (folder / "run.json").write_text(json.dumps(run))
+    assert 'id="data-and-lengths"' in write_run_report(folder).read_text(encoding="utf-8")
+    (folder / "metrics.jsonl").unlink()
+    (folder / "predictions" / "dev.jsonl").unlink()
+    assert 'id="training"' not in write_run_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_single_row_is_enough(tmp_path, task):
+    folders.write_task_run(tmp_path / task, task, num_rows=1)
+    with np.errstate(all="raise"):
+        assert write_run_report(tmp_path / task, show_texts=True).is_file()
+
+
+def test_all_right_is_said_without_a_list(tmp_path):
+    folder = RunFolder(tmp_path, {"problem": "multiple_choice", "metrics": {"dev": {}}})
+    folder.predictions["dev"] = [{"gold": 1, "choice": 1, "scores": [0.1, 0.9]}]
+    html = worst_errors(folder, show_texts=True).html
+    assert "0 of 1 dev rows are wrong" in html and "<table" not in html

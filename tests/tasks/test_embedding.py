@@ -1,0 +1,375 @@
+"""Sentence vectors: losses, false negatives, scales, ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.records import Row
+from filbert.errors import ConfigError, InputError
+from filbert.formats import huggingface
+from filbert.model.heads import Model
+from filbert.tasks import embedding
+from filbert.tasks.base import TaskOptions, task_class, task_names
+from filbert.tasks.embedding import Embedding
+
+PAIRS = [
+    ("the film was good", "a great film"),
+    ("he was not bad", "she was very good"),
+    ("run to the play", "he and she run"),
+    ("it was bad", "a bad , bad play"),
+    ("see the film !", "she was to see it"),
+    ("not very great", "not good ?"),
+]
+
+
+def rows(*labels, pairs=PAIRS) -> list[Row]:
+    given = labels or [None] * len(pairs)
+    return [
+        Row({"text": a, "text_pair": b} | ({} if y is None else {"label": y}), "train.csv", i + 2)
+        for i, ((a, b), y) in enumerate(zip(pairs, given, strict=False))
+    ]
+
+
+def texts(*names: str) -> list[Example]:
+    """An example per letter, two a row; equal letters are equal texts."""
+    return [
+        Example(i // 2, np.array([ord(name)], np.int32), np.zeros(1, np.uint8), 1)
+        for i, name in enumerate(names)
+    ]
+
+
+def cosine_task(*labels) -> Embedding:
+    return Embedding(loss_kind="cosine").fit_labels(rows(*labels))
+
+
+def loss_of(task: Embedding, vectors: torch.Tensor, names: str) -> torch.Tensor:
+    return task.loss(vectors, task.targets(texts(*names)))
+
+
+# Losses
+
+
+def test_both_losses_are_sums_and_count_rows():
+    torch.manual_seed(0)
+    vectors = torch.randn(6, 4)
+    unit = torch.nn.functional.normalize(vectors, dim=-1)
+    cosines = unit[::2] @ unit[1::2].T
+    task = Embedding(scale=7.0)
+    by_hand = -torch.log_softmax(7.0 * cosines, -1).diagonal().sum()
+    torch.testing.assert_close(loss_of(task, vectors, "abcdef"), by_hand)
+    assert task.count(task.targets(texts(*"abcdef"))) == 3
+    task = Embedding(loss_kind="cosine", score_max=1.0)
+    scored = [
+        Example(e.row, e.input_ids, e.token_type_ids, 1, 0.25 * e.row) for e in texts(*"abcdef")
+    ]
+    targets = task.targets(scored)
+    assert targets.values.dtype == torch.float32 and targets.groups == (2, 2, 2)
+    wanted = torch.tensor([0.0, 0.25, 0.5])
+    torch.testing.assert_close(
+        task.loss(vectors, targets), ((cosines.diagonal() - wanted) ** 2).sum()
+    )
+    assert task.count(targets) == 3
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["abcbde", "abacde", "abcade", "abbcde"],
+    ids=["same pair", "same text", "its pair is my text", "its text is my pair"],
+)
+def test_rows_that_share_a_text_are_no_negatives_of_each_other(names):
+    torch.manual_seed(1)
+    vectors = torch.randn(6, 8)
+    logits = 20 * torch.nn.functional.cosine_similarity(vectors[::2, None], vectors[None, 1::2], 2)
+    logits[0, 1] = logits[1, 0] = -math.inf
+    by_hand = -torch.log_softmax(logits, -1).diagonal().sum()
+    torch.testing.assert_close(loss_of(Embedding(), vectors, names), by_hand)
+    assert not torch.isclose(loss_of(Embedding(), vectors, "abcdef"), by_hand)
+
+
+def test_a_row_without_any_negative_has_no_loss_and_a_finite_gradient():
+    vectors = torch.randn(4, 8, requires_grad=True)
+    loss = loss_of(Embedding(), vectors, "abab")
+    loss.backward()
+    assert float(loss.detach()) == 0 and bool(torch.isfinite(vectors.grad).all())
+
+
+def test_autocast_does_not_round_the_cosines():
+    torch.manual_seed(2)
+    vectors = torch.randn(8, 16)
+    exact = loss_of(Embedding(), vectors, "abcdefgh")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss_of(Embedding(), vectors, "abcdefgh"), exact)
+
+
+def test_gradients_at_all_outputs_pushed_through_micro_batches_are_those_of_the_whole(
+    tiny, tiny_model
+):
+    task, model = Embedding(), Model(huggingface.read(tiny_model).build().encoder)
+    model.head = task.head(model.config)
+    model.eval()
+    examples = task.examples(rows(), tiny, max_length=32, with_targets=True)
+    whole = task.loss(model(collate(examples)), task.targets(examples))
+    wanted = torch.autograd.grad(whole, model.encoder.embeddings.word.weight)[0]
+    parts = [examples[:2], examples[2:8], examples[8:]]
+    with torch.no_grad():
+        outputs = torch.cat([model(collate(part)) for part in parts])
+    outputs.requires_grad_()
+    task.loss(outputs, task.targets(examples)).backward()
+    pieces = outputs.grad.split([len(part) for part in parts])
+    for part, gradient in zip(parts, pieces, strict=True):
+        model(collate(part)).backward(gradient)
+    found = model.encoder.embeddings.word.weight.grad
+    # Sums in another order.
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", embedding.LOSSES)
+def test_a_few_steps_reduce_the_loss(loss, tiny, tiny_model):
+    torch.manual_seed(0)
+    labels = [5, 3.5, 1, 4, 0.5, 4] if loss == "cosine" else []
+    given = rows(*labels)
+    task = Embedding.from_options(TaskOptions(loss=loss), ColumnNames()).fit_labels(given)
+    model = Model(huggingface.read(tiny_model).build().encoder)
+    model.head = task.head(model.config)
+    model.train()
+    examples = task.examples(given, tiny, max_length=32, with_targets=True)
+    targets = task.targets(examples)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    seen = []
+    for _ in range(30):
+        value = task.loss(model(collate(examples), targets.at), targets) / task.count(targets)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        seen.append(float(value.detach()))
+    assert np.mean(seen[-3:]) < 0.5 * np.mean(seen[:3])
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "score_max"),
+    [
+        ([0, 0.5, 1], 1.0),
+        ([-1, 0.2], 1.0),
+        (["0", "3.25"], 5.0),
+        ([0, 5], 5.0),
+        ([1, 10], 10.0),
+        ([0, 0], 1.0),
+    ],
+)
+def test_the_scale_of_the_labels_is_found_kept_and_divided_by(labels, score_max, tiny):
+    task = cosine_task(*labels)
+    assert task.score_max == score_max and task.to_dict()["score_max"] == score_max
+    given = rows(*labels)[: len(labels)]
+    examples = task.examples(given, tiny, max_length=32, with_targets=True)
+    found = task.targets(examples).values.numpy()
+    np.testing.assert_allclose(found, np.array(labels, np.float32) / score_max)
+
+
+def test_scores_below_zero_are_cosines_or_nothing():
+    for labels in ((3, -2, 1), (0.5, -2)):
+        with pytest.raises(InputError, match=r"train.csv:3: label -2"):
+            cosine_task(*labels)
+
+
+@pytest.mark.parametrize("label", ["close", math.nan, "inf", [1], True, "1_0", 10**400])
+def test_a_label_that_is_no_number_is_refused_with_file_and_line(label):
+    with pytest.raises(InputError, match=r"train.csv:3: label .* is not a number"):
+        cosine_task(1, label)
+
+
+def test_a_missing_label_is_refused_for_cosines_only():
+    with pytest.raises(InputError, match=r"train.csv:3: no label"):
+        cosine_task(1, "")
+    assert Embedding().gold(rows()[0]) is None
+    assert Embedding().gold_json(None) is None and Embedding().gold_json(2.5) == 2.5
+
+
+def test_pairs_of_other_meaning_are_refused_by_the_contrastive_loss():
+    assert Embedding().fit_labels(rows(1, "1", None)) == Embedding()
+    with pytest.raises(InputError, match=r"train.csv:3: label 0\. .*--loss cosine"):
+        Embedding().fit_labels(rows(1, 0))
+
+
+@pytest.mark.parametrize("pair", [None, ""])
+@pytest.mark.parametrize("loss", embedding.LOSSES)
+def test_a_training_row_without_a_second_text_is_refused(pair, loss, tiny):
+    row = Row({"text": "good", "text_pair": pair, "label": 1}, "train.csv", 4)
+    with pytest.raises(InputError, match=r"train.csv:4: no second text"):
+        Embedding(loss_kind=loss).fit_labels([row])
+    with pytest.raises(InputError, match=r"train.csv:4: no second text"):
+        Embedding(loss_kind=loss).examples([row], tiny, max_length=9, with_targets=True)
+
+
+def test_the_doctor_hears_of_pairs_that_teach_nothing():
+    same = rows(1, pairs=[("good", "good")])
+    assert [f.kind for f in Embedding().findings(same, None, 128)] == ["identical_pair"]
+    assert [f.kind for f in Embedding().findings(rows(1, 0), None, 128)] == ["not_a_positive"]
+    beyond = list(cosine_task(1, 3).findings(rows(1, 7), None, 128))
+    assert [(f.kind, f.where) for f in beyond] == [("label_range", "train.csv:3")]
+
+
+def test_sts_columns_are_read_under_their_own_names(tmp_path):
+    path = tmp_path / "sts.tsv"
+    path.write_text('index\tsentence1\tsentence2\tscore\n0\tA "b\tc\t3.8\n', encoding="utf-8")
+    names = ColumnNames(text_column="sentence1", text_pair_column="sentence2", label_column="score")
+    task = Embedding(loss_kind="cosine")
+    row = next(iter(task.read(path, names)))
+    assert (row.values["text"], row.values["text_pair"], task.gold(row)) == ('A "b', "c", 3.8)
+    with pytest.raises(InputError, match="no column"):
+        next(iter(task.read(path, ColumnNames(text_column="sentence1"))))
+
+
+def test_rows_to_predict_may_be_single_texts_and_rows_to_learn_may_not(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text\ngood\n", encoding="utf-8")
+    row = next(iter(Embedding().read(path, ColumnNames(), labelled=False)))
+    assert Embedding().sequences(row) == ["good"]
+    with pytest.raises(InputError, match="text_pair"):
+        next(iter(Embedding().read(path, ColumnNames())))
+
+
+# Prediction
+
+
+def predict(task: Embedding, given: list[Row], tokenizer, vectors) -> list[dict]:
+    examples = task.examples(given, tokenizer, max_length=8, with_targets=False)
+    return task.decode([torch.tensor(v, dtype=torch.float32) for v in vectors], examples)
+
+
+def test_a_pair_gives_its_cosine_and_a_single_text_its_vector(tiny):
+    given = [Embedding().row("good", 0), Embedding().row(("the film", "bad"), 1)]
+    found = predict(Embedding(loss_kind="cosine"), given, tiny, [[3, 4], [1, 0], [1, 1]])
+    assert found[0] == {"embedding": [3.0, 4.0], "truncated": False, "num_tokens": 3}
+    assert found[1] == {"value": pytest.approx(0.5**0.5), "truncated": False, "num_tokens": 7}
+    json.dumps(found)
+
+
+def test_a_cut_second_text_marks_the_row(tiny):
+    given = [Embedding().row(("good", "the film was very , very , very good"), 0)]
+    found = predict(Embedding(), given, tiny, [[1, 0], [1, 0]])
+    assert found[0]["truncated"] is True and found[0]["num_tokens"] == 3 + 11
+
+
+def test_each_text_is_ranked_among_the_second_texts_of_its_pool(tiny):
+    corners = [[1, 0], [1, 0.1], [0, 1], [1, 0.2], [-1, 0], [-1, -0.3]]
+    found = predict(Embedding(), rows(pairs=PAIRS[:3]), tiny, corners)
+    assert [(p["rank"], p["pool_size"]) for p in found] == [(1, 3), (1, 3), (1, 3)]
+    corners[0], corners[2] = corners[2], corners[0]
+    found = predict(Embedding(), rows(pairs=PAIRS[:3]), tiny, corners)
+    assert [p["rank"] for p in found] == [2, 2, 1]
+    figures = Embedding().metrics([None] * 3, found)
+    assert figures["accuracy"] == pytest.approx(1 / 3)
+    assert figures["mrr"] == pytest.approx(2 / 3)
+    assert figures["pool_size"] == 3 and figures["spearman"] is None
+
+
+@pytest.mark.parametrize("vector", [[1.0, 0.0], [0.0, 0.0], [math.nan, 1.0]])
+def test_vectors_that_are_all_the_same_or_no_numbers_find_nothing(vector, tiny):
+    found = predict(Embedding(), rows(), tiny, [vector] * 12)
+    assert [p["rank"] for p in found] == [6] * 6
+
+
+def test_equal_texts_are_no_rivals_in_the_ranks(tiny):
+    pairs = [PAIRS[0], ("he was bad", PAIRS[0][1]), PAIRS[2]]
+    found = predict(Embedding(), rows(pairs=pairs), tiny, [[1, 0]] * 4 + [[0, 1], [-1, 0]])
+    assert [p["rank"] for p in found] == [1, 1, 3]
+
+
+def test_pools_are_cut_by_rows_and_blocks_change_nothing(tiny, monkeypatch):
+    torch.manual_seed(5)
+    vectors = torch.randn(12, 5).tolist()
+    whole = [p["rank"] for p in predict(Embedding(), rows(), tiny, vectors)]
+    monkeypatch.setattr("filbert.metrics.similarity.BLOCK_ROWS", 2)
+    assert [p["rank"] for p in predict(Embedding(), rows(), tiny, vectors)] == whole
+    monkeypatch.setattr(embedding, "POOL_ROWS", 4)
+    cut = predict(Embedding(), rows(), tiny, vectors)
+    assert [p["pool_size"] for p in cut] == [4] * 4 + [2] * 2
+    halves = (rows()[:4], vectors[:8]), (rows()[4:], vectors[8:])
+    assert cut == [p for given, v in halves for p in predict(Embedding(), given, tiny, v)]
+
+
+def test_correlations_are_those_of_scipy_with_labels_as_they_stand():
+    draw = np.random.default_rng(0)
+    gold = draw.integers(0, 6, 50).astype(float)
+    values = gold / 5 + draw.normal(0, 0.3, 50)
+    task = Embedding(loss_kind="cosine", score_max=5.0)
+    figures = task.metrics(list(gold), [{"value": float(v)} for v in values])
+    assert figures["spearman"] == pytest.approx(stats.spearmanr(gold, values)[0], abs=1e-12)
+    assert figures["pearson"] == pytest.approx(stats.pearsonr(gold, values)[0], abs=1e-12)
+    assert figures["mse"] == pytest.approx(np.mean((values - gold / 5) ** 2))
+    assert task.metrics([1.0, 1.0], [{"value": 0.1}, {"value": 0.2}])["spearman"] is None
+
+
+def test_every_metric_that_may_choose_the_best_step_is_given():
+    for kind in embedding.LOSSES:
+        task = Embedding(loss_kind=kind, score_max=1.0)
+        answers = [
+            {"value": 0.1, "rank": 1, "pool_size": 2},
+            {"value": 0.3, "rank": 2} | {"pool_size": 2},
+        ]
+        figures = task.metrics([0.0, 1.0], answers)
+        assert task.selection_metric in task.metric_names
+        assert all(isinstance(figures[name], float) for name in task.metric_names)
+
+
+def test_single_texts_cannot_be_measured():
+    with pytest.raises(InputError, match="Row 1 has no second text"):
+        Embedding().metrics([None], [{"embedding": [1.0]}])
+
+
+# The value itself
+
+
+def test_what_filbert_json_keeps_makes_the_same_task_again():
+    for task in (Embedding(scale=30.0, pooling="cls", on_overflow="error"), cosine_task(0, 5)):
+        assert Embedding.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": "triplet"}, "loss"),
+        ({"pooling": "none"}, "pooling"),
+        ({"on_overflow": "window"}, "on-overflow"),
+        ({"scale": 0.0}, "scale"),
+        ({"scale": math.nan}, "scale"),
+    ],
+)
+def test_an_option_that_sentence_vectors_do_not_have_is_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        Embedding.from_options(TaskOptions(**options), ColumnNames())
+
+
+def test_label_columns_are_refused():
+    names = ColumnNames(label_columns=("a", "b"))
+    for settle in (Embedding().reading, lambda n: Embedding.from_options(TaskOptions(), n)):
+        with pytest.raises(ConfigError, match="--label-columns"):
+            settle(names)
+
+
+def test_the_contrastive_loss_alone_needs_the_whole_batch():
+    assert Embedding().whole_batch and not Embedding(loss_kind="cosine").whole_batch
+    assert "embedding" in task_names() and task_class("embedding") is Embedding
+
+
+def test_a_foreign_prediction_needs_a_value_and_a_rank_needs_its_pool():
+    check = Embedding().check_prediction
+    assert check({"value": "0.5", "rank": 3}, "p:1") == {"value": 0.5}
+    assert check({"value": 1, "rank": 3, "pool_size": 9}, "p:1")["rank"] == 3
+    for rubbish in ({}, {"value": "x"}, {"value": math.nan}, {"value": [1]}):
+        with pytest.raises(InputError, match="p:7: .*'value'"):
+            check(rubbish, "p:7")
+    for rank in (0, 10, "x"):
+        with pytest.raises(InputError, match="p:7: rank .* of 9"):
+            check({"value": 1, "rank": rank, "pool_size": 9}, "p:7")

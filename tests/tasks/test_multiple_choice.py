@@ -1,0 +1,317 @@
+"""Multiple choice: reading, uneven lists, the softmax over a row, CODAH."""
+
+import json
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.records import Row
+from filbert.errors import ConfigError, InputError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.tasks.base import Targets, TaskOptions
+from filbert.tasks.multiple_choice import MultipleChoice
+from filbert.text.tokenizer import Tokenizer
+
+CODAH = ColumnNames(
+    context_column="prompt", choice_columns=("ending0", "ending1", "ending2", "ending3")
+)
+
+
+def row(label, choices=("a play", "the film", "he"), line=2) -> Row:
+    values = {"context": "she was", "choices": list(choices), "label": label}
+    return Row(values, "train.jsonl", line)
+
+
+def write(path, *lines):
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def line(label, *choices, context="she was"):
+    return {"context": context, "choices": list(choices), "label": label}
+
+
+@pytest.mark.parametrize("label", [1, 1.0, "1", "the film", np.int64(1)])
+def test_a_label_is_the_number_of_a_choice_or_its_text(label):
+    assert MultipleChoice().gold(row(label)) == 1
+
+
+@pytest.mark.parametrize("label", [3, -1, "3", 1.5, True, "a film", "-1", ["a play"]])
+def test_a_label_that_is_no_choice_is_refused_with_file_and_line(label):
+    with pytest.raises(InputError, match=r"train.jsonl:5: label .* neither a number from 0 to 2"):
+        MultipleChoice().labels_of(row(label, line=5))
+
+
+@pytest.mark.parametrize("label", [None, ""])
+def test_a_missing_label_is_refused_with_file_and_line(label):
+    with pytest.raises(InputError, match="train.jsonl:5: no label"):
+        MultipleChoice().gold(row(label, line=5))
+
+
+def test_the_text_of_two_choices_is_no_label():
+    with pytest.raises(InputError, match="the text of 2 choices. Give its number"):
+        MultipleChoice().gold(row("a", ("a", "b", "a")))
+
+
+def test_a_label_that_reads_both_ways_is_a_number_and_the_doctor_says_so():
+    both = row("1", ("1", "2", "3"))
+    task = MultipleChoice()
+    assert task.gold(both) == 1
+    assert [f.kind for f in task.findings([both], None, 128)] == ["ambiguous_label"]
+    assert not list(task.findings([row(1, ("1", "2")), row("1", ("0", "1"))], None, 128))
+
+
+def test_empty_and_repeated_choices_are_found_where_they_stand():
+    rows = [row(0), row(0, ("a", " "), 3), row(0, ("a", "a"), 4)]
+    found = list(MultipleChoice().findings(rows, None, 128))
+    assert [(f.level, f.kind, f.where) for f in found] == [
+        ("warning", "empty_choice", "train.jsonl:3"),
+        ("warning", "repeated_choice", "train.jsonl:4"),
+    ]
+
+
+def test_the_first_row_sets_the_number_of_choices_and_uneven_rows_are_refused():
+    task = MultipleChoice().fit_labels([row(0), row(1)])
+    assert task.num_choices == 3
+    uneven = row(0, ("a", "b"), 9)
+    for check in (task.gold, task.labels_of, lambda r: MultipleChoice().fit_labels([row(0), r])):
+        with pytest.raises(InputError, match="train.jsonl:9: 2 choices; the first row has 3"):
+            check(uneven)
+    with pytest.raises(InputError, match="no training row"):
+        task.fit_labels([])
+
+
+def test_reading_hands_over_each_row_that_cannot_be_used_and_goes_on(tmp_path):
+    path = write(
+        tmp_path / "c.jsonl",
+        line(0, "a", "b"),
+        line(0, "a", "b", "c"),
+        line(0, "a"),
+        line(0, "a", 7),
+        {"context": 3, "choices": ["a", "b"], "label": 0},
+        {"context": "x", "choices": "ab", "label": 0},
+        line(1, "c", "d"),
+    )
+    bad: list[str] = []
+    task = MultipleChoice()
+    rows = list(task.read(path, ColumnNames(), on_error=lambda e: bad.append(str(e))))
+    assert [r.line for r in rows] == [1, 7]
+    sentences = [
+        "c.jsonl:2: 3 choices; the first row has 2",
+        "c.jsonl:3: 1 choice; at least two are needed",
+        "c.jsonl:4: choice 1 is a value of type int; expected a text",
+        "c.jsonl:5: the context is a value of type int; expected a text",
+        "c.jsonl:6: the choices are a value of type str; expected a list of texts",
+    ]
+    assert len(bad) == len(sentences)
+    assert all(sentence in found for sentence, found in zip(sentences, bad, strict=True))
+    with pytest.raises(InputError, match="c.jsonl:2: 3 choices"):
+        list(task.read(path, ColumnNames()))
+
+
+def test_rows_to_predict_need_no_label_and_may_differ_in_choices(tmp_path):
+    path = write(
+        tmp_path / "c.jsonl",
+        {"context": "x", "choices": ["a", "b"]},
+        {"context": "y", "choices": ["a", "b", "c"]},
+    )
+    rows = list(MultipleChoice(num_choices=4).read(path, ColumnNames(), labelled=False))
+    assert [len(r.values["choices"]) for r in rows] == [2, 3]
+
+
+def test_lists_and_columns_and_parquet_give_the_same_rows(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    lists = write(tmp_path / "a.jsonl", line("1", "a", "b"), line("0", "c", "d"))
+    table = tmp_path / "a.csv"
+    table.write_text('ctx,one,two,label\nshe was,a,b,1\nshe was,c,"d",0\n')
+    columns = {
+        "context": ["she was"] * 2,
+        "choices": [["a", "b"], ["c", "d"]],
+        "label": ["1", "0"],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    names = ColumnNames(context_column="ctx", choice_columns=("one", "two"))
+    task = MultipleChoice()
+    wanted = [r.values for r in task.read(lists, ColumnNames())]
+    assert [r.values for r in task.read(table, names)] == wanted
+    assert [r.values for r in task.read(tmp_path / "a.parquet", ColumnNames())] == wanted
+    assert [r.line for r in task.read(table, names)] == [2, 3]
+
+
+def test_a_table_without_named_choice_columns_says_what_to_pass(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("context,choices,label\nx,y,0\n")
+    with pytest.raises(InputError, match="Pass --choice-columns"):
+        MultipleChoice().read(path, ColumnNames())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"choice_columns": ("a",)},
+        {"choice_columns": ("a", "a")},
+        {"choice_columns": ("a", "b"), "choices_column": "c"},
+    ],
+)
+def test_names_that_cannot_be_those_of_choices_are_refused(names):
+    with pytest.raises(ConfigError, match="--choice-columns"):
+        MultipleChoice.from_options(TaskOptions(), ColumnNames(**names))
+
+
+@pytest.mark.parametrize("rule", ["window", "head-tail"])
+def test_only_error_and_truncate_are_taken_for_long_pairs(rule):
+    with pytest.raises(ConfigError, match="takes error or truncate"):
+        MultipleChoice.from_options(TaskOptions(on_overflow=rule), ColumnNames())
+
+
+def test_a_task_comes_back_from_its_json_as_it_was():
+    task = MultipleChoice(num_choices=4, on_overflow="error")
+    content = json.loads(json.dumps(task.to_dict()))
+    assert content == {"name": "multiple_choice", "num_choices": 4, "on_overflow": "error"}
+    assert MultipleChoice.from_dict(content) == task
+    with pytest.raises(ValueError, match="num_choices is 1"):
+        MultipleChoice.from_dict({"num_choices": 1})
+    with pytest.raises(ConfigError, match="names 4 columns; the model was trained with 3"):
+        MultipleChoice(num_choices=3).reading(CODAH)
+
+
+def test_a_value_from_python_is_a_mapping_with_context_and_choices():
+    task = MultipleChoice()
+    found = task.row({"context": "x", "choices": ("a", "b")}, 0)
+    assert task.sequences(found) == [("x", "a"), ("x", "b")]
+    with pytest.raises(InputError, match="Item 3 is a str; a mapping with"):
+        task.row("x", 3)
+    with pytest.raises(InputError, match="Item 3: 1 choice; at least two"):
+        task.row({"context": "x", "choices": ["a"]}, 3)
+
+
+def test_the_longest_sequence_counts_and_any_cut_one_marks_the_row(tiny):
+    task = MultipleChoice()
+    rows = [row(0), row(1, ("a", "the film was not very good", "he"))]
+    examples = task.examples(rows, tiny, max_length=8, with_targets=True)
+    assert [e.row for e in examples] == [0, 0, 0, 1, 1, 1]
+    found = task.decode([torch.zeros(())] * 6, examples)
+    assert [(f["truncated"], f["num_tokens"]) for f in found] == [(False, 7), (True, 11)]
+
+
+def test_uneven_rows_are_decoded_each_by_its_own_choices(tiny):
+    task = MultipleChoice()
+    rows = [task.row({"context": "x", "choices": ["a"] * count}, 0) for count in (2, 3)]
+    examples = task.examples(rows, tiny, max_length=8, with_targets=False)
+    outputs = [torch.tensor(score) for score in (0.0, 1.0, 2.0, 0.0, 0.0)]
+    found = task.decode(outputs, examples)
+    assert [f["choice"] for f in found] == [1, 0]
+    assert found[0]["scores"] == pytest.approx([1 / (1 + np.e), np.e / (1 + np.e)])
+    assert len(found[1]["scores"]) == 3 and sum(found[1]["scores"]) == pytest.approx(1)
+
+
+def test_the_loss_does_not_depend_on_how_rows_fall_into_micro_batches():
+    task = MultipleChoice()
+    torch.manual_seed(0)
+    output = torch.randn(12)
+    values = torch.tensor([0, 3, 1])
+    whole = task.loss(output, Targets(values, groups=(4, 4, 4)))
+    parts = [
+        task.loss(output[4 * i : 4 * i + 4], Targets(values[i : i + 1], groups=(4,)))
+        for i in range(3)
+    ]
+    torch.testing.assert_close(whole, sum(parts))
+
+
+def test_accuracy_and_loss_are_those_of_a_hand_computed_table():
+    task = MultipleChoice(num_choices=2)
+    given = [{"scores": [0.75, 0.25]}, {"choice": 0, "scores": [0.4, 0.6]}, {"scores": [0.2, 0.8]}]
+    predictions = [task.check_prediction(p, f"p.jsonl:{i}") for i, p in enumerate(given)]
+    assert [p["choice"] for p in predictions] == [0, 0, 1]
+    found = task.metrics([0, 1, 1], predictions)
+    assert found == {
+        "accuracy": pytest.approx(2 / 3),
+        "loss": pytest.approx(-np.log([0.75, 0.6, 0.8]).mean()),
+    }
+    sure = [task.check_prediction({"choice": c}, "p.jsonl:1") for c in (0, 1, 0)]
+    assert task.metrics([0, 1, 1], sure) == {"accuracy": pytest.approx(2 / 3), "loss": None}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "sentence"),
+    [
+        ({"label": 1}, "needs 'choice', 'scores', or both"),
+        ({"choice": 2}, "the choice is not a number from 0 to 1"),
+        ({"choice": "b"}, "the choice is not a number from 0 to 1"),
+        ({"scores": [0.5]}, "1 scores for 2 choices"),
+        ({"scores": [0.5, float("nan")]}, "not a probability"),
+        ({"scores": 3}, "not a list of numbers"),
+    ],
+)
+def test_a_prediction_from_elsewhere_that_cannot_be_scored_is_refused(prediction, sentence):
+    with pytest.raises(InputError, match=f"p.jsonl:4: .*{sentence}"):
+        MultipleChoice(num_choices=2).check_prediction(prediction, "p.jsonl:4")
+
+
+def test_codah_is_read_as_published(shared_data):
+    task = MultipleChoice.from_options(TaskOptions(), CODAH)
+    rows = list(task.read(shared_data / "codah" / "full_data.tsv.gz", CODAH))
+    fitted = task.fit_labels(rows)
+    assert fitted.num_choices == 4
+    assert np.bincount([fitted.gold(row) for row in rows]).tolist() == [689, 684, 697, 706]
+    kinds = [f.kind for f in fitted.findings(rows, None, 128)]
+    # The first: endings that are small numbers, such as "2".
+    assert (kinds.count("ambiguous_label"), kinds.count("repeated_choice")) == (5, 3)
+
+
+def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_data):
+    task = MultipleChoice()
+    reader = task.read(shared_data / "codah" / "fold_0_train.tsv.gz", CODAH)
+    rows = [next(reader) for _ in range(8)]
+    task = task.fit_labels(rows)
+    bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
+    examples = task.examples(rows, bert, max_length=64, with_targets=True)
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=bert.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    net = Model(Encoder(config), task.head(config)).eval()
+    targets = task.targets(examples)
+    assert targets.groups == (4,) * 8 and task.count(targets) == 8
+    with torch.no_grad():
+        output = net(collate(examples), targets.at)
+        # The judge builds each sequence by hand: CLS context SEP option SEP, alone in its batch.
+        judge = torch.stack([net(collate([e]))[0] for e in _by_hand(rows, bert)]).view(8, 4)
+    gold = torch.tensor([task.gold(row) for row in rows])
+    # 1e-5: float32 through attention of other shapes.
+    torch.testing.assert_close(
+        task.loss(output, targets), F.cross_entropy(judge, gold, reduction="sum"), atol=1e-5, rtol=0
+    )
+    found = task.decode(list(output), examples)
+    assert [f["choice"] for f in found] == judge.argmax(1).tolist()
+    np.testing.assert_allclose([f["scores"] for f in found], judge.softmax(1), atol=1e-6)
+    assert list(task.metrics(gold.tolist(), found)) == list(task.metric_names)
+
+
+def _by_hand(rows, bert) -> list[Example]:
+    made = []
+    for row in rows:
+        context, *options = (
+            e.input_ids[1:-1].tolist()
+            for e in bert.encode([row.values["context"], *row.values["choices"]])
+        )
+        for option in options:
+            first = [bert.cls_id, *context, bert.sep_id]
+            second = [*option, bert.sep_id]
+            types = list(chain([0] * len(first), [1] * len(second)))
+            made.append(Example(0, np.array(first + second), np.array(types), len(types)))
+    return made

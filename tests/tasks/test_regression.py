@@ -1,0 +1,193 @@
+"""Regression: reading scores, the loss with and without windows, predictions."""
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import torch
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import collate
+from filbert.data.records import Row
+from filbert.errors import ConfigError, InputError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.regression import Regression
+from filbert.text.tokenizer import Tokenizer
+
+NAMES = ColumnNames()
+LONG = " ".join(["a", "film", "was", "not", "very", "bad"] * 5)
+
+
+def row(label, text="the film", line=2) -> Row:
+    return Row({"text": text, "label": label}, "train.csv", line)
+
+
+def model(task: Regression, vocab_size: int) -> Model:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    return Model(Encoder(config), task.head(config)).eval()
+
+
+@pytest.mark.parametrize(
+    "value", ["3.5", " 3.5 ", "3.50", "35e-1", 3.5, np.float32(3.5), Decimal("3.5")]
+)
+def test_a_score_is_read_however_it_is_written(value):
+    assert Regression().gold(row(value)) == 3.5
+
+
+@pytest.mark.parametrize(
+    "value", ["abc", "3,5", "nan", "inf", "1e40", "1_5", float("nan"), True, [3.5], 10**400]
+)
+def test_a_score_that_is_not_a_number_is_refused_with_file_and_line(value):
+    with pytest.raises(InputError, match=r"^train.csv:7: label .* is not a number\. "):
+        Regression().labels_of(row(value, line=7))
+
+
+@pytest.mark.parametrize("value", ["", "  ", None])
+def test_a_missing_score_is_refused_with_file_and_line(value):
+    with pytest.raises(InputError, match="train.csv:7: no label"):
+        Regression().gold(row(value, line=7))
+
+
+def test_a_row_has_no_label_names():
+    assert Regression().labels_of(row("1")) == []
+
+
+def test_equal_scores_cannot_be_learnt():
+    with pytest.raises(InputError, match="All training rows have the score 2.5"):
+        Regression().fit_labels([row("2.5"), row(2.5)])
+    with pytest.raises(InputError, match="no training row"):
+        Regression().fit_labels([])
+    assert Regression().fit_labels([row("2.5"), row("2")]) == Regression()
+
+
+def test_a_task_comes_back_from_its_json_as_it_was():
+    task = Regression.from_options(TaskOptions(on_overflow="window", stride=7), NAMES)
+    content = json.loads(json.dumps(task.to_dict()))
+    assert content["name"] == "regression"
+    assert Regression.from_dict(content) == task
+    with pytest.raises(ValueError, match="on_overflow 'never'"):
+        Regression.from_dict(content | {"on_overflow": "never"})
+
+
+def test_options_that_do_not_go_with_it_are_refused():
+    with pytest.raises(ConfigError, match="stride is 0"):
+        Regression.from_options(TaskOptions(on_overflow="window", stride=0), NAMES)
+    with pytest.raises(ConfigError, match="Did you mean 'window'"):
+        Regression.from_options(TaskOptions(on_overflow="windows"), NAMES)
+    with pytest.raises(ConfigError, match="--label-columns is for multi-label"):
+        Regression().reading(ColumnNames(label_columns=("a", "b")))
+
+
+def test_the_loss_is_the_sum_of_squared_errors_of_raw_scores(tiny):
+    task = Regression()
+    rows = [row("1"), row("4.5", "very good"), row("-2", "a")]
+    examples = task.examples(rows, tiny, max_length=16, with_targets=True)
+    targets = task.targets(examples)
+    assert targets.values.dtype == torch.float32 and task.count(targets) == 3
+    output = torch.tensor([[0.5], [4.0], [1.0]])
+    assert task.loss(output, targets).item() == pytest.approx(0.25 + 0.25 + 9.0)
+
+
+def test_windows_of_a_row_give_their_mean_in_training_and_prediction(tiny):
+    task = Regression(on_overflow="window", stride=10)
+    rows = [row("1"), row("5", LONG), row("2", "a")]
+    examples = task.examples(rows, tiny, max_length=12, with_targets=True)
+    assert [e.row for e in examples] == [0, 1, 1, 1, 2]
+    targets = task.targets(examples)
+    assert targets.groups == (1, 3, 1) and targets.values.tolist() == [1, 5, 2]
+    output = torch.tensor([[1.0], [3.0], [4.0], [8.0], [0.0]])
+    assert task.loss(output, targets).item() == pytest.approx(0 + 0 + 4)
+    found = task.decode(list(output), examples)
+    assert [answer["value"] for answer in found] == [1, 5, 0]
+    assert [answer["num_tokens"] for answer in found] == [4, 32, 3]
+    assert not any(answer["truncated"] for answer in found)
+
+
+def test_a_cut_text_is_marked_in_its_prediction(tiny):
+    task = Regression()
+    examples = task.examples([row(None, LONG)], tiny, max_length=12, with_targets=False)
+    (found,) = task.decode([torch.tensor([2.0])], examples)
+    assert found == {"value": 2.0, "truncated": True, "num_tokens": 32}
+
+
+def test_a_real_model_learns_to_tell_two_scores_apart(tiny):
+    task = Regression()
+    rows = [row("0", "bad film"), row("5", "good film", 3)]
+    examples = task.examples(rows, tiny, max_length=16, with_targets=True)
+    net = model(task, 40)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    for _ in range(80):
+        targets = task.targets(examples)
+        loss = task.loss(net(collate(examples), targets.at), targets) / task.count(targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    found = task.decode(list(net(collate(examples)).detach()), examples)
+    figures = task.metrics([0.0, 5.0], found)
+    assert figures["mse"] < 0.1 and figures["pearson"] > 0.99
+
+
+def test_predictions_from_elsewhere_need_a_number():
+    task = Regression()
+    assert task.check_prediction({"value": "2.5", "truncated": False}, "p:1") == {"value": 2.5}
+    with pytest.raises(InputError, match="p.jsonl:3: a prediction needs 'value'"):
+        task.check_prediction({"label": 1}, "p.jsonl:3")
+    with pytest.raises(InputError, match="p.jsonl:3: the value nan is not a number"):
+        task.check_prediction({"value": float("nan")}, "p.jsonl:3")
+
+
+def test_bad_rows_of_a_file_are_found_where_they_stand(tmp_path):
+    path = tmp_path / "scores.jsonl"
+    lines = [{"text": "a", "label": 1.5}, {"text": "b", "label": "much"}, {"text": "c"}]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    bad: list[str] = []
+    for found in Regression().read(path, NAMES, on_error=lambda e: bad.append(str(e))):
+        try:
+            Regression().labels_of(found)
+        except InputError as error:
+            bad.append(str(error))
+    assert len(bad) == 2
+    assert "scores.jsonl:2: label 'much' is not a number" in bad[0]
+    assert 'scores.jsonl:3: no column "label"' in bad[1]
+
+
+@pytest.mark.parametrize(("part", "count", "mean"), [("train", 5749, 2.701), ("dev", 1500, 2.364)])
+def test_sts_b_is_read_as_published(shared_data, part, count, mean):
+    names = ColumnNames(text_column="sentence1", text_pair_column="sentence2", label_column="score")
+    task = Regression.from_options(TaskOptions(), names)
+    rows = list(task.read(shared_data / "glue" / "STS-B" / f"{part}.tsv.gz", names))
+    scores = [task.gold(row) for row in rows]
+    assert len(scores) == count
+    assert np.mean(scores) == pytest.approx(mean, abs=5e-4)  # the README's three digits
+    assert min(scores) == 0 and max(scores) == 5
+    assert all(isinstance(task.sequences(row)[0], tuple) for row in rows)
+
+
+def test_a_batch_of_sts_b_pairs_goes_through_a_model(shared_data):
+    names = ColumnNames(text_column="sentence1", text_pair_column="sentence2", label_column="score")
+    task = Regression()
+    reader = task.read(shared_data / "glue" / "STS-B" / "dev.tsv.gz", names)
+    rows = [next(reader) for _ in range(16)]
+    bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
+    examples = task.examples(rows, bert, max_length=64, with_targets=True)
+    net = model(task, bert.vocab_size)
+    targets = task.targets(examples)
+    with torch.no_grad():
+        output = net(collate(examples), targets.at)
+    gold = torch.tensor([task.gold(row) for row in rows])
+    judge = torch.nn.functional.mse_loss(output[:, 0], gold, reduction="sum")
+    torch.testing.assert_close(task.loss(output, targets), judge)
+    figures = task.metrics([task.gold(row) for row in rows], task.decode(list(output), examples))
+    assert list(figures) == list(task.metric_names)

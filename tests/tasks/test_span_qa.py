@@ -1,0 +1,351 @@
+"""Windows, targets, loss, decoding and thresholds of question answering, on cases small enough to
+work out by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example
+from filbert.errors import ConfigError, InputError
+from filbert.tasks.base import Prediction, TaskOptions
+from filbert.tasks.span_qa import TASK, Gold, SpanQA
+from filbert.text.tokenizer import Tokenizer
+
+# [CLS] he [SEP] the film was good and the play was bad . [SEP]
+#   0    1   2    3   4    5   6    7   8   9   10  11 12  13
+CONTEXT = "The film was good and the play was bad."
+
+
+def question(
+    *answers: tuple[str, int], context: str = CONTEXT, ask: str = "he", id: str = "q"
+) -> dict[str, Any]:
+    found = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": id, "question": ask, "context": context, "answers": found}
+
+
+def made(task: SpanQA, tiny: Tokenizer, *items: dict[str, Any], max_length: int = 32) -> Any:
+    rows = [task.row(item, i) for i, item in enumerate(items)]
+    return task.examples(rows, tiny, max_length=max_length, with_targets=True)
+
+
+def scores(example: Example, starts: dict[int, float], ends: dict[int, float]) -> torch.Tensor:
+    output = torch.full((len(example.input_ids), 2), -9.0)
+    for column, given in enumerate((starts, ends)):
+        for place, score in given.items():
+            output[place, column] = score
+    return output
+
+
+def answered(task: SpanQA, example: Example, starts: Any, ends: Any) -> Prediction:
+    (prediction,) = task.decode([scores(example, starts, ends)], [example])
+    return prediction
+
+
+# Targets
+
+
+def test_the_target_is_the_places_of_the_answers_tokens(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question(("good and", 13)))
+    assert example.target == (6, 7)
+    assert tiny.tokens(example.input_ids[6:8]) == ["good", "and"]
+
+
+def test_of_several_answers_the_first_is_learnt(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question(("play", 26), ("film", 4)))
+    assert example.target == (9, 9)
+
+
+def test_the_span_is_as_tight_as_tokens_allow(tiny: Tokenizer) -> None:
+    # Spaces around the answer are no part of it; half a word takes its piece, not the word.
+    (example,) = made(SpanQA(), tiny, question((" good ", 12)))
+    assert example.target == (6, 6)
+    (example,) = made(SpanQA(), tiny, question(("play", 3), context="He plays"))
+    assert example.target == (4, 4) and len(example.input_ids) == 7
+
+
+def test_a_question_without_answer_points_at_the_first_token(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question())
+    assert example.target == (0, 0)
+
+
+def test_offsets_count_characters_whatever_their_bytes(tiny: Tokenizer) -> None:
+    context = "\U0001f600\U0001f600 é\u0301 the good film"
+    (example,) = made(SpanQA(), tiny, question(("good", 10), context=context))
+    start, end = example.target
+    assert tiny.tokens(example.input_ids[start : end + 1]) == ["good"]
+    found = answered(SpanQA(), example, {start: 5.0}, {end: 5.0})
+    assert (found["answer"], found["start"], found["end"]) == ("good", 10, 14)
+
+
+def test_a_window_that_lacks_a_part_of_the_answer_points_at_the_first_token(
+    tiny: Tokenizer,
+) -> None:
+    # Room for 5 tokens: "the film was good and", then 3 further on "good and the play was", ...
+    task = SpanQA(stride=3)
+    examples = made(task, tiny, question(("and the", 18)), max_length=9)
+    assert [e.target for e in examples] == [(0, 0), (4, 5), (0, 0)]
+    assert [e.row for e in examples] == [0, 0, 0]
+    assert [e.source.start for e in examples] == [0, 3, 6]
+
+
+def test_an_answer_that_is_not_at_its_offset_is_never_learnt(tiny: Tokenizer) -> None:
+    with pytest.raises(InputError, match="questions:1: question q: .*answer_start 12"):
+        made(SpanQA(), tiny, question(("good", 12)))
+
+
+def test_a_question_that_leaves_no_room_is_named(tiny: Tokenizer) -> None:
+    items = [question(id="a"), question(ask="he " * 9, id="b")]
+    with pytest.raises(InputError, match="questions:2: question b: .*--max-question-length"):
+        made(SpanQA(), tiny, *items, max_length=12)
+
+
+def test_a_long_question_is_cut_and_the_prediction_says_so(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(max_question_length=2), tiny, question(ask="he he he"))
+    found = answered(SpanQA(), example, {4: 1.0}, {4: 1.0})
+    assert found["truncated"] and found["num_tokens"] == 3 + 3 + 10
+    assert len(example.input_ids) == 15
+
+
+def test_windows_lose_nothing_and_num_tokens_counts_the_whole_context(tiny: Tokenizer) -> None:
+    examples = made(SpanQA(stride=3), tiny, question(), max_length=9)
+    outputs = [scores(e, {}, {}) for e in examples]
+    (found,) = SpanQA().decode(outputs, examples)
+    assert not found["truncated"] and found["num_tokens"] == 14
+
+
+# Loss
+
+
+def test_the_loss_is_the_mean_of_two_cross_entropies_over_each_sequences_own_tokens(
+    tiny: Tokenizer,
+) -> None:
+    task = SpanQA()
+    items = [question(("good", 13)), question(context="the film"), question(("bad.", 35))]
+    examples = made(task, tiny, *items)
+    targets = task.targets(examples)
+    assert targets.values.dtype == torch.int64 and targets.values.shape == (3, 2)
+    assert targets.groups == (14, 6, 14)
+    torch.manual_seed(0)
+    output = torch.randn(34, 2, dtype=torch.float64).float().requires_grad_()
+    loss = task.loss(output, targets)
+    loss.backward()
+    again = output.detach().clone().requires_grad_()
+    wanted = torch.zeros(())
+    for piece, (start, end) in zip(
+        torch.split(again, [14, 6, 14]), targets.values.tolist(), strict=True
+    ):
+        for column, place in ((0, start), (1, end)):
+            wanted = wanted + F.cross_entropy(piece[None, :, column], torch.tensor([place])) / 2
+    wanted.backward()
+    # Two orders of the same float32 sums.
+    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    torch.testing.assert_close(output.grad, again.grad, rtol=1e-5, atol=1e-7)
+    assert task.count(targets) == 3.0
+
+
+def test_the_loss_of_half_precision_logits_is_summed_in_float32(tiny: Tokenizer) -> None:
+    task = SpanQA()
+    targets = task.targets(made(task, tiny, question(("good", 13))))
+    loss = task.loss(torch.randn(14, 2).bfloat16(), targets)
+    assert loss.dtype == torch.float32 and loss.isfinite()
+
+
+# Decoding
+
+
+def test_the_answer_is_cut_from_the_context_as_it_is_written(tiny: Tokenizer) -> None:
+    context = "THE  Film was\tgóod"
+    (example,) = made(SpanQA(), tiny, question(context=context))
+    found = answered(SpanQA(), example, {3: 5.0}, {6: 5.0})
+    assert found["answer"] == context and (found["start"], found["end"]) == (0, 18)
+
+
+def test_starts_outside_of_the_context_and_ends_before_their_start_are_no_answers(
+    tiny: Tokenizer,
+) -> None:
+    (example,) = made(SpanQA(), tiny, question())
+    # The best sums would be question (1), special (13), reversed (9 to 4).
+    found = answered(
+        SpanQA(n_best=3), example, {1: 9.0, 9: 5.0, 4: 1.0}, {13: 9.0, 4: 4.0, 10: 0.5}
+    )
+    assert [entry["text"] for entry in found["nbest"]] == ["play was", "film", CONTEXT[4:34]]
+    assert [entry["start_logit"] + entry["end_logit"] for entry in found["nbest"]] == [5.5, 5, 1.5]
+
+
+def test_answers_are_no_longer_than_allowed(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question())
+    starts, ends = {4: 5.0, 6: 1.0}, {6: 5.0}
+    assert answered(SpanQA(max_answer_length=3), example, starts, ends)["answer"] == "film was good"
+    assert answered(SpanQA(max_answer_length=2), example, starts, ends)["answer"] == "good"
+
+
+def test_equal_texts_are_listed_once(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question(context="film film bad"))
+    found = answered(SpanQA(n_best=3), example, {3: 5.0, 4: 6.0, 5: 1.0}, {3: 5.0, 4: 6.0, 5: 0.0})
+    texts = [(entry["text"], entry["start"]) for entry in found["nbest"]]
+    assert texts == [("film", 5), ("film film", 0), ("film bad", 5)]
+
+
+def test_scores_are_shares_of_the_list(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question(context="film"))
+    found = answered(SpanQA(), example, {3: 1.0}, {3: 1.0})
+    assert found["score"] == 1.0 == found["nbest"][0]["score"]
+    (example,) = made(SpanQA(), tiny, question())
+    found = answered(SpanQA(n_best=2), example, {3: 2.0, 4: 1.0}, {4: 1.0})
+    assert len(found["nbest"]) == 2
+    assert found["score"] == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-7)
+
+
+def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Tokenizer) -> None:
+    task = SpanQA(stride=3)
+    examples = made(task, tiny, question(), max_length=9)
+    # Context token 3 ("good") is in windows 0 (place 6) and 1 (place 3), and belongs to window 0.
+    outputs = [scores(e, {}, {}) for e in examples]
+    outputs[1][3] = 5.0
+    (found,) = task.decode(outputs, examples)
+    assert found["answer"] != "good"
+    outputs[0][6] = 4.0
+    (found,) = task.decode(outputs, examples)
+    assert found["answer"] == "good" and found["nbest"][0]["start_logit"] == 4.0
+
+
+def test_an_empty_context_gets_an_empty_answer(tiny: Tokenizer) -> None:
+    for context in ("", "  \n"):
+        for task in (SpanQA(), SpanQA(has_unanswerable=True, null_threshold=99.0)):
+            (example,) = made(task, tiny, question(context=context))
+            found = answered(task, example, {0: 1.0}, {0: 1.0})
+            assert (found["answer"], found["start"], found["end"]) == ("", None, None)
+            assert json.dumps(found, allow_nan=False)
+
+
+def test_questions_are_kept_apart_even_if_their_row_numbers_agree(tiny: Tokenizer) -> None:
+    first = made(SpanQA(), tiny, question(id="a"))
+    second = made(SpanQA(), tiny, question(id="b", context="bad"))
+    examples = [*first, *second]
+    found = SpanQA().decode([scores(e, {3: 1.0}, {3: 1.0}) for e in examples], examples)
+    assert [(p["id"], p["answer"]) for p in found] == [("a", "The"), ("b", "bad")]
+
+
+# No answer
+
+
+def test_the_null_score_is_the_least_over_the_windows(tiny: Tokenizer) -> None:
+    task = SpanQA(stride=3, has_unanswerable=True)
+    examples = made(task, tiny, question(), max_length=9)
+    outputs = [scores(e, {0: null}, {0: null}) for e, null in zip(examples, (3, 1, 2), strict=True)]
+    outputs[0][4] = 0.5
+    (found,) = task.decode(outputs, examples)
+    assert found["null_score"] == 2.0 - 1.0 and found["answer"] == ""
+    assert found["nbest"][0] == {
+        "text": "",
+        "start": None,
+        "end": None,
+        "start_logit": 1.0,
+        "end_logit": 1.0,
+        "score": found["score"],
+    }
+
+
+@pytest.mark.parametrize(("threshold", "answer"), [(0.9, ""), (1.0, "film"), (1.1, "film")])
+def test_no_answer_must_win_by_more_than_the_threshold(
+    tiny: Tokenizer, threshold: float, answer: str
+) -> None:
+    task = SpanQA(has_unanswerable=True, null_threshold=threshold)
+    (example,) = made(task, tiny, question())
+    found = answered(task, example, {0: 2.0, 4: 1.5}, {0: 2.0, 4: 1.5})
+    assert found["null_score"] == 1.0 and found["answer"] == answer
+
+
+def test_a_task_that_saw_only_answers_always_gives_one(tiny: Tokenizer) -> None:
+    (example,) = made(SpanQA(), tiny, question())
+    found = answered(SpanQA(), example, {0: 9.0, 4: 1.0}, {0: 9.0, 4: 1.0})
+    assert found["answer"] == "film" and found["null_score"] == 16.0
+    assert all(entry["text"] for entry in found["nbest"])
+
+
+def test_the_fitted_threshold_has_the_best_f1(tiny: Tokenizer) -> None:
+    task = SpanQA(has_unanswerable=True)
+    items = [question(("film", 4)), question(("film", 4)), question(), question()]
+    examples = made(task, tiny, *items)
+    # Both answerable ones are right; null scores -1, 3 against 5, 2: answer up to 3.
+    outputs = [
+        scores(e, {4: 0.0, 0: null}, {4: 0.0, 0: 0.0})
+        for e, null in zip(examples, (-1.0, 3.0, 5.0, 2.0), strict=True)
+    ]
+    gold = [task.gold(task.row(item, i)) for i, item in enumerate(items)]
+    fitted = task.calibrate(gold, outputs, examples)
+    assert fitted.null_threshold == -1.0
+    outputs[3] = scores(examples[3], {4: 0.0, 0: 4.0}, {4: 0.0, 0: 0.0})
+    fitted = task.calibrate(gold, outputs, examples)
+    assert fitted.null_threshold == 3.0
+    figures = fitted.metrics(gold, fitted.decode(outputs, examples))
+    assert figures["exact_match"] == 100.0 == figures["best_f1"]
+    assert SpanQA().calibrate(gold, outputs, examples) == SpanQA()
+
+
+# The rest of the protocol
+
+
+def test_a_task_is_stored_and_read_back() -> None:
+    options = TaskOptions(stride=7, max_question_length=8, max_answer_length=9, n_best=3)
+    task = TASK.from_options(options, ColumnNames())
+    assert (task.stride, task.max_question_length, task.max_answer_length) == (7, 8, 9)
+    rows = [task.row(question(("film", 4)), 0), task.row(question(), 1)]
+    assert task.fit_labels(rows[:1]).metric_names == ("exact_match", "f1")
+    fitted = task.fit_labels(rows)
+    assert fitted.has_unanswerable and "best_f1" in fitted.metric_names
+    assert [task.labels_of(row) for row in rows] == [["answerable"], ["unanswerable"]]
+    assert SpanQA.from_dict(json.loads(json.dumps(fitted.to_dict()))) == fitted
+
+
+@pytest.mark.parametrize("name", ["stride", "max_question_length", "max_answer_length", "n_best"])
+def test_numbers_below_one_are_refused(name: str) -> None:
+    options = TaskOptions(**{name: 0})
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is 0"):
+        SpanQA.from_options(options, ColumnNames())
+
+
+@pytest.mark.parametrize(
+    "content", [{"stride": "3"}, {"has_unanswerable": 1}, {"null_threshold": float("nan")}]
+)
+def test_a_damaged_description_is_refused(content: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        SpanQA.from_dict(content)
+
+
+def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> None:
+    task = SpanQA(has_unanswerable=True)
+    examples = made(task, tiny, question(id="a"), question(id="b"))
+    outputs = [scores(e, {4: 5.0}, {4: 5.0}) for e in examples]
+    predictions = task.decode(outputs, examples)
+    files = task.files([Gold("a", ()), Gold("b", ("x",))], predictions)
+    assert files["predictions.json"] == {"a": "film", "b": "film"}
+    assert files["null_odds.json"] == {"a": -28.0, "b": -28.0}
+    best = files["nbest_predictions.json"]["a"][0]
+    assert set(best) == {"text", "probability", "start_logit", "end_logit"}
+    assert json.dumps(files, allow_nan=False)
+
+
+def test_predictions_from_elsewhere_are_checked() -> None:
+    task = SpanQA()
+    assert task.check_prediction({"answer": "x"}, "p:1") == {"answer": "x"}
+    given = {"prediction_text": "", "no_answer_probability": 1, "id": "a"}
+    assert task.check_prediction(given, "p:1") == {"answer": "", "null_score": 1.0, "id": "a"}
+    for wrong in ({}, {"answer": 1}, {"answer": "x", "null_score": "1"}):
+        with pytest.raises(InputError, match="p:1"):
+            task.check_prediction(wrong, "p:1")
+
+
+def test_predictions_for_other_questions_are_refused() -> None:
+    with pytest.raises(InputError, match="no id is in both"):
+        SpanQA().metrics_by_id([Gold("a", ("x",))], {"b": "x"})
+    with pytest.raises(InputError, match="no no-answer score"):
+        SpanQA().metrics_by_id([Gold("a", ("x",))], {"a": "x"}, {"b": 0.0})

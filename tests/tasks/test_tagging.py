@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from filbert.batch import split
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.row import Row
+from filbert.errors import ConfigError, InputError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.tasks.base import TaskOptions, task_class
+from filbert.tasks.tagging import Tagging
+from filbert.text.tokenizer import Tokenizer
+
+LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
+NAMES = ColumnNames()
+
+
+def _row(words: list[str], tags: str | None = None, line: int = 1) -> Row:
+    values: dict[str, Any] = {"tokens": words}
+    if tags is not None:
+        values["tags"] = tags.split()
+    return Row(values, "f.jsonl", line)
+
+
+def _outputs(task: Tagging, examples: list[Example], tags: list[list[str]]) -> list[torch.Tensor]:
+    """What a model would say that gives each word its tag on its own first token, else nonsense."""
+    assert task.labels is not None
+    outputs = []
+    for example in examples:
+        logits = torch.full((len(example.input_ids), len(task.labels)), 50.0)
+        for word, row in zip(example.source.words, example.source.rows, strict=True):
+            logits[row] = 0.0
+            logits[row, task.labels.index(tags[example.row][word])] = 2.0
+        outputs.append(logits)
+    return outputs
+
+
+# Labels
+
+
+def test_labels_are_o_and_then_both_tags_of_every_type_by_name():
+    rows = [_row(["v", "w"], "B-b I-b"), _row(["v"], "B-a")]
+    task = Tagging().fit_labels(rows)
+    assert task.labels == LABELS
+    assert task.num_labels == 5
+    assert Tagging.from_dict(task.to_dict()) == task
+    assert task_class("tagging") is Tagging
+
+
+def test_declared_labels_may_be_types_or_tags():
+    task = Tagging.from_options(TaskOptions(labels=("a", "b"), repair_tags=True), NAMES)
+    assert (task.labels, task.declared, task.repair_tags) == (LABELS, True, True)
+    task = Tagging.from_options(TaskOptions(labels=("B-b", "O", "I-b")), NAMES)
+    assert task.labels == ("B-b", "O", "I-b")
+    assert task.fit_labels([_row(["v"], "B-b")]) is task
+    for wrong in (("B-a", "I-a"), ("a", "a"), ("O", "O"), ("O", "X-a"), ("",)):
+        with pytest.raises(ConfigError, match="--labels"):
+            Tagging.from_options(TaskOptions(labels=wrong), NAMES)
+
+
+def test_a_type_that_is_not_among_the_labels_is_refused_with_its_line():
+    row = Row({"tokens": ["v", "w"], "tags": ["O", "B-c"], "lines": [5, 6]}, "f.conll", 5)
+    for call in (Tagging(LABELS).gold, Tagging(LABELS).labels_of):
+        with pytest.raises(InputError, match=r"^f\.conll:6: entity type 'c' is not one of"):
+            call(row)
+    task = Tagging(("O", "B-a"), declared=True)
+    with pytest.raises(InputError, match="tag 'I-a' is not one of"):
+        task._ids(_row(["v", "w"], "B-a I-a"))
+
+
+def test_rows_without_any_entity_teach_nothing():
+    with pytest.raises(InputError, match="no entity at all"):
+        Tagging().fit_labels([_row(["v"], "O")])
+
+
+def test_labels_of_a_row_are_the_types_of_its_entities():
+    assert Tagging().labels_of(_row(["v"] * 4, "B-a I-a B-a B-b")) == ["a", "a", "b"]
+
+
+# Rows
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("a film", "a film"),
+        (["a", "film"], "a film"),
+        ({"text": "a film"}, "a film"),
+        ({"tokens": ["a", "film"], "id": 3}, "a film"),
+    ],
+)
+def test_a_python_value_is_a_text_or_a_list_of_words(item: Any, text: str):
+    assert Tagging().sequences(Tagging().row(item, 0)) == [text]
+
+
+@pytest.mark.parametrize("item", [3, None, {"id": 3}, ["a", 3]])
+def test_another_python_value_is_refused_with_its_number(item: Any):
+    with pytest.raises(InputError, match=r"Item 4|texts:5"):
+        Tagging().row(item, 4)
+
+
+def test_wnut_has_the_published_entities(shared_data: Path):
+    found = {}
+    for name in ("train", "dev"):
+        rows = Tagging().read(shared_data / "wnut17" / f"{name}.conll.gz", NAMES)
+        found[name] = Counter(label for row in rows for label in Tagging().labels_of(row))
+    assert found["train"] == {
+        "person": 660,
+        "location": 548,
+        "group": 264,
+        "corporation": 221,
+        "creative-work": 140,
+        "product": 142,
+    }
+    assert found["dev"] == {
+        "person": 470,
+        "location": 74,
+        "group": 39,
+        "corporation": 34,
+        "creative-work": 105,
+        "product": 114,
+    }
+
+
+# Training
+
+
+def test_only_the_first_token_of_a_word_is_asked_and_every_word_once(tiny: Tokenizer):
+    rows = [
+        _row(["greatly", "\u200b", "plays"], "B-a O B-b"),
+        _row([]),
+        _row(["the", "running"], "O I-b"),
+    ]
+    rows[1].values["tags"] = []
+    task = Tagging(LABELS, repair_tags=True)
+    examples = task.examples(rows, tiny, max_length=64, with_targets=True)
+    assert [e.row for e in examples] == [0, 1, 2]
+    targets = task.targets(examples)
+    assert targets.at is not None
+    assert (targets.values.dtype, targets.at.dtype) == (torch.int64, torch.int64)
+    # [CLS] great ##ly play ##s [SEP], [CLS] [SEP], [CLS] the run [UNK]... [SEP]
+    assert targets.at.tolist() == [1, 3, 9, 10]
+    assert [LABELS[i] for i in targets.values] == ["B-a", "B-b", "O", "B-b"]
+    assert task.count(targets) == 4
+    logits = torch.zeros(4, 5)
+    assert task.loss(logits, targets).item() == pytest.approx(4 * np.log(5), rel=1e-6)
+
+
+def test_a_micro_batch_without_words_has_a_loss_of_zero_with_a_gradient(tiny: Tokenizer):
+    row = _row([])
+    row.values["tags"] = []
+    task = Tagging(LABELS)
+    targets = task.targets(task.examples([row], tiny, max_length=9, with_targets=True))
+    assert targets.at is not None
+    assert (targets.values.dtype, targets.at.dtype) == (torch.int64, torch.int64)
+    logits = torch.zeros(3, 5, requires_grad=True)
+    loss = task.loss(logits[targets.at], targets)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert task.count(targets) == 0
+
+
+def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny: Tokenizer):
+    words = ["playing", "the", "film"] * 50
+    row = _row(words, " ".join(["B-a", "I-a", "O"] * 50))
+    task = Tagging(LABELS)
+    examples = task.examples([row], tiny, max_length=16, with_targets=True)
+    assert len(examples) > 10
+    assert all(len(e.input_ids) <= 16 and not e.truncated for e in examples)
+    judged = [
+        (int(w), int(v)) for e in examples for w, v in zip(e.source.words, e.target, strict=True)
+    ]
+    assert sorted(judged) == [(i, (1, 2, 0)[i % 3]) for i in range(150)]
+    assert task.count(task.targets(examples)) == 150
+
+
+# Prediction
+
+
+def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
+    task = Tagging(LABELS)
+    text = "The  GREAT, \u200bfílm   was playing!"
+    rows = [task.row(text, 0), task.row(["the great", "film", ""], 1)]
+    examples = task.examples(rows, tiny, max_length=64, with_targets=False)
+    wanted = [["O", "I-a", "O", "O", "B-b", "O", "I-b", "I-b"], ["B-a", "I-a", "O"]]
+    first, second = task.decode(_outputs(task, examples, wanted), examples)
+    assert first["tokens"] == ["The", "GREAT", ",", "\u200b", "fílm", "was", "playing", "!"]
+    assert first["tags"] == ["O", "B-a", "O", "O", "B-b", "O", "B-b", "I-b"]
+    places = [(e["label"], e["text"], text[e["start"] : e["end"]]) for e in first["entities"]]
+    assert places == [("a", "GREAT", "GREAT"), ("b", "fílm", "fílm"), ("b", "playing!", "playing!")]
+    sure = float(torch.softmax(torch.tensor([2.0, 0, 0, 0, 0]), -1)[0])
+    assert [e["score"] for e in first["entities"]] == pytest.approx([sure] * 3)
+    assert second["tags"] == ["B-a", "I-a", "O"]
+    assert second["entities"][0]["text"] == "the great film"
+    assert not first["truncated"]
+    assert first["num_tokens"] == tiny.encode([text])[0].num_tokens
+
+
+def test_a_word_inside_the_token_of_another_goes_on_with_its_entity(shared_data: Path):
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "roberta-base")
+    task = Tagging(LABELS)
+    row = Row({"text": "stop!!! now", "spans": [[0, 7, "a"]]}, "x", 1)
+    examples = task.examples([row], tokenizer, max_length=64, with_targets=True)
+    assert [LABELS[i] for i in examples[0].target] == ["B-a", "I-a", "O"]
+    tags = task.gold(row).tags
+    found = task.decode(_outputs(task, examples, [tags]), examples)[0]
+    assert found["tags"] == tags == ["B-a", "I-a", "I-a", "I-a", "O"]
+    assert found["entities"][0]["text"] == "stop!!!"
+
+
+def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
+    task = Tagging(("O", "B-a", "I-a"))
+    examples = task.examples([_row(["the", "film"])], tiny, max_length=9, with_targets=False)
+    logits = torch.tensor([[0.0, 0, 0], [0, 3, 0], [0, 0, 1], [0, 0, 0]])
+    found = task.decode([logits], examples)[0]["entities"]
+    sure = torch.softmax(logits, -1)
+    assert found[0]["score"] == pytest.approx(float((sure[1, 1] + sure[2, 2]) / 2), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert-base-uncased", "bert-base-cased", "roberta-base", "gpt2", "albert-base-v2"]
+)
+@pytest.mark.parametrize("max_length", [32, 512])
+def test_two_thousand_words_get_one_tag_each_through_real_tokenizers(
+    shared_data: Path, name: str, max_length: int
+):
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / name)
+    draw = random.Random(0)
+    pool = [
+        "the",
+        "Kawasaki",
+        "naïve",
+        "don't",
+        "U.S.A.",
+        "東京",
+        "👍🏽",
+        "x_y",
+        "ﬁne",
+        "İstanbul",
+        "e\u0301",
+    ]
+    pool += ["[SEP]", "antidisestablishmentarianism", "New York", "9.5", "\u200b", "ǅ", "¼"]
+    words = draw.choices(pool, k=2000)
+    text = " ".join(words)
+    task = Tagging(LABELS)
+    tags = [draw.choice(["O", "B-a", "B-b"]) for _ in words]
+    for item, given in ((words, tags), (text, None)):
+        row = task.row(item, 0)
+        examples = task.examples([row], tokenizer, max_length=max_length, with_targets=False)
+        expected = given or [
+            draw.choice(["O", "B-a"]) for _ in range(len(examples[0].source.sentence.words))
+        ]
+        found = task.decode(_outputs(task, examples, [expected]), examples)
+        assert len(found) == 1
+        assert len(found[0]["tags"]) == len(found[0]["tokens"]) == len(expected)
+        if given:
+            assert found[0]["tokens"] == words
+        judged = np.concatenate([e.source.words for e in examples])
+        leaders = examples[0].source.leaders
+        dropped = set(np.flatnonzero(leaders < 0).tolist())
+        assert sorted(judged.tolist()) == sorted(set(leaders.tolist()) - {-1})
+        assert {found[0]["tokens"][i] for i in dropped} <= {"\u200b"}
+        for i, leader in enumerate(leaders.tolist()):
+            tag = expected[leader]
+            if i in dropped:
+                tag = "O"
+            elif leader != i:
+                assert not given  # a token never spans the space between given words
+                tag = tag.replace("B-", "I-")
+            assert found[0]["tags"][i] == tag
+        for entity in found[0]["entities"]:
+            assert text[entity["start"] : entity["end"]] == entity["text"]
+        assert found[0]["num_tokens"] == tokenizer.encode([text])[0].num_tokens
+
+
+def test_offsets_of_wordpiece_name_the_first_piece_of_each_word(shared_data: Path):
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
+    rows = list(Tagging().read(shared_data / "wnut17" / "dev.conll.gz", NAMES))[:200]
+    rows = [row for row in rows if all(word.isascii() for word in row.values["tokens"])]
+    task = Tagging(LABELS)
+    for example in task.examples(rows, tokenizer, max_length=512, with_targets=False):
+        words = example.source.sentence.words
+        assert example.source.words.tolist() == list(range(len(words)))
+        alone = tokenizer.encode(words)
+        first = [encoding.input_ids[1] for encoding in alone]
+        assert example.input_ids[example.source.rows].tolist() == first
+
+
+def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny: Tokenizer):
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=tiny.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    task = Tagging(LABELS)
+    model = Model(Encoder(config), task.head(config)).eval()
+    words = ["the", "film", "was", "playing", "great"]
+    rows = [_row(words * 40), _row(words), _row(["not", "good"])]
+
+    def answer(rows: list[Row]) -> list[dict[str, Any]]:
+        examples = task.examples(rows, tiny, max_length=64, with_targets=False)
+        batch = collate(examples)
+        with torch.inference_mode():
+            return task.decode(split(model(batch), batch), examples)
+
+    together = answer(rows)
+    assert [len(p["tags"]) for p in together] == [200, 5, 2]
+    for row, expected in zip(rows, together, strict=True):
+        assert answer([row])[0]["tags"] == expected["tags"]
+
+
+# Evaluation
+
+
+def test_gold_tags_score_one_and_answers_may_come_as_entities():
+    task = Tagging(LABELS)
+    row = Row({"text": "one two six", "spans": [[0, 7, "a"]]}, "f.jsonl", 3)
+    gold = task.gold(row)
+    assert task.gold_json(gold) == ["B-a", "I-a", "O"]
+    for prediction in (
+        {"tags": ["B-a", "I-a", "O"]},
+        {"entities": [{"label": "a", "start": 0, "end": 7, "text": "one two", "score": 0.5}]},
+        {"tags": ["B-a", "E-a", "O"]},
+    ):
+        checked = task.check_prediction(prediction, "p.jsonl:1")
+        assert task.metrics([gold], [checked])["f1"] == 1.0
+    assert set(task.metric_names) < set(task.metrics([gold], [{"tags": ["O"] * 3}]))
+
+
+def test_predictions_of_our_own_are_scored_as_they_are(tiny: Tokenizer):
+    task = Tagging(LABELS)
+    rows = [_row(["the", "film"], "B-a I-a"), _row(["a"], "O")]
+    examples = task.examples(rows, tiny, max_length=9, with_targets=True)
+    gold = [task.gold(row) for row in rows]
+    outputs = _outputs(task, examples, [g.tags for g in gold])
+    assert task.calibrate(gold, outputs, examples) is task
+    predictions = task.decode(outputs, examples)
+    assert task.metrics(gold, predictions)["f1"] == 1.0
+    assert task.files(gold, predictions) == {}
+
+
+def test_a_prediction_with_too_few_tags_is_refused_with_both_counts():
+    task = Tagging(LABELS)
+    gold = task.gold(_row(["v", "w"], "O O", line=9))
+    with pytest.raises(InputError, match=r"^f\.jsonl:9: 2 words, but its prediction has 1 tags"):
+        task.metrics([gold], [{"tags": ["O"]}])
+
+
+def test_predictions_from_elsewhere_bring_their_types_unless_labels_were_declared():
+    rows, predictions = [_row(["v"], "B-b")], [{"tags": ["B-a"]}]
+    assert Tagging().with_labels_of(rows, predictions).labels == LABELS
+    declared = Tagging(("O", "B-b", "I-b"), declared=True)
+    assert declared.with_labels_of(rows, predictions) is declared
+    with pytest.raises(InputError, match=r"^p:1: entity type 'a' is not one of \['b'\]"):
+        declared.check_prediction(predictions[0], "p:1")
+
+
+# The data doctor
+
+
+def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny: Tokenizer):
+    rows = [
+        Row(
+            {"tokens": ["a", "\u200b", "b"], "tags": ["I-a", "O", "O"], "lines": [3, 4, 5]}, "f", 3
+        ),
+        _row(["a"], "O O"),  # a bad row: counted by whoever asks for its labels
+        Row({"text": "one", "spans": [[0, 1], [1, 2]]}, "g", 1),
+    ]
+    task = Tagging()
+    found = [(f.level, f.kind, f.where) for f in task.findings(rows, tiny, 64)]
+    assert found == [
+        ("error", "broken_bio", "f:3"),
+        ("warning", "lost_span", "g:1, characters 1 to 2"),
+        ("note", "word_without_token", "f:4"),
+    ]
+    assert [f.kind for f in task.findings(rows, None, 64)] == ["broken_bio", "lost_span"]

@@ -1,0 +1,228 @@
+"""Killed, interrupted and resumed runs: they end where the undisturbed run ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import filbert
+from filbert.errors import ConfigError, Interrupted, RunError
+from filbert.train import trainer
+from filbert.train.state import digest_of, newest_state
+from filbert.train.verify import verify_resume
+
+TASKS = ("classification", "regression", "tagging", "multiple_choice", "embedding", "span_qa")
+
+
+def stress() -> ModuleType:
+    """benchmarks/stress_resume.py, whose rows and model the tests share."""
+    path = Path(__file__).parents[2] / "benchmarks" / "stress_resume.py"
+    spec = importlib.util.spec_from_file_location("stress_resume", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resume")
+    stress().make_model(folder / "model")
+    return folder
+
+
+def options(place: Path, task: str, out: Path, **more):
+    module = stress()
+    files = module.make_rows(place, task)
+    return module.options(task, place / "model", files, out, **{"epochs": 1.0} | more)
+
+
+def run(given) -> dict:
+    return filbert.finetune(**vars(given)).facts
+
+
+def digest(out: Path) -> str:
+    return digest_of(load_file(out / "model" / "model.safetensors"))
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it, nothing is saved."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
+    place, task, tmp_path, monkeypatch
+):
+    run(options(place, task, tmp_path / "straight"))
+    real, calls = trainer.accumulate, []
+
+    def dies(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 6:
+            raise Killed
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "accumulate", dies)
+    with pytest.raises(Killed):
+        run(options(place, task, tmp_path / "killed"))
+    monkeypatch.undo()
+    facts = run(options(place, task, tmp_path / "killed", resume=True))
+    assert len(calls) == 6 and facts["steps"] == 8, "it was cut short, and went on"
+    assert digest(tmp_path / "killed") == digest(tmp_path / "straight")
+    lines = [
+        [json.loads(x) for x in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("straight", "killed")
+    ]
+    kept = [[(x["step"], x.get("loss"), x.get("metrics")) for x in some] for some in lines]
+    assert kept[0] == kept[1], "the log has every step once, with the same figures"
+    run(options(place, task, tmp_path / "control", seed=7))
+    assert digest(tmp_path / "control") != digest(tmp_path / "straight")
+
+
+def test_a_finished_run_is_not_trained_again(place, tmp_path, capsys, monkeypatch):
+    first = run(options(place, "regression", tmp_path / "x"))
+    monkeypatch.setattr(trainer, "accumulate", None)
+    again = run(options(place, "regression", tmp_path / "x", resume=True))
+    assert again["finished"] == first["finished"]
+    assert "it is finished; nothing was done" in capsys.readouterr().err
+
+
+def test_other_options_or_data_cannot_be_resumed(place, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "x"
+    run(options(place, "regression", out))
+    with pytest.raises(ConfigError, match="finished run with other options"):
+        run(options(place, "regression", out, resume=True, lr=2e-3))
+    facts = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    with pytest.raises(ConfigError, match="other options, data or model"):
+        run(options(place, "regression", out, resume=True, lr=2e-3))
+
+
+def test_resume_without_anything_to_resume_just_trains(place, tmp_path):
+    assert run(options(place, "regression", tmp_path / "x", resume=True))["status"] == "done"
+
+
+def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeypatch):
+    run(options(place, "regression", tmp_path / "straight", save_every=0))
+    real, calls = trainer.accumulate, []
+
+    def signalled(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "accumulate", signalled)
+    out = tmp_path / "x"
+    with pytest.raises(Interrupted, match=r"SIGTERM after step 4.*--resume"):
+        run(options(place, "regression", out, save_every=0))
+    monkeypatch.undo()
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    state, _ = newest_state(out / "state")
+    assert state is not None and state.step == 4
+    run(options(place, "regression", out, save_every=0, resume=True))
+    assert digest(out) == digest(tmp_path / "straight")
+
+
+def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then(
+    place, tmp_path, monkeypatch
+):
+    out = tmp_path / "x"
+    run(options(place, "regression", out, lr=1e-4))
+    old = digest(out)
+    real, calls = trainer.accumulate, []
+
+    def signalled(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "accumulate", signalled)
+    with pytest.raises(Interrupted, match="Ctrl-C"):
+        run(options(place, "regression", out, overwrite=True))
+    monkeypatch.undo()
+    assert digest(out) == old
+    run(options(place, "regression", out, overwrite=True, resume=True))
+    run(options(place, "regression", tmp_path / "straight"))
+    assert digest(out) == digest(tmp_path / "straight") != old
+    assert not list(tmp_path.glob(".x*"))
+
+
+def test_a_command_line_run_ends_with_130_and_a_sentence_on_sigterm(place, tmp_path):
+    given = options(place, "classification", tmp_path / "x", epochs=400.0)
+    flags = []
+    for name in ("task", "model", "train", "dev", "out", "epochs", "lr"):
+        flags += [f"--{name}", str(getattr(given, name))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "filbert", "finetune", *flags], stderr=subprocess.PIPE, text=True
+    )
+    log, deadline = tmp_path / "x" / "metrics.jsonl", time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted by SIGTERM after step" in words and "Traceback" not in words
+
+
+def test_memory_that_runs_out_halves_the_micro_batch_and_keeps_the_gradient(
+    place, tmp_path, monkeypatch, capsys
+):
+    whole = run(options(place, "regression", tmp_path / "whole", max_tokens=10_000, dropout=0.0))
+    real = trainer.accumulate
+
+    def small(forward, wrapped, task, micro_batches, **kwargs):
+        if max(sum(len(e.input_ids) for e in some) for some in micro_batches) > 150:
+            raise torch.OutOfMemoryError("out of memory")
+        return real(forward, wrapped, task, micro_batches, **kwargs)
+
+    monkeypatch.setattr(trainer, "accumulate", small)
+    parts = run(options(place, "regression", tmp_path / "parts", max_tokens=1_000, dropout=0.0))
+    assert "out of memory; micro-batches now hold 125 tokens" in capsys.readouterr().err
+    a, b = (load_file(tmp_path / n / "model" / "model.safetensors") for n in ("whole", "parts"))
+    # Eight steps of Adam on sums in another order.
+    assert max(float((a[k] - b[k]).abs().max()) for k in a) < 1e-4
+    assert parts["best"]["value"] == pytest.approx(whole["best"]["value"], abs=1e-3)
+
+
+def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
+    place, tmp_path, monkeypatch
+):
+    def never(*args, **kwargs):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(trainer, "accumulate", never)
+    with pytest.raises(RunError, match="Step 1: out of memory .* Lower --max-tokens"):
+        run(options(place, "regression", tmp_path / "x"))
+
+
+def test_verify_resume_prints_two_equal_digests_and_the_control_differs(place, tmp_path):
+    given = options(place, "tagging", tmp_path / "x", epochs=3.0)
+    verdict = verify_resume(given)
+    assert verdict.same and len(verdict.straight) == 64
+    assert 0 < verdict.killed_after < verdict.steps
+
+
+def test_random_kills_never_leave_an_unusable_folder_or_another_result(place, tmp_path):
+    """The one-minute version of benchmarks/stress_resume.py; the folder must not be shared."""
+    command = [sys.executable, stress().__file__, "--kills", "4", "--tasks", "classification"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout)
+    assert result["kills"] >= 4
+    assert result["wrong"] == result["unusable"] == 0

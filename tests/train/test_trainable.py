@@ -1,0 +1,181 @@
+"""Frozen, decayed and re-drawn parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import filbert
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model, new_head
+from filbert.train.optimizer import new_optimizer
+from filbert.train.options import TrainOptions
+from filbert.train.trainable import freeze, rate_shares, reinitialize_top
+
+
+def new_model(layers: int = 4, groups: int | None = None, head: str = "sequence") -> Model:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=layers,
+        num_hidden_groups=groups,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+    )
+    return Model(Encoder(config), new_head(head, config, 2))
+
+
+def learning(model: Model) -> set[str]:
+    """The parts that learn."""
+    names = [name for name, p in model.named_parameters() if p.requires_grad]
+    return {".".join(name.split(".")[: 3 if "layers" in name else 2]) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ("embeddings", {f"encoder.layers.{i}" for i in range(4)}),
+        ("embeddings,0-2", {"encoder.layers.3"}),
+        ("1, 3", {"encoder.embeddings", "encoder.layers.0", "encoder.layers.2"}),
+        ("encoder", set()),
+    ],
+)
+def test_what_is_frozen_does_not_learn_and_all_else_does(asked, left):
+    model = new_model()
+    whole = freeze(model, asked)
+    assert learning(model) == left | {"encoder.pooler", "head.out"}
+    assert whole is (asked == "encoder")
+
+
+@pytest.mark.parametrize("asked", ["4", "2-1", "0-9", "embedding", "", "-1", "pooler"])
+def test_a_part_that_is_not_there_is_refused(asked):
+    with pytest.raises(ConfigError, match="within 0-3") if asked else pytest.raises(AssertionError):
+        assert freeze(new_model(), asked)
+
+
+def test_a_pooler_that_the_head_does_not_read_is_left_alone():
+    model = new_model(head="tokens")
+    freeze(model, None)
+    assert "encoder.pooler" not in learning(model)
+
+
+def test_the_share_falls_by_the_decay_from_layer_to_layer_as_in_electra():
+    shares = rate_shares(new_model(), 0.5)
+    assert shares["head.out.weight"] == shares["encoder.pooler.bias"] == 1.0
+    layers = [shares[f"encoder.layers.{i}.qkv.weight"] for i in range(4)]
+    assert layers == [0.5**5, 0.5**4, 0.5**3, 0.5**2]
+    assert shares["encoder.embeddings.word.weight"] == 0.5**6
+
+
+def test_every_parameter_that_learns_is_in_one_group_and_vectors_do_not_decay():
+    model = new_model()
+    freeze(model, "embeddings,0")
+    optimizer = new_optimizer(model, TrainOptions(layer_decay=0.5, weight_decay=0.1))
+    grouped = [p for group in optimizer.param_groups for p in group["params"]]
+    assert len(grouped) == len({id(p) for p in grouped})
+    assert {id(p) for p in grouped} == {id(p) for p in model.parameters() if p.requires_grad}
+    for group in optimizer.param_groups:
+        assert all((p.ndim >= 2) == (group["weight_decay"] == 0.1) for p in group["params"])
+    assert len({group["share"] for group in optimizer.param_groups}) == 4
+
+
+def test_the_top_layers_are_drawn_anew_and_the_others_kept():
+    model, before = new_model(), new_model()
+    torch.manual_seed(5)
+    reinitialize_top(model, 2)
+    same = [
+        torch.equal(a.up.weight, b.up.weight)
+        for a, b in zip(model.encoder.layers, before.encoder.layers, strict=True)
+    ]
+    assert same == [True, True, False, False]
+    assert not torch.equal(model.encoder.pooler.weight, before.encoder.pooler.weight)
+    assert torch.equal(model.encoder.embeddings.word.weight, before.encoder.embeddings.word.weight)
+
+
+def test_shared_layers_cannot_be_drawn_anew():
+    with pytest.raises(ConfigError, match="layers share their weights"):
+        reinitialize_top(new_model(groups=1), 1)
+    with pytest.raises(ConfigError, match="encoder has 4 layers"):
+        reinitialize_top(new_model(), 5)
+
+
+def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
+    given = {
+        "task": "classification",
+        "model": str(tiny_model),
+        "train": str(films / "train.csv"),
+        "dev": str(films / "dev.csv"),
+        "out": str(out),
+        "epochs": 2,
+        "precision": "float32",
+        "lr": 3e-3,
+        "save_every": 0,
+    }
+    return filbert.finetune(**given | options)
+
+
+def test_a_frozen_encoder_is_run_once_and_gives_what_running_it_every_time_gives(
+    tiny_model, films, tmp_path, monkeypatch, capsys
+):
+    """The judge is the same run with the features refused; dropout in the encoder is off there."""
+    kept = run(tiny_model, films, tmp_path / "kept", freeze="encoder", dropout=0.0)
+    assert "computed once" in capsys.readouterr().err
+    monkeypatch.setattr("filbert.train.finetune.MOST_BYTES", 0)
+    every = run(tiny_model, films, tmp_path / "every", freeze="encoder", dropout=0.0)
+    assert "runs in every step" in capsys.readouterr().err
+    a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))
+    start = load_file(tiny_model / "model.safetensors")
+    for name, tensor in a.items():
+        torch.testing.assert_close(tensor, b[name], rtol=1e-3, atol=1e-4)
+        if "encoder.layer" in name or "embeddings" in name:
+            assert torch.equal(tensor, start[name.removeprefix("bert.")])
+    assert kept.metrics["dev"]["loss"] == pytest.approx(every.metrics["dev"]["loss"], abs=1e-3)
+    assert kept.facts["model"]["trained"] < kept.facts["model"]["parameters"] / 5
+
+
+def test_several_seeds_are_reported_with_mean_deviation_and_the_best(tiny_model, films, tmp_path):
+    facts = run(tiny_model, films, tmp_path / "x", seeds=3, epochs=1).facts
+    seeds = facts["seeds"]
+    assert sorted(seeds["runs"]) == ["42", "43", "44"]
+    values = seeds["figures"]["dev"]["roc_auc"]["values"]
+    by_hand = torch.tensor(values, dtype=torch.float64)
+    assert seeds["figures"]["dev"]["roc_auc"]["mean"] == pytest.approx(float(by_hand.mean()))
+    assert seeds["figures"]["dev"]["roc_auc"]["deviation"] == pytest.approx(float(by_hand.std()))
+    best = max(seeds["runs"], key=lambda n: seeds["runs"][n]["best"]["value"])
+    assert seeds["best"] == best
+    chosen, kept = (
+        load_file(tmp_path / "x" / part / "model" / "model.safetensors")
+        for part in (f"seeds/{best}", ".")
+    )
+    assert all(torch.equal(chosen[k], kept[k]) for k in kept)
+    assert (tmp_path / "x" / "report.html").is_file()
+    again = run(tiny_model, films, tmp_path / "x", seeds=3, epochs=1, resume=True)
+    assert again.facts["finished"] == facts["finished"]
+
+
+def test_a_seed_that_fails_is_named_and_the_others_count(tiny_model, films, tmp_path, monkeypatch):
+    from filbert.train import seeds
+
+    real = seeds.finetune
+
+    def fails(options):
+        if options.seed == 43:
+            raise filbert.RunError("the gradient is not finite")
+        return real(options)
+
+    monkeypatch.setattr(seeds, "finetune", fails)
+    facts = run(tiny_model, films, tmp_path / "x", seeds=2, steps=2).facts
+    assert list(facts["seeds"]["failed"]) == ["43"]
+    assert list(facts["seeds"]["runs"]) == ["42"]
+
+
+def test_several_seeds_need_dev_rows(tiny_model, films, tmp_path):
+    with pytest.raises(ConfigError, match="give --dev"):
+        run(tiny_model, films, tmp_path / "x", seeds=2, dev=None)
