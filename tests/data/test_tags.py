@@ -143,17 +143,18 @@ def test_all_spans_of_the_toxic_comments_become_tags(shared_data: Path):
 
 def test_every_break_of_bio_is_found_and_is_milder_when_it_is_mended():
     row = Row(_words("I-a O I-b", lines=[3, 4, 5]), "f.conll", 3)
-    found = list(tags_in.tag_findings(row, repair=False))
+    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
     assert [(f.level, f.kind, f.where) for f in found] == [
         ("error", "broken_bio", "f.conll:3"),
         ("error", "broken_bio", "f.conll:5"),
     ]
-    assert {f.level for f in tags_in.tag_findings(row, repair=True)} == {"warning"}
+    mended = tags_in.tag_findings(row, sentence_of(row), repair=True)
+    assert {finding.level for finding in mended} == {"warning"}
 
 
 def test_a_span_that_gets_no_word_is_found():
     row = Row({"text": "one", "spans": [[0, 1], [1, 2]]}, "f.jsonl", 7)
-    found = list(tags_in.tag_findings(row, repair=False))
+    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
     assert [(f.kind, f.where) for f in found] == [("lost_span", "f.jsonl:7, characters 1 to 2")]
 
 

@@ -80,7 +80,7 @@ def test_every_file_that_a_document_links_to_exists():
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-WORDS = "Ada met Alan in London and they spoke of engines".split()
+WORDS = ["Ada", "met", "Alan", "in", "London", "and", "they", "spoke", "of", "engines"]
 
 
 def task_files(folder: Path) -> None:

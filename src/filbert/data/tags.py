@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.data.conll import Sentence, place_of, sentence_of
+from filbert.data.conll import Sentence, place_of
 from filbert.data.findings import Finding, Level
 from filbert.data.labels import MAX_LABEL
 from filbert.data.row import Row
@@ -112,13 +112,12 @@ def _break_named(tags: Sequence[str], index: int) -> str:
     return f"{wrong} Correct it, or pass --repair-tags to read it all the same{hint}."
 
 
-def tag_findings(row: Row, *, repair: bool) -> Iterator[Finding]:
-    """Each tag of a row that breaks BIO, and each span that gets no word.
+def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Finding]:
+    """Each tag of a row, whose words are `sentence`, that breaks BIO; each span without a word.
 
     Raises:
         InputError: the row cannot be read even with repair.
     """
-    sentence = sentence_of(row)
     if row.values.get("tokens") is not None:
         level: Level = "warning" if repair else "error"
         mended = "they are mended" if repair else "correct them, or pass --repair-tags"
