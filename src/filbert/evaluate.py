@@ -8,7 +8,7 @@ from typing import Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, read_rows
-from filbert.data.squad import read_predictions
+from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
 from filbert.formats.files import write_json
 from filbert.predict import Predictor
@@ -47,7 +47,12 @@ def evaluate_model(
 
 
 def score_predictions(
-    task: Task, data: str, predictions: str, names: ColumnNames, out: Path | None = None
+    task: Task,
+    data: str,
+    predictions: str,
+    names: ColumnNames,
+    out: Path | None = None,
+    null_odds: str | None = None,
 ) -> dict[str, Any]:
     """The task's metrics for predictions made elsewhere.
 
@@ -58,19 +63,27 @@ def score_predictions(
             answers.
         names: the columns of `data`.
         out: a folder for metrics.json and what else the task writes.
+        null_odds: with answers by id: SQuAD's JSON of how sure there is none, by the same ids.
 
     Raises:
+        ConfigError: `null_odds` without answers by id.
         InputError: the two files disagree, or a prediction lacks what the metrics need; with file
             and line.
     """
     rows = list(task.read(data, names))
     by_id = read_predictions(predictions) if "id" in rows[0].values else None
     if by_id is None:
+        if null_odds is not None:
+            raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
         answers = list(read_rows(predictions))
     else:
         # As the official scripts: a question without a prediction counts as unanswered.
-        found = [by_id.get(row.values["id"], "") for row in rows]
-        answers = [Row({"answer": text}, predictions, 1) for text in found]
+        odds = read_no_answer_scores(null_odds) if null_odds is not None else {}
+        answers = []
+        for row in rows:
+            key = row.values["id"]
+            score = {"null_score": odds[key]} if key in odds else {}
+            answers.append(Row({"answer": by_id.get(key, "")} | score, predictions, 1))
     if len(answers) != len(rows):
         raise InputError(
             f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}."

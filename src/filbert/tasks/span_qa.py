@@ -342,11 +342,16 @@ class SpanQA:
     def files(
         self, gold: Sequence[Any], predictions: Sequence[Prediction]
     ) -> dict[str, dict[str, Any]]:
-        """What run_squad.py leaves: predictions.json is what the official scripts score."""
+        """What run_squad.py leaves, as far as the predictions say it."""
+        pairs = [(g.id, p) for g, p in zip(gold, predictions, strict=True)]
         return {
-            "predictions.json": {p["id"]: p["answer"] for p in predictions},
-            "nbest_predictions.json": {p["id"]: _published(p["nbest"]) for p in predictions},
-            "null_odds.json": {p["id"]: p["null_score"] for p in predictions},
+            "predictions.json": {key: p["answer"] for key, p in pairs},
+            "nbest_predictions.json": {
+                key: _published(p["nbest"]) for key, p in pairs if "nbest" in p
+            },
+            "null_odds.json": {
+                key: p["null_score"] for key, p in pairs if p.get("null_score") is not None
+            },
         }
 
     # Evaluation of rows and predictions from elsewhere

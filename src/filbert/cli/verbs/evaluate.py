@@ -16,6 +16,7 @@ def evaluate(
     data: str,
     task: str | None = None,
     predictions: str | None = None,
+    null_odds: str | None = None,
     out: str | None = None,
     options: Annotated[DataFlags | None, Parameter(name="*")] = None,
     json: bool = False,
@@ -35,6 +36,8 @@ def evaluate(
         with --predictions: the task they are for.
     predictions:
         JSONL in the shape that `filbert predict` writes, one line a row of --data, in its order.
+    null_odds:
+        with --predictions for questions: SQuAD's JSON of how sure there is no answer, by id.
     out:
         folder for metrics.json and, for questions, predictions.json, nbest_predictions.json and
         null_odds.json.
@@ -75,7 +78,9 @@ def evaluate(
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags, flags)
-        metrics = score_predictions(judge, file_name(data), file_name(predictions), flags, folder)
+        metrics = score_predictions(
+            judge, file_name(data), file_name(predictions), flags, folder, null_odds
+        )
     if json:
         print_json(metrics)
         return

@@ -1,0 +1,87 @@
+"""Scores of models and of predictions made elsewhere, for tasks beyond classification."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from filbert.data.columns import ColumnNames
+from filbert.errors import ConfigError
+from filbert.evaluate import score_predictions
+from filbert.tasks.base import TaskOptions, task_class
+
+
+def judge(name: str):
+    return task_class(name).from_options(TaskOptions(), ColumnNames())
+
+
+@pytest.mark.parametrize(
+    ("data", "predictions"),
+    [("dev-v1.1", "pred-v1.1-logreg"), ("dev-v2.0", "pred-v2.0-nlnet")],
+)
+def test_published_predictions_get_their_published_scores(shared_data, data, predictions):
+    folder = shared_data / "squad"
+    wanted = json.loads((folder / "expected_scores.json").read_text())[predictions]
+    found = score_predictions(
+        judge("span_qa"),
+        str(folder / f"{data}.json.gz"),
+        str(folder / f"{predictions}.json.gz"),
+        ColumnNames(),
+    )
+    for name, value in wanted.items():
+        ours = {"exact": "exact_match"}.get(name, name)
+        if ours in found:
+            assert found[ours] == pytest.approx(value, abs=1e-9)
+    assert {"exact_match", "f1"} <= found.keys()
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    text = "Ada met Alan in London."
+    asked = [
+        {"id": "a", "question": "Where?", "answers": [{"text": "London", "answer_start": 16}]},
+        {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
+    ]
+    content = {"data": [{"title": "x", "paragraphs": [{"context": text, "qas": asked}]}]}
+    (tmp_path / "data.json").write_text(json.dumps(content))
+    (tmp_path / "p.json").write_text(json.dumps({"a": "London", "b": "Alan"}))
+    return tmp_path
+
+
+def test_null_odds_give_the_best_threshold(questions):
+    (questions / "odds.json").write_text(json.dumps({"a": -2.0, "b": 3.0}))
+    paths = [str(questions / name) for name in ("data.json", "p.json")]
+    task = judge("span_qa")
+    plain = score_predictions(task, *paths, ColumnNames())
+    tuned = score_predictions(
+        task, *paths, ColumnNames(), questions / "out", str(questions / "odds.json")
+    )
+    assert plain["exact_match"] == tuned["exact_match"] == 50.0
+    # Question a is answered below -2, b is not from 3 on: by hand.
+    assert (tuned["best_exact"], tuned["best_exact_thresh"]) == (100.0, -2.0)
+    written = {path.name for path in (questions / "out").iterdir()}
+    assert {"metrics.json", "predictions.json", "null_odds.json"} <= written
+    (questions / "p.jsonl").write_text('{"answer": "London"}\n{"answer": ""}\n')
+    with pytest.raises(ConfigError, match="--null-odds goes with"):
+        score_predictions(task, paths[0], str(questions / "p.jsonl"), ColumnNames(), None, paths[1])
+
+
+def test_the_command_line_scores_tags_made_elsewhere(tmp_path):
+    (tmp_path / "dev.conll").write_text("Ada\tB-PER\nsmiled\tO\n\nLondon\tB-LOC\n")
+    (tmp_path / "p.jsonl").write_text('{"tags": ["B-PER", "O"]}\n{"tags": ["O"]}\n')
+    command = ["evaluate", "--task", "tagging", "--json"]
+    command += ["--data", "dev.conll", "--predictions", "p.jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-m", "filbert", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert (found["precision"], found["recall"]) == (1.0, 0.5)
+    assert found["per_label"]["LOC"]["support"] == 1
