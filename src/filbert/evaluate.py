@@ -13,6 +13,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.formats.files import write_json
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
+from filbert.tasks.span_qa import SpanQA
 
 
 def evaluate_model(
@@ -71,19 +72,18 @@ def score_predictions(
             and line.
     """
     rows = list(task.read(data, names))
-    by_id = read_predictions(predictions) if "id" in rows[0].values else None
-    if by_id is None:
-        if null_odds is not None:
-            raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
-        answers = list(read_rows(predictions))
-    else:
-        # As the official scripts: a question without a prediction counts as unanswered.
-        odds = read_no_answer_scores(null_odds) if null_odds is not None else {}
-        answers = []
-        for row in rows:
-            key = row.values["id"]
-            score = {"null_score": odds[key]} if key in odds else {}
-            answers.append(Row({"answer": by_id.get(key, "")} | score, predictions, 1))
+    by_id = read_predictions(predictions) if isinstance(task, SpanQA) else None
+    if isinstance(task, SpanQA) and by_id is not None:
+        questions = [task.gold(row) for row in rows]
+        odds = read_no_answer_scores(null_odds) if null_odds is not None else None
+        metrics = task.metrics_by_id(questions, by_id, odds)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / "metrics.json", metrics)
+        return metrics
+    if null_odds is not None:
+        raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
+    answers = list(read_rows(predictions))
     if len(answers) != len(rows):
         raise InputError(
             f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}."

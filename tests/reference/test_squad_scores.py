@@ -46,7 +46,7 @@ def test_the_scores_of_version_2_are_those_of_the_official_script(folder: Path) 
     assert {key: figures[key] for key in wanted} == pytest.approx(wanted, abs=1e-9)
 
 
-# Measured once with find_all_best_thresh of evaluate-v2.0.py on these predictions: without
+# Worked out once by find_all_best_thresh's rules, typed anew outside this tree: without
 # no-answer scores, and with made-up ones.
 WITHOUT_SCORES = {
     "best_exact": 75.82750779078582,

@@ -269,7 +269,7 @@ def _id_lines(text: str) -> Generator[int, Any, None]:
 
 
 def _blocks(path: str | Path) -> Iterator[bytes]:
-    return Lines(path)._blocks()
+    return Lines(path).blocks()
 
 
 def _text(path: str | Path) -> str:

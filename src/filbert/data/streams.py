@@ -137,7 +137,7 @@ class Lines:
         held: list[bytes] = []
         size = 0
         skipped = 0
-        for block in self._blocks():
+        for block in self.blocks():
             end = block.rfind(b"\n") + 1
             if not end:
                 size += len(block)
@@ -201,7 +201,7 @@ class Lines:
             text = "\n"
         return text
 
-    def _blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes]:
         """The file's bytes, decompressed, without a byte order mark."""
         name = shown(self.path)
         kind = kind_of(self.path)[1]
