@@ -50,7 +50,7 @@ def test_a_single_process_gets_back_what_it_gives(model: Model) -> None:
     assert parallel.sum(0.1) == 0.1
     assert parallel.any(True) and not parallel.any(False)
     assert parallel.broadcast(value) is value
-    assert parallel.gather_objects([1, 2]) == [1, 2]
+    assert parallel.numbers(7) == [7]
     assert parallel.rows_before(5) == 0
     rows = torch.ones(2, 3)
     assert parallel.gather_rows(rows).data_ptr() == rows.data_ptr()
@@ -95,7 +95,7 @@ def test_processes_tell_each_other_numbers_values_and_rows(measured: Measured) -
         assert found["rows"] == [[10.0, 11.0], [12.0, 13.0], [14.0, 15.0]]
         assert not found["rows need gradients"]
         assert found["no rows"] == [0, 2]
-        assert found["objects"] == ["00", "01", "10"]
+        assert found["numbers"] == [5, 6]
         assert found["before"] == [0, 3][rank]
         assert found["rank"] == [rank, 2, rank == 0, "cpu"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -278,9 +279,9 @@ class Run:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Its state on every rank, and its own copy: as if every rank had read the first's file."""
-        return copy.deepcopy(
-            self.parallel.broadcast(self.parallel.full_state(self.wrapped, self.optimizer))
-        )
+        box = [copy.deepcopy(self.parallel.full_state(self.wrapped, self.optimizer))]
+        _ = self.parallel.world == 1 or dist.broadcast_object_list(box, 0)
+        return box[0]
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
@@ -332,8 +333,7 @@ def small_things(parallel: Parallel) -> dict[str, Any]:
     """What is no tensor of the model."""
     rank = parallel.rank
     rows = torch.arange(6.0).view(3, 2)[: 3 * rank] + 10 * rank
-    gathered = parallel.gather_rows(rows.requires_grad_(True))
-    parallel.barrier()
+    gathered, _ = parallel.gather_rows(rows.requires_grad_(True)), parallel.barrier()
     return {
         "sum": parallel.sum(2.0**40 + rank),
         "any": [parallel.any(False), parallel.any(rank == 1), parallel.any(True)],
@@ -341,7 +341,7 @@ def small_things(parallel: Parallel) -> dict[str, Any]:
         "rows": gathered.tolist(),
         "rows need gradients": gathered.requires_grad,
         "no rows": list(parallel.gather_rows(torch.zeros(0, 2)).shape),
-        "objects": parallel.gather_objects([f"{rank}{i}" for i in range(2 - rank)]),
+        "numbers": parallel.numbers(5 + rank),
         "before": parallel.rows_before(3 + rank),
         "rank": [rank, parallel.world, parallel.is_first, str(parallel.device)],
     }

@@ -112,6 +112,15 @@ def test_other_options_or_data_cannot_be_resumed(place, tmp_path, monkeypatch):
         run(options(place, "regression", out, resume=True, lr=2e-3))
 
 
+def test_a_kill_while_the_run_folder_was_being_begun_leaves_a_folder_that_can_be_used(
+    place, tmp_path
+):
+    out = tmp_path / "x"
+    out.mkdir()
+    (out / ".run.json.0123456789ab.tmp").write_text('{"half')
+    assert run(options(place, "regression", out, resume=True))["status"] == "done"
+
+
 def test_resume_without_anything_to_resume_just_trains(place, tmp_path):
     assert run(options(place, "regression", tmp_path / "x", resume=True))["status"] == "done"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -201,20 +202,25 @@ class Parallel:
         self.sum(0.0)
 
     def broadcast(self, value: Any) -> Any:
-        """A small Python value of the first rank, on every rank."""
+        """What JSON can hold, from the first rank to every rank; nothing is ever unpickled."""
         if self.world == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
-        return box[0]
+        content = json.dumps(value).encode() if self.is_first else b""
+        size = torch.tensor([len(content)])
+        dist.broadcast(size, 0)
+        box = torch.empty(int(size), dtype=torch.uint8)
+        if self.is_first:
+            box = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        dist.broadcast(box, 0)
+        return value if self.is_first else json.loads(bytes(box.tolist()))
 
-    def gather_objects(self, mine: list[Any]) -> list[Any]:
-        """The lists of all ranks, one after the other, on every rank."""
+    def numbers(self, mine: int) -> list[int]:
+        """One whole number of every rank, in their order."""
         if self.world == 1:
-            return mine
-        boxes: list[Any] = [None] * self.world
-        dist.all_gather_object(boxes, mine)
-        return [item for box in boxes for item in box]
+            return [mine]
+        found = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(found, torch.tensor([mine]))
+        return [int(number) for number in found]
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all ranks, (n, H) each with its own n, one rank after the other; no gradient.
@@ -224,7 +230,7 @@ class Parallel:
         rows = rows.detach()
         if self.world == 1:
             return rows
-        sizes = self.gather_objects([len(rows)])
+        sizes = self.numbers(len(rows))
         padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
         padded[: len(rows)] = rows
         gathered = [torch.empty_like(padded) for _ in sizes]
@@ -233,7 +239,7 @@ class Parallel:
 
     def rows_before(self, num_rows: int) -> int:
         """How many rows the lower ranks hold: where this rank's begin in `gather_rows`."""
-        return sum(self.gather_objects([num_rows])[: self.rank])
+        return sum(self.numbers(num_rows)[: self.rank])
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
+
+# What a kill leaves while run.json is written for the first time.
+_UNFINISHED = re.compile(r"\.run\.json\.[0-9a-f]{12}\.tmp")
 
 
 def check_out(out: Path, *, overwrite: bool, resume: bool = False) -> None:
@@ -23,7 +27,7 @@ def check_out(out: Path, *, overwrite: bool, resume: bool = False) -> None:
         return
     if not out.is_dir():
         raise ConfigError(f"{out} is a file; --out names the run folder to make.")
-    if not any(out.iterdir()):
+    if all(_UNFINISHED.fullmatch(path.name) for path in out.iterdir()):
         return
     if not (out / "run.json").is_file():
         raise ConfigError(f"{out} is not empty and holds no run; name a new folder with --out.")

@@ -132,14 +132,17 @@ def _output_gradients(
         outputs = [output_of(index).float() for index in range(len(batches))]
     kept = [output for output, real in zip(outputs, is_real, strict=True) if real]
     mine = torch.cat(kept) if kept else outputs[0][:0]
-    examples = [
-        e for examples, real in zip(batches, is_real, strict=True) if real for e in examples
-    ]
-    # Ranks hold rows of different numbers; the row numbers only tell neighbours apart.
+    rows = [e for examples, real in zip(batches, is_real, strict=True) if real for e in examples]
+    wanted = task.targets(rows or batches[0])
+    # A rank without rows gives none, of the right type.
+    keep = None if rows else 0
+    values = parallel.gather_rows(wanted.values[:keep])
+    own_groups = torch.tensor(wanted.groups or (), dtype=torch.int64)
+    groups = parallel.gather_rows(own_groups[:keep]).tolist()
     everyone = parallel.gather_rows(mine)
     everyone.requires_grad_(True)
-    targets = parallel.gather_objects(examples)
-    loss = task.loss(everyone, _on(task.targets(targets), mine.device))
+    targets = wanted._replace(values=values, groups=tuple(groups) or None)
+    loss = task.loss(everyone, _on(targets, mine.device))
     (whole,) = torch.autograd.grad(loss / (count or 1.0), everyone)
     start = parallel.rows_before(len(mine))
     found = []
