@@ -162,7 +162,7 @@ def test_a_full_disk_while_saving_leaves_what_was_there(
         if "model" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(files, "_flush", full)
+    monkeypatch.setattr(files, "flush", full)
     with pytest.raises(filbert.InputError, match="No room left on the disk"):
         run(tiny_model, films, out, steps=2, overwrite=True, save_every=0)
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text
+from filbert.data.texts import Text, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -30,6 +31,39 @@ def check_rule(rule: str, stride: int = 1) -> None:
         raise ConfigError(f"on_overflow is {rule!r}; it is one of {', '.join(RULES)}.{hint}")
     if rule == "window" and stride < 1:
         raise ConfigError(f"stride is {stride}; windows must move by at least 1 token.")
+
+
+def row_examples(
+    rows: Sequence[Row],
+    targets: Sequence[Any],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    rule: str,
+    stride: int,
+) -> list[Example]:
+    """One sequence a row, or one a window, for rows that hold a text or a pair.
+
+    Args:
+        rows, tokenizer, max_length, rule, stride: as for `encode_rows`.
+        targets: what each row's examples carry.
+    """
+    pieces = encode_rows(
+        rows,
+        [text_of(row) for row in rows],
+        tokenizer,
+        max_length=max_length,
+        rule=rule,
+        stride=stride,
+    )
+    made = []
+    for i, (target, windows) in enumerate(zip(targets, pieces, strict=True)):
+        whole = windows[-1].start + windows[-1].num_tokens
+        made += [
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
+            for e in windows
+        ]
+    return made
 
 
 def encode_rows(

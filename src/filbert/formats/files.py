@@ -30,7 +30,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Force a file, or a folder's list of names, onto the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -42,8 +42,8 @@ def _flush(path: Path) -> None:
 def _flush_tree(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         if not path.is_symlink():
-            _flush(path)
-    _flush(folder)
+            flush(path)
+    flush(folder)
 
 
 def _delete(path: Path) -> None:
@@ -100,7 +100,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def replace_files(folder: Path) -> Iterator[Path]:
         for path in sorted(temporary.iterdir()):
             path.replace(folder / path.name)
         temporary.rmdir()
-        _flush(folder)
+        flush(folder)
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
             if old.exists():
                 old.rename(target)
             raise
-        _flush(target.parent)
+        flush(target.parent)
         _delete(old)
 
 

@@ -26,7 +26,7 @@ from filbert.data.labels import (
     listed,
     loss_weights,
 )
-from filbert.data.overflow import check_rule, encode_rows
+from filbert.data.overflow import check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, read_texts, text_of, text_row
@@ -272,21 +272,14 @@ class Classification:
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
         """One sequence a row, or one a window."""
-        pieces = encode_rows(
+        return row_examples(
             rows,
-            [text_of(row) for row in rows],
+            [self.gold(row) if with_targets else None for row in rows],
             tokenizer,
             max_length=max_length,
             rule=self.on_overflow,
             stride=self.stride,
         )
-        return [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
-            for i, (row, windows) in enumerate(zip(rows, pieces, strict=True))
-            for target in [self.gold(row) if with_targets else None]
-            for whole in [windows[-1].start + windows[-1].num_tokens]
-            for e in windows
-        ]
 
     def head(self, config: EncoderConfig) -> Head:
         """A fresh linear layer on the pooled vector."""

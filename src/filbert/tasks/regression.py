@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.findings import Finding
-from filbert.data.overflow import RULES, check_rule, encode_rows
+from filbert.data.overflow import RULES, check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, read_texts, text_of, text_row
@@ -190,23 +190,14 @@ class Regression:
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
     ) -> list[Example]:
         """One sequence a row, or one a window."""
-        pieces = encode_rows(
+        return row_examples(
             rows,
-            [text_of(row) for row in rows],
+            [self.gold(row) if with_targets else None for row in rows],
             tokenizer,
             max_length=max_length,
             rule=self.on_overflow,
             stride=self.stride,
         )
-        made = []
-        for i, (row, windows) in enumerate(zip(rows, pieces, strict=True)):
-            target = self.gold(row) if with_targets else None
-            whole = windows[-1].start + windows[-1].num_tokens
-            made += [
-                Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
-                for e in windows
-            ]
-        return made
 
     def head(self, config: EncoderConfig) -> Head:
         """A fresh linear layer on the pooled vector."""

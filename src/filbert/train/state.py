@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from filbert.errors import InputError, RunError
-from filbert.formats.files import replace_folder, sha256_of
+from filbert.formats.files import flush, replace_folder, sha256_of
 
 _FORMAT = 1
 _STEP = re.compile(r"step-([0-9]{8,})")
@@ -97,7 +97,7 @@ def save_state(
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True)
-            _flush(folder.parent)
+            flush(folder.parent)
         newest = next(iter(_sound(folder).values()), None)
         if path.exists() and not _is_sound(path, state.step):
             _remove([path])
@@ -233,15 +233,6 @@ def _link(old: Path, new: Path, tensors: dict[str, Tensor]) -> dict[str, Any] | 
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _flush(folder: Path) -> None:
-    """Force a folder's list of names onto the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _not_saved(folder: Path, step: int, error: Exception) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__
     reason = getattr(cause, "strerror", None) or str(error).rstrip(".")
@@ -361,6 +352,6 @@ def _remove(states: list[Path]) -> None:
     for path in states:
         hidden.append(path.rename(path.with_name(f".{path.name}.{token_hex(6)}.gone")))
     if hidden:
-        _flush(hidden[0].parent)
+        flush(hidden[0].parent)
     for path in hidden:
         shutil.rmtree(path, ignore_errors=True)
