@@ -65,7 +65,8 @@ TASKS = {
     "STS-B": Plan(1400, 5e-5),
     "RTE": Plan(700, 1e-4),
     "CoLA": Plan(4000, 1e-4),
-    "WNUT-17": Plan(1600, 1e-4),
+    # On both sides F1 stands at 0 for two epochs and then leaps: three epochs are a lottery.
+    "WNUT-17": Plan(1200, 1e-4, epochs=6),
     "CODAH": Plan(600, 1e-4),
     "SQuAD": Plan(1000, 1e-4, epochs=2, max_length=384, max_dev=400),
 }
