@@ -39,11 +39,17 @@ def code_of(path: Path) -> str:
     return ast.unparse(tree).lower()
 
 
+PUBLISHED = ("masking.py", "objective.py", "schedule.py")
+
+
 @pytest.mark.parametrize("room", ["model", "tasks", "train", "text", "data", "metrics", "report"])
 def test_no_family_name_stands_outside_formats(room):
     for path in (ROOT / "src" / "filbert" / room).rglob("*.py"):
         # The name of a post-processor class of the tokenizers library is not ours to choose.
         code = code_of(path).replace("robertaprocessing", "")
+        if path.name in PUBLISHED:
+            # A published procedure is called after its paper, as users know it: the option's value.
+            code = code.replace("'roberta'", "").replace("'electra'", "").replace("_electra", "")
         found = [family for family in FAMILIES if family in code]
         assert not found, f"{path.name} names {found}"
 

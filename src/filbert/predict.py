@@ -1,4 +1,4 @@
-"""From texts to answers: load a model folder once, then predict or embed any number of rows.
+"""From texts to answers: load a model folder once, then predict, fill or embed any number of rows.
 
 T tokens, S sequences, H hidden size.
 """
@@ -20,6 +20,7 @@ from filbert.data.loader import by_length
 from filbert.data.records import Row
 from filbert.data.texts import Text
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.fill import fill_masks
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.hub import find_model
@@ -30,6 +31,7 @@ from filbert.model.pooling import POOLINGS, hidden_states, pool
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.tasks.base import Prediction, Task, task_class, task_names
+from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -184,6 +186,41 @@ class Predictor:
                 on_batch=on_batch,
             )
             yield from task.decode(outputs, examples)
+
+    # Masks
+
+    def fill(
+        self, texts: str | Sequence[str], *, top: int = 5
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """The words that the model expects in place of every [MASK]; see `fill.fill_masks`.
+
+        Args:
+            texts: one text, which gets one answer, or a list of texts, which gets a list.
+            top: candidates per mask.
+        """
+        if not isinstance(texts, str):
+            return list(self.fill_texts(texts, top=top))
+        (answer,) = self.fill_texts([check_masked(texts, self.tokenizer, "The text")], top=top)
+        return answer
+
+    def fill_texts(
+        self,
+        texts: Iterable[str],
+        *,
+        top: int = 5,
+        on_batch: Callable[[int], None] = lambda num_tokens: None,
+    ) -> Iterator[dict[str, Any]]:
+        """As `fill`, one answer at a time, in order and in fixed memory."""
+        return fill_masks(
+            self.model,
+            self.tokenizer,
+            texts,
+            max_length=self.max_length,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            top=top,
+            on_batch=on_batch,
+        )
 
     # Vectors
 

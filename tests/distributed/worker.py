@@ -85,6 +85,7 @@ class StandIn:
     """The part of a task that a step reads."""
 
     kind: str
+    loss_names = ("loss",)
     whole_batch: bool = False
 
     def targets(self, examples: Sequence[Example]) -> Targets:
@@ -119,8 +120,8 @@ def _weights(targets: Targets) -> Tensor:
 class OwnCounts(Parallel):
     """The control: every rank divides by its own count, which makes a mean of means."""
 
-    def sum(self, value: float) -> float:
-        return value * self.world
+    def sums(self, values: Sequence[float]) -> list[float]:
+        return [value * self.world for value in values]
 
 
 def reference_gradient(model: Model, task: StandIn, rows: list[list[Example]]) -> dict[str, Tensor]:
@@ -225,8 +226,7 @@ def measured(parallel: Parallel, wrapped: nn.Module, wanted: dict[str, Tensor]) 
 
 def features_case(parallel: Parallel) -> dict[str, Any]:
     """The same for a frozen encoder, whose outputs are computed once: only `read` runs."""
-    task = StandIn("sequence")
-    model = new_model("sequence", 1)
+    task, model = StandIn("sequence"), new_model("sequence", 1)
     freeze(model, "encoder")
     loader = Loader(new_examples(24), batch_size=13, max_tokens=48, seed=3)
     wanted = reference_gradient(model, task, loader.rows_of(0))
@@ -235,13 +235,13 @@ def features_case(parallel: Parallel) -> dict[str, Any]:
     wrapped = parallel.wrap(model)
     read = parallel.forward_of(wrapped, "read")
 
-    def forward(examples: Sequence[Example], at: Tensor | None) -> Tensor:
-        return read(torch.cat([states[e.row] for e in examples]), collate(examples), at)
+    def forward(examples: Sequence[Example], targets: Targets) -> Tensor:
+        return read(torch.cat([states[e.row] for e in examples]), collate(examples), targets.at)
 
     mine = loader.step(0, parallel.rank, parallel.world)
     accumulate(
-        forward, wrapped, task, mine, parallel=parallel, precision=PLAIN, seed=(0, 1),
-        stand_in=loader.rows[0],
+        forward, wrapped, task, mine, stand_in=mine[0], parallel=parallel, precision=PLAIN,
+        seed=(0, 1),
     )  # fmt: skip
     return measured(parallel, wrapped, wanted)
 

@@ -21,6 +21,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
+import filbert
 from filbert import __version__
 from filbert.cli.flags import STDIO
 from filbert.errors import ConfigError, FilbertError, InputError
@@ -33,14 +34,21 @@ VERBS = (
     "quickstart",
     "info",
     "tokenize",
+    "vocab",
+    "corpus",
+    "pretrain",
     "finetune",
     "verify_resume",
     "evaluate",
     "predict",
     "embed",
+    "fill",
     "check",
     "doctor",
 )
+
+# Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
+RECIPE_VERBS = ("pretrain",)
 
 app = App(
     name="filbert",
@@ -55,6 +63,26 @@ for verb in VERBS:
     app.command(
         getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb.replace("_", "-")
     )
+
+
+def recipe_path(name: str) -> Path:
+    """A recipe that the user named: a file, or the name of a built-in one.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    folder = Path(filbert.__file__).parent / "recipes"
+    known = sorted(file.stem for file in folder.glob("*.toml"))
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise InputError(
+            f"{name} is no recipe. Give a TOML file, or one of {', '.join(known)}.{hint}"
+        )
+    return folder / f"{name}.toml"
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -85,8 +113,14 @@ def launch(
     recipe:
         TOML file with the options of the verb; flags win over it.
     """
+    if tokens[:1] and tokens[0] in RECIPE_VERBS and recipe is None and len(tokens) > 1:
+        verb, first, *rest = tokens
+        if not first.startswith("-"):
+            tokens, recipe = (verb, *rest), recipe_path(first)
     if recipe is not None:
-        app.config = (Dict(read_recipe(recipe), source=str(recipe), use_commands_as_keys=False),)
+        # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
+        content = {tokens[0]: read_recipe(recipe)} if tokens else {}
+        app.config = (Dict(content, source=str(recipe)),)
     tokens = tuple(STDIO if token == "-" else token for token in tokens)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 

@@ -4,10 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
 from filbert.data.examples import Example
+
+
+class Batches(Protocol):
+    """What the trainer takes its examples from.
+
+    Attributes:
+        max_tokens: tokens per micro-batch on one rank; may be lowered between two steps.
+        steps_per_epoch: steps that take every row once.
+        stand_in: the examples of any row, for a rank that has none in a step.
+    """
+
+    max_tokens: int
+
+    @property
+    def steps_per_epoch(self) -> int: ...  # noqa: D102
+    @property
+    def stand_in(self) -> list[Example]: ...  # noqa: D102
+
+    def rows_of(self, step: int) -> list[list[Example]]:
+        """The rows of optimiser step `step` (from 0), over all ranks."""
+        ...
+
+    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
+        """The micro-batches of one rank in a step, equally many on all ranks; some may be empty."""
+        ...
 
 
 class Loader:
@@ -53,6 +79,11 @@ class Loader:
         """Steps that take every row once."""
         return -(-len(self.rows) // self.batch_size)
 
+    @property
+    def stand_in(self) -> list[Example]:
+        """The examples of a row."""
+        return self.rows[0]
+
     def _shuffled(self, epoch: int) -> np.ndarray:
         if not self.shuffle:
             return np.arange(len(self.rows))
@@ -68,31 +99,43 @@ class Loader:
         return sorted((self.rows[i] for i in chosen), key=lambda row: (_longest(row), row[0].row))
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """The micro-batches of rank `rank` of `world` in step `step`; the last ones may be empty.
-
-        Every rank gets every world-th row in order of length, so their work is nearly equal.
-        """
+        """The micro-batches of one rank in a step; the last ones may be empty."""
         rows = self.rows_of(step)
-        plans = [_micro_batches(rows[r::world], self.max_tokens) for r in range(world)]
-        count = max(len(plan) for plan in plans)
-        mine = plans[rank]
-        return mine + [[] for _ in range(count - len(mine))]
+        sizes = [sum(len(example.input_ids) for example in row) for row in rows]
+        dealt = deal(sizes, max_tokens=self.max_tokens, rank=rank, world=world)
+        return [[example for i in batch for example in rows[i]] for batch in dealt]
 
 
 def _longest(row: list[Example]) -> int:
     return max(len(example.input_ids) for example in row)
 
 
-def _micro_batches(rows: list[list[Example]], max_tokens: int) -> list[list[Example]]:
-    batches: list[list[Example]] = []
+def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> list[list[int]]:
+    """Which of a step's rows make up each micro-batch of one rank; the last ones may be empty.
+
+    Every rank gets every world-th row, so where the rows come in order of length, their work is
+    nearly equal. All ranks get the same number of micro-batches.
+
+    Args:
+        sizes: tokens of every row of the step.
+        max_tokens: per micro-batch; a single longer row makes one of its own.
+        rank: whose.
+        world: number of ranks.
+    """
+    plans = [_cut(range(r, len(sizes), world), sizes, max_tokens) for r in range(world)]
+    count = max(len(plan) for plan in plans)
+    return plans[rank] + [[] for _ in range(count - len(plans[rank]))]
+
+
+def _cut(rows: range, sizes: Sequence[int], max_tokens: int) -> list[list[int]]:
+    batches: list[list[int]] = []
     room = 0
     for row in rows:
-        tokens = sum(len(example.input_ids) for example in row)
-        if not batches or tokens > room:
+        if not batches or sizes[row] > room:
             batches.append([])
             room = max_tokens
-        batches[-1].extend(row)
-        room -= tokens
+        batches[-1].append(row)
+        room -= sizes[row]
     return batches
 
 

@@ -13,6 +13,7 @@ from filbert.report import (
     numbers,
     page,
     prediction_sections,
+    pretraining_sections,
     score_sections,
     sections,
     seed_section,
@@ -55,7 +56,7 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     test, baselines, predictions, the log) is left out.
 
     Args:
-        run_folder: as `filbert finetune --out` wrote it.
+        run_folder: as `filbert finetune --out` or `filbert pretrain --out` wrote it.
         show_texts: also show the texts of the worst errors, read again from the data file that
             run.json names, if its sha256 is still the same. Without it no text of the data is
             shown, and no answer.
@@ -66,7 +67,9 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     """
     folder = read_run_folder(Path(run_folder))
     errors = partial(worst_errors, show_texts=show_texts)
-    made = (make(folder) for make in (*PARTS, errors, sections.making))
+    is_pretraining = pretraining_sections.is_pretraining(folder.run)
+    own = [*(pretraining_sections.PARTS if is_pretraining else (*PARTS, errors))]
+    made = (make(folder) for make in (*own, sections.making))
     parts = [part for part in made if part is not None]
     title = title_of(folder)
     top = head(folder, title, [part.link for part in parts])
@@ -92,19 +95,25 @@ def title_of(folder: RunFolder) -> str:
 def head(folder: RunFolder, title: str, links: list[Html]) -> Html:
     """Name, verdict, the few figures that everyone asks for, and what is wrong with the run."""
     run = folder.run
-    about = [f"filbert {run.get('filbert', '')}".strip(), run.get("task"), run.get("finished")]
+    what = run.get("task")
+    told, figures = f"{verdict(run)} {seed_section.spread_of_seeds(run)}", headline_facts(run)
+    if pretraining_sections.is_pretraining(run):
+        what = "pre-training"
+        told = pretraining_sections.verdict(folder)
+        figures = pretraining_sections.headline_facts(folder)
+    about = [f"filbert {run.get('filbert', '')}".strip(), what, run.get("finished")]
     notes = [*folder.notes]
     if run.get("status") not in (None, "done"):
         notes.insert(0, f"Status of this run: {run['status']}. {_progress(run)}.")
     facts = [
         page.element("div", page.element("dt", name), page.element("dd", value))
-        for name, value in headline_facts(run)
+        for name, value in figures
     ]
     return page.element(
         "header",
         page.element("p", " · ".join(str(part) for part in about if part), class_="eyebrow"),
         page.element("h1", title),
-        page.element("p", f"{verdict(run)} {seed_section.spread_of_seeds(run)}", class_="verdict"),
+        page.element("p", told, class_="verdict"),
         *(page.element("p", note, class_="note") for note in notes),
         page.element("dl", *facts, class_="facts") if facts else "",
         page.element("nav", page.join(links)),

@@ -16,6 +16,7 @@ from filbert.errors import ConfigError
 # Names of types only: `filbert --help` reads the options through this module and must not wait for
 # torch.
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from filbert.data.columns import ColumnNames
@@ -47,11 +48,22 @@ class Targets(NamedTuple):
         at: rows of the batch that the head shall answer for, int64 (K,); None for all sequences.
         groups: how many sequences (or tokens) belong together, in order, as Python integers on the
             host: the windows or choices of a row, the tokens of a sequence.
+        pair: what a pair objective wants of every sequence, int64 (S,).
+        are_seen: the model is handed `values` too, after `at`: a generator's samples are compared
+            with them.
     """
 
     values: Tensor
     at: Tensor | None = None
     groups: tuple[int, ...] | None = None
+    pair: Tensor | None = None
+    are_seen: bool = False
+
+    def to(self, device: torch.device) -> Targets:
+        """The same with all tensors on `device`."""
+        at = None if self.at is None else self.at.to(device)
+        pair = None if self.pair is None else self.pair.to(device)
+        return self._replace(values=self.values.to(device), at=at, pair=pair)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +103,39 @@ class TaskOptions:
     pooling: str = "mean"
 
 
-class Task(Protocol):
+class Objective(Protocol):
+    """What the trainer needs to know of a task: which losses there are.
+
+    Attributes:
+        loss_names: what the entries of `count` and `loss` are called in metrics.jsonl.
+        selection_metric: what the best step is chosen by.
+        whole_batch: the loss of a row depends on the other rows of its step.
+    """
+
+    @property
+    def loss_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def selection_metric(self) -> str: ...  # noqa: D102
+    @property
+    def whole_batch(self) -> bool: ...  # noqa: D102
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        """What the losses compare with, for one micro-batch of whole rows."""
+        ...
+
+    def count(self, targets: Targets) -> float | tuple[float, ...]:
+        """How many losses of each kind this micro-batch holds.
+
+        Their sum over the batch is divided by it, kind by kind, and the means are added.
+        """
+        ...
+
+    def loss(self, output: Any, targets: Targets) -> Tensor:
+        """The SUM of the losses, float32: a scalar, or one entry per kind."""
+        ...
+
+
+class Task(Objective, Protocol):
     """Rows in, predictions and metrics out; trainer and predictor know nothing else of a task.
 
     A task is a frozen value: `fit_labels` gives one that knows the labels, `calibrate` one that
@@ -104,9 +148,7 @@ class Task(Protocol):
         num_labels: outputs of the heads "sequence" and "tokens"; None for others.
         labels: by id, for the same heads.
         problem_type: as Hugging Face's config.json names it, or None.
-        selection_metric: what the best step is chosen by.
-        metric_names: what else it may be chosen by. Of "loss" and "mse" less is better.
-        whole_batch: the loss of a row depends on the other rows of its step.
+        metric_names: what the best step may be chosen by. Of "loss" and "mse" less is better.
         labels_are_classes: a row's labels are what it is judged by, so that rare, contradictory and
             missing ones matter; not so for the entity types in a sentence.
         windows: long texts are always read whole, in windows; else `on_overflow` decides.
@@ -125,11 +167,7 @@ class Task(Protocol):
     @property
     def problem_type(self) -> str | None: ...  # noqa: D102
     @property
-    def selection_metric(self) -> str: ...  # noqa: D102
-    @property
     def metric_names(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def whole_batch(self) -> bool: ...  # noqa: D102
     @property
     def labels_are_classes(self) -> bool: ...  # noqa: D102
     @property
@@ -235,18 +273,6 @@ class Task(Protocol):
         """A fresh head."""
         ...
 
-    def targets(self, examples: Sequence[Example]) -> Targets:
-        """What the loss compares with, for one micro-batch of whole rows."""
-        ...
-
-    def count(self, targets: Targets) -> float:
-        """How many losses this micro-batch holds: their sum over the batch is divided by it."""
-        ...
-
-    def loss(self, output: Tensor, targets: Targets) -> Tensor:
-        """The SUM of the losses, float32 scalar."""
-        ...
-
     # Prediction
 
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
@@ -303,8 +329,9 @@ class Task(Protocol):
 
 
 def task_names() -> list[str]:
-    """The built-in tasks: the modules of this folder."""
-    return sorted(m.name for m in pkgutil.iter_modules(filbert.tasks.__path__) if m.name != "base")
+    """The built-in tasks on labelled rows: the modules of this folder."""
+    names = {module.name for module in pkgutil.iter_modules(filbert.tasks.__path__)}
+    return sorted(names - {"base", "pretraining"})
 
 
 def task_class(name: str) -> type[Task]:

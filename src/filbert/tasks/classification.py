@@ -98,6 +98,7 @@ class Classification:
     name = "classification"
     columns = COLUMNS
     head_kind = "sequence"
+    loss_names = ("loss",)
     whole_batch = False
     labels_are_classes = True
 

@@ -92,6 +92,7 @@ class Embedding:
     num_labels = None
     labels = None
     problem_type = None
+    loss_names = ("loss",)
     labels_are_classes = False
     windows = False
 

@@ -75,6 +75,7 @@ class MultipleChoice:
     head_kind = "choices"
     selection_metric = "accuracy"
     metric_names = ("accuracy", "loss")
+    loss_names = ("loss",)
     whole_batch = False
     labels_are_classes = False
     windows = False

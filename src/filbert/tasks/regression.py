@@ -80,6 +80,7 @@ class Regression:
     # and a few extreme scores do not decide which step is best.
     selection_metric = "spearman"
     metric_names = ("pearson", "spearman", "mse")
+    loss_names = ("loss",)
     whole_batch = False
     labels_are_classes = False
 

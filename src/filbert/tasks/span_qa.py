@@ -91,6 +91,7 @@ class SpanQA:
     labels_are_classes = False
     windows = True
     selection_metric = "f1"
+    loss_names = ("loss",)
     whole_batch = False
 
     @property

@@ -77,6 +77,7 @@ class Tagging:
     windows = True
     selection_metric = "f1"
     metric_names = ("f1", "precision", "recall", "accuracy")
+    loss_names = ("loss",)
     whole_batch = False
 
     @classmethod

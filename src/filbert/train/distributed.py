@@ -17,7 +17,7 @@ import gc
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,7 +30,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from filbert.errors import ConfigError
 from filbert.model.heads import Model
+from filbert.model.replaced import ReplacedTokenModel
 from filbert.speed.precision import choose_device
+
+# What can be trained.
+Trainable = Model | ReplacedTokenModel
 
 # The others wait while the first rank evaluates or saves, which may take hours. A rank that dies is
 # noticed by its closed connection and by torchrun, not by this limit.
@@ -60,7 +64,7 @@ class Parallel:
 
     # The model
 
-    def wrap(self, model: Model) -> nn.Module:
+    def wrap(self, model: Trainable) -> nn.Module:
         """What to call instead of `model`, so that gradients meet; first with rank 0's weights.
 
         A single process gets the model itself. FSDP changes the model in place, each layer and the
@@ -185,13 +189,17 @@ class Parallel:
 
     # Small things
 
-    def sum(self, value: float) -> float:
-        """The sum over all ranks, in float64: counts stay exact up to 2**53."""
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """The sum of each value over all ranks, in float64: counts stay exact up to 2**53."""
         if self.world == 1:
-            return value
-        total = torch.tensor(value, dtype=torch.float64)
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total)
-        return float(total)
+        return [float(value) for value in total]
+
+    def sum(self, value: float) -> float:
+        """The sum over all ranks, as `sums`."""
+        return self.sums([value])[0]
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank."""
@@ -283,12 +291,13 @@ def unwrapped(wrapped: nn.Module) -> nn.Module:
     return wrapped.module if isinstance(wrapped, DDP) else wrapped  # type: ignore[no-any-return]
 
 
-def zero_loss(output: Tensor) -> Tensor:
+def zero_loss(output: Tensor | Sequence[Tensor]) -> Tensor:
     """A loss of 0 that reaches every parameter `output` hangs on, with a gradient of 0.
 
     For a rank without rows, which runs any row instead: all ranks must meet.
     """
-    return (output * 0.0).sum()
+    parts = [output] if isinstance(output, Tensor) else output
+    return torch.stack([(part * 0.0).sum() for part in parts if part.requires_grad]).sum()
 
 
 def _own_device(device: str | None, local_rank: int) -> torch.device:

@@ -15,6 +15,7 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision
+from filbert.tasks.base import Targets
 
 # Above this share of a typical machine's memory keeping would hurt more than it helps.
 MOST_BYTES = 8 * 2**30
@@ -37,13 +38,13 @@ class Features:
 
     def forward(
         self, read: Callable[..., Tensor], device: torch.device
-    ) -> Callable[[Sequence[Example], Tensor | None], Tensor]:
+    ) -> Callable[[Sequence[Example], Targets], Tensor]:
         """A forward pass through pooler and head, `Model.read`, over the kept states."""
 
-        def run(examples: Sequence[Example], at: Tensor | None) -> Tensor:
+        def run(examples: Sequence[Example], targets: Targets) -> Tensor:
             rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
             batch = collate([_first(e) for e in examples] if self.first_only else examples)
-            return read(rows, batch.to(device), at)
+            return read(rows, batch.to(device), targets.at)
 
         return run
 

@@ -26,6 +26,7 @@ from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision, choose_precision
 from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.course import Course, Phase
 from filbert.train.distributed import Parallel, start
 from filbert.train.facts import closing, opening
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
@@ -35,7 +36,7 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.prepare import Split, build, fingerprint, load_for_task, read_splits, tokenise
 from filbert.train.save import save_model
 from filbert.train.trainable import freeze
-from filbert.train.trainer import MAX_TOKENS_CPU, MAX_TOKENS_CUDA, Outcome, num_steps, train
+from filbert.train.trainer import Outcome, max_tokens_of, train
 
 
 @dataclass
@@ -51,6 +52,7 @@ class _Job:
     model: Model
     is_frozen: bool
     loader: Loader
+    course: Course
     precision: Precision
     fingerprint: str
 
@@ -139,11 +141,10 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]
         for name, rows in all_rows.items()
     }
     tokenising = time.perf_counter() - clock
-    on_gpu = parallel.device.type == "cuda"
     loader = Loader(
         splits["train"].examples,
         batch_size=options.batch_size,
-        max_tokens=options.max_tokens or (MAX_TOKENS_CUDA if on_gpu else MAX_TOKENS_CPU),
+        max_tokens=max_tokens_of(options, parallel.device),
         seed=options.seed,
     )
     mark = fingerprint(options, model, {name: split.digest for name, split in splits.items()})
@@ -158,6 +159,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]
         model,
         is_frozen,
         loader,
+        Course([Phase(loader)], options),
         precision,
         mark,
     ), tokenising
@@ -195,7 +197,7 @@ def _learn(
         outcome = train(
             job.model,
             task,
-            job.loader,
+            job.course,
             options,
             precision=job.precision,
             evaluate=evaluate if "dev" in splits else None,
@@ -248,8 +250,7 @@ def _features(job: _Job, max_tokens: int) -> Features | None:
 def _announcement(job: _Job, run: dict[str, Any]) -> list[str]:
     """What a user should know before a run starts."""
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in job.splits.items())
-    steps = num_steps(job.loader, job.options)
-    lines = [f"rows: {sizes}; {steps:,} steps of {job.loader.batch_size} rows"]
+    lines = [f"rows: {sizes}; {job.course.length} of {job.loader.batch_size} rows"]
     lines += [f"model: {note}" for note in job.checkpoint.notes]
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:

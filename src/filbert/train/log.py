@@ -93,20 +93,32 @@ class RunLog:
             return
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def start(self, steps: int, done: int = 0) -> None:
-        """Training of `steps` optimiser steps begins, `done` of which an earlier process made."""
-        self._forget_after(done)
+    def start(
+        self, whole: float, done: float = 0, step: int = 0, *, in_seconds: bool = False
+    ) -> None:
+        """Training begins.
+
+        Args:
+            whole: its length, in optimiser steps or in seconds.
+            done: how much of that an earlier process did.
+            step: the last optimiser step that it made.
+            in_seconds: whether it is measured in seconds.
+        """
+        self._forget_after(step)
         if self._quiet:
             return
-        self._bar = self._progress.add_task("train", total=steps, completed=done, loss="", speed="")
+        name = "train (seconds)" if in_seconds else "train"
+        self._bar = self._progress.add_task(
+            name, total=int(whole), completed=int(done), loss="", speed=""
+        )
 
-    def step(self, **figures: float) -> None:
-        """One optimiser step; the figures of metrics.jsonl by name."""
+    def step(self, place: float, **figures: float) -> None:
+        """One optimiser step; how far the run is, and the figures of metrics.jsonl by name."""
         self._write(figures)
         if self._bar is not None:
             self._progress.update(
                 self._bar,
-                completed=figures["step"],
+                completed=int(place),
                 loss=f"loss {figures['loss']:.4f}",
                 speed=f"{figures['tokens_per_second']:,.0f} tokens/s",
             )

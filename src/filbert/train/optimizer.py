@@ -1,41 +1,85 @@
-"""AdamW and the learning-rate schedule."""
+"""Which optimiser, and the groups of parameters that it treats alike."""
 
 from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from filbert.model.heads import Model
+from filbert.train.adam import BertAdam
+from filbert.train.distributed import Trainable
+from filbert.train.muon import Muon
 from filbert.train.options import TrainOptions
+from filbert.train.schedule import learning_rate
 from filbert.train.trainable import rate_shares
 
+__all__ = ["learning_rate", "new_optimizer"]
 
-def new_optimizer(model: Model, options: TrainOptions) -> torch.optim.AdamW:
-    """Bias-corrected AdamW with decoupled decay, none on biases and LayerNorm (every vector).
+# Of a model and, in ELECTRA, of the generator beside it.
+_IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
 
-    Bias correction is what the first releases lacked and what small data sets need (Zhang et al.
-    2021, section 4). A group's "share" is what its learning rate is to be multiplied by.
+
+class _Kind(NamedTuple):
+    """What the parameters of a group have in common; see `new_optimizer`."""
+
+    share: float
+    parts: int
+    in_layer: bool
+
+
+def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimizer:
+    """The optimiser that `options.optimizer` names, over all parameters that learn.
+
+    Decay is decoupled everywhere, and none falls on biases and LayerNorm (every vector).
+
+    * adamw: with bias correction, which is what the first releases of BERT lacked and what small
+      data sets need (Zhang et al. 2021, section 4).
+    * bert_adam, lamb: see `BertAdam`.
+    * muon: see `Muon`. Its products are in bf16 where the device has units for that, unless
+      `options.precision` is float32.
+
+    A group's "share" is what its learning rate is to be multiplied by, "parts" how many matrices
+    lie below each other in its parameters (3 in query, key and value; 0 for vectors), and
+    "in_layer" tells the layers from tables and heads.
     """
     shares = rate_shares(model, options.layer_decay)
-    groups: dict[tuple[float, bool], list[Tensor]] = {}
+    kinds: dict[_Kind, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups.setdefault((shares[name], parameter.ndim >= 2), []).append(parameter)
-    described = [
-        {"params": some, "weight_decay": options.weight_decay * decays, "share": share}
-        for (share, decays), some in groups.items()
+            in_layer = _IN_LAYER.search(name) is not None
+            kind = _Kind(shares[name], _parts(name, parameter), in_layer)
+            kinds.setdefault(kind, []).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()
+        for kind, some in kinds.items()
     ]
-    return torch.optim.AdamW(
-        described, lr=options.lr, betas=(options.beta1, options.beta2), eps=options.eps, fused=True
-    )
+    betas = (options.beta1, options.beta2)
+    chosen = options.optimizer
+    if chosen == "muon":
+        device = next(iter(model.parameters())).device
+        dtype = _product_dtype(device, options.precision)
+        return Muon(groups, lr=options.lr, betas=betas, eps=options.eps, dtype=dtype)
+    if chosen in ("bert_adam", "lamb"):
+        adapts = chosen == "lamb"
+        return BertAdam(groups, lr=options.lr, betas=betas, eps=options.eps, adapts=adapts)
+    assert chosen == "adamw", chosen
+    return torch.optim.AdamW(groups, lr=options.lr, betas=betas, eps=options.eps, fused=True)
 
 
-def learning_rate(step: int, *, steps: int, warmup: float, peak: float) -> float:
-    """Rise linearly to `peak` over the first `warmup` share of `steps`, then fall linearly to 0.
+def _parts(name: str, parameter: Tensor) -> int:
+    if parameter.ndim < 2:
+        return 0
+    return 3 if name.endswith(".qkv.weight") else 1
 
-    Step counts from 0; the last step still has a rate above 0. As transformers' "linear" schedule.
-    """
-    rising = int(warmup * steps)
-    if step < rising:
-        return peak * step / rising
-    return peak * (steps - step) / max(1, steps - rising)
+
+def _product_dtype(device: torch.device, precision: str) -> torch.dtype:
+    # By what the processor has, not by the clock: a resumed run must choose the same.
+    if precision == "float32":
+        return torch.float32
+    if device.type == "cuda":
+        has_units = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_units = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if has_units else torch.float32

@@ -13,9 +13,11 @@ from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
+from filbert.train.schedule import SCHEDULES, parse_time
 
 # Flags that hold several names.
 NAME_LISTS = ("labels", "label_columns", "choice_columns")
+OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
 Flags = TypeVar("Flags", bound="DataFlags")
 
 
@@ -30,7 +32,13 @@ class TrainOptions:
         lr: peak learning rate.
         epochs: passes over the training rows (a fraction is allowed).
         steps: optimiser steps; overrides `epochs`.
-        warmup: share of the steps over which the learning rate rises from 0.
+        time: how long the run may take, such as 20m or 1h30m, evaluations and saving included; it
+            overrides `steps`, and the schedule is fitted to it.
+        optimizer: adamw (with bias correction), bert_adam (Google's, without), lamb (for very large
+            batches) or muon (for the matrices of the layers, adamw for the rest).
+        schedule: of the learning rate after its rise: linear (down to 0), bert (Google's), electra,
+            cosine, trapezoid (constant, then down) or constant.
+        warmup: share of the run over which the learning rate rises from 0.
         weight_decay: decoupled decay of matrices and tables; biases and LayerNorm are left out.
         beta1: decay of Adam's mean.
         beta2: decay of Adam's square mean.
@@ -60,6 +68,9 @@ class TrainOptions:
     lr: float = 5e-5
     epochs: float = 3.0
     steps: int | None = None
+    time: str | None = None
+    optimizer: str = "adamw"
+    schedule: str = "linear"
     warmup: float = 0.1
     weight_decay: float = 0.01
     beta1: float = 0.9
@@ -102,8 +113,21 @@ class TrainOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative.")
         if self.layer_decay > 1:
             raise ConfigError(f"layer_decay is {self.layer_decay}; it must be in (0, 1].")
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            given = getattr(self, name)
+            if given not in known:
+                near = get_close_matches(given, known, 1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"{name} is {given!r}; it must be one of {list(known)}.{hint}")
+        if self.time is not None and not self.time_seconds:
+            raise ConfigError(f"time is {self.time!r}; it must be above zero.")
         if self.distributed not in ("ddp", "fsdp"):
             raise ConfigError(f"distributed is {self.distributed!r}; it must be ddp or fsdp.")
+
+    @property
+    def time_seconds(self) -> float | None:
+        """The time budget in seconds; None without one."""
+        return None if self.time is None else parse_time(self.time)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,34 +188,43 @@ class FinetuneOptions(TrainOptions, DataOptions):
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:
-        """Options from keyword arguments.
-
-        Paths may be `Path`s, lists of names lists or text with commas, `class_weights` numbers.
+        """Options from keyword arguments; see `checked`.
 
         Raises:
             ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
         """
-        known = {f.name: f for f in fields(cls)}
-        for name in given:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ConfigError(f"There is no option {name!r}.{hint}")
-        for name in ("task", "model", "train", "out"):
-            if not given.get(name):
-                raise ConfigError(f"The option {name!r} is missing.")
-        values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
-        for name in NAME_LISTS:
-            if values.get(name) is not None:
-                values[name] = names_of(values[name])
-        weights = values.get("class_weights")
-        if isinstance(weights, list | tuple):
-            values["class_weights"] = ",".join(str(weight) for weight in weights)
-        for name, value in values.items():
-            is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
-            if is_text and not isinstance(value, str | None):
-                raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
-        return cls(**values)
+        return cls(**checked(cls, given, required=("task", "model", "train", "out")))
+
+
+def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str]) -> dict[str, Any]:
+    """Keyword arguments for a class of options, in the types it wants.
+
+    Paths may be `Path`s, lists of names lists or text with commas, `class_weights` numbers.
+
+    Raises:
+        ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
+    """
+    known = {f.name: f for f in fields(options)}
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"There is no option {name!r}.{hint}")
+    for name in required:
+        if not given.get(name):
+            raise ConfigError(f"The option {name!r} is missing.")
+    values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
+    for name, value in values.items():
+        if value is not None and "tuple" in str(known[name].type):
+            values[name] = names_of(value)
+    weights = values.get("class_weights")
+    if isinstance(weights, list | tuple):
+        values["class_weights"] = ",".join(str(weight) for weight in weights)
+    for name, value in values.items():
+        is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
+        if is_text and not isinstance(value, str | None):
+            raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
+    return values
 
 
 def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:

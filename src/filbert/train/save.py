@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +51,9 @@ def save_model(
     Raises:
         InputError: the disk is full.
     """
-    checkpoint = replace(checkpoint, tensors=weights)
-    with replace_folder(folder) as new:
-        digests = huggingface.write(checkpoint, new)
-        tokenizer.save(new)
+    with model_folder(
+        folder, weights, tokenizer, checkpoint, story, model_card(task, story)
+    ) as new:
         if isinstance(task, Embedding):
             write_sentence_vectors(
                 new,
@@ -61,9 +62,26 @@ def save_model(
                 max_length=story["max_length"],
                 dimension=checkpoint.config.hidden_size,
             )
+
+
+@contextmanager
+def model_folder(
+    folder: Path,
+    weights: dict[str, Tensor],
+    tokenizer: Tokenizer,
+    checkpoint: Checkpoint,
+    story: dict[str, Any],
+    card: str,
+) -> Iterator[Path]:
+    """A model folder that takes its place once the block is through; more may be put into it."""
+    checkpoint = replace(checkpoint, tensors=weights)
+    with replace_folder(folder) as new:
+        digests = huggingface.write(checkpoint, new)
+        tokenizer.save(new)
         story = story | {"files": {name: {"sha256": digest} for name, digest in digests.items()}}
         (new / "filbert.json").write_text(json.dumps(story, indent=2, default=list) + "\n", "utf-8")
-        (new / "README.md").write_text(model_card(task, story), "utf-8")
+        (new / "README.md").write_text(card, "utf-8")
+        yield new
 
 
 def model_card(task: Task, story: dict[str, Any]) -> str:

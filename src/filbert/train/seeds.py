@@ -19,7 +19,7 @@ from filbert.train.finetune import finetune
 from filbert.train.folder import check_out, finished_run, run_folder
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
-from filbert.train.trainer import FALLING
+from filbert.train.progress import FALLING
 
 # What the folder of the best seed gives to the run's own folder.
 _TAKEN = ("model", "metrics.jsonl", "predictions")

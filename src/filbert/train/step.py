@@ -15,10 +15,11 @@ from torch import Tensor
 from filbert.data.examples import Example, collate
 from filbert.model.attention import group_lengths
 from filbert.speed.precision import Precision
-from filbert.tasks.base import Targets, Task
+from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss
 
-Forward = Callable[[Sequence[Example], Tensor | None], Tensor]
+Output = Tensor | tuple[Tensor, ...]
+Forward = Callable[[Sequence[Example], Targets], Output]
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,28 @@ class Gradient:
     """What one step came to; the gradient itself lies in the parameters.
 
     Attributes:
-        loss: mean over all losses of the step, on all ranks.
-        num_tokens: real tokens of this rank.
-        num_places: places inside attention, padding included, of this rank.
+        loss: the sum of `parts`.
+        parts: mean of each kind of loss over the step, on all ranks.
+        num_tokens: real tokens, on all ranks.
+        num_sequences: of all ranks.
+        num_places: places inside attention, padding included, on all ranks.
     """
 
     loss: float
+    parts: tuple[float, ...]
     num_tokens: int
+    num_sequences: int
     num_places: int
 
 
 def model_forward(wrapped: torch.nn.Module, device: torch.device) -> Forward:
     """A forward pass through encoder and head."""
 
-    def forward(examples: Sequence[Example], at: Tensor | None) -> Tensor:
-        output: Tensor = wrapped(collate(examples).to(device), at)
-        return output
+    def forward(examples: Sequence[Example], targets: Targets) -> Output:
+        batch = collate(examples).to(device)
+        if targets.are_seen:
+            return wrapped(batch, targets.at, targets.values)  # type: ignore[no-any-return]
+        return wrapped(batch, targets.at)  # type: ignore[no-any-return]
 
     return forward
 
@@ -49,7 +56,7 @@ def model_forward(wrapped: torch.nn.Module, device: torch.device) -> Forward:
 def accumulate(
     forward: Forward,
     wrapped: torch.nn.Module,
-    task: Task,
+    task: Objective,
     micro_batches: Sequence[Sequence[Example]],
     *,
     parallel: Parallel,
@@ -60,10 +67,11 @@ def accumulate(
     """Add the gradient of the mean loss of a step to the parameters.
 
     The losses of all micro-batches and ranks are summed and divided once, by how many there are: a
-    mean of means would be wrong wherever micro-batches hold unequal numbers of targets.
+    mean of means would be wrong wherever micro-batches hold unequal numbers of targets. Losses of
+    several kinds, such as masked words and next sentences, are each divided by their own number.
 
     Args:
-        forward: examples and the rows asked for, to the head's output.
+        forward: examples and their targets, to the head's output.
         wrapped: what `parallel.wrap` gave.
         task: gives targets, counts and losses.
         micro_batches: of this rank, equally many on all ranks; some may be empty.
@@ -78,41 +86,60 @@ def accumulate(
     batches = [list(examples) or list(stand_in) for examples in micro_batches]
     targets = [task.targets(examples) for examples in batches]
     is_real = [len(examples) > 0 for examples in micro_batches]
-    counts = [task.count(t) for t, real in zip(targets, is_real, strict=True) if real]
-    count = parallel.sum(float(sum(counts)))
+    mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
+    counts = parallel.sums(
+        [sum(column) for column in zip(*mine, strict=True)]
+        if mine
+        else [0.0] * len(task.loss_names)
+    )
 
-    def output_of(index: int) -> Tensor:
+    def output_of(index: int) -> tuple[Output, Targets]:
         torch.manual_seed(draw_seed(*seed, parallel.rank, index))
-        at = targets[index].at
+        on_device = targets[index].to(device)
         with precision.autocast(device):
-            return forward(batches[index], None if at is None else at.to(device))
+            return forward(batches[index], on_device), on_device
 
-    loss_sum = torch.zeros((), device=device, dtype=torch.float64)
+    # On the device, so that no micro-batch waits for the one before it.
+    loss_sums = torch.zeros(len(counts), device=device, dtype=torch.float64)
     wanted: list[Tensor] | None = None
     if task.whole_batch:
-        wanted, loss_sum = _output_gradients(output_of, task, batches, is_real, parallel, count)
-    for index, target in enumerate(targets):
+        assert len(counts) == 1
+        wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
+        # The loss of all ranks, so the first alone tells it.
+        loss_sums += loss if parallel.is_first else 0.0
+    for index in range(len(targets)):
         is_last = index == len(targets) - 1
         with parallel.no_sync(wrapped, is_last):
-            output = output_of(index)
+            output, target = output_of(index)
             if wanted is not None:
+                assert isinstance(output, Tensor)
                 loss = (output.float() * wanted[index]).sum() * parallel.world
+            elif is_real[index]:
+                kinds = task.loss(output, target).reshape(-1)
+                loss_sums += kinds.detach()
+                shares = [
+                    kind * parallel.world / (count or 1.0)
+                    for kind, count in zip(kinds.unbind(), counts, strict=True)
+                ]
+                loss = sum(shares[1:], shares[0])
             else:
-                loss = task.loss(output, _on(target, device))
-                loss = loss if is_real[index] else zero_loss(output)
-                loss_sum += loss.detach()
-                loss = loss * parallel.world / (count or 1.0)
+                loss = zero_loss(output)
             loss.backward()  # type: ignore[no-untyped-call]
-    if wanted is None:
-        loss_sum = torch.tensor(parallel.sum(float(loss_sum)))
     lengths = [[len(e.input_ids) for e in examples] for examples in micro_batches if examples]
     places = [max(run[a:b]) * (b - a) for run in lengths for a, b in group_lengths(tuple(run))]
-    return Gradient(float(loss_sum) / (count or 1.0), sum(map(sum, lengths)), sum(places))
+    sizes = (sum(map(sum, lengths)), sum(map(len, lengths)), sum(places))
+    found = parallel.sums([*loss_sums.tolist(), *sizes])
+    parts = tuple(found[i] / (count or 1.0) for i, count in enumerate(counts))
+    return Gradient(sum(parts), parts, *(int(size) for size in found[len(counts) :]))
+
+
+def _each(count: float | tuple[float, ...]) -> tuple[float, ...]:
+    return count if isinstance(count, tuple) else (float(count),)
 
 
 def _output_gradients(
-    output_of: Callable[[int], Tensor],
-    task: Task,
+    output_of: Callable[[int], tuple[Output, Targets]],
+    task: Objective,
     batches: Sequence[Sequence[Example]],
     is_real: Sequence[bool],
     parallel: Parallel,
@@ -129,7 +156,7 @@ def _output_gradients(
         the losses on all ranks.
     """
     with torch.no_grad():
-        outputs = [output_of(index).float() for index in range(len(batches))]
+        outputs = [_rows(output_of(index)[0]).float() for index in range(len(batches))]
     kept = [output for output, real in zip(outputs, is_real, strict=True) if real]
     mine = torch.cat(kept) if kept else outputs[0][:0]
     rows = [e for examples, real in zip(batches, is_real, strict=True) if real for e in examples]
@@ -142,7 +169,7 @@ def _output_gradients(
     everyone = parallel.gather_rows(mine)
     everyone.requires_grad_(True)
     targets = wanted._replace(values=values, groups=tuple(groups) or None)
-    loss = task.loss(everyone, _on(targets, mine.device))
+    loss = task.loss(everyone, targets.to(mine.device))
     (whole,) = torch.autograd.grad(loss / (count or 1.0), everyone)
     start = parallel.rows_before(len(mine))
     found = []
@@ -155,8 +182,9 @@ def _output_gradients(
     return found, loss.detach()
 
 
-def _on(targets: Targets, device: torch.device) -> Targets:
-    return targets._replace(values=targets.values.to(device))
+def _rows(output: Output) -> Tensor:
+    assert isinstance(output, Tensor)
+    return output
 
 
 def draw_seed(seed: int, step: int, rank: int, micro_batch: int) -> int:

@@ -8,10 +8,10 @@ from torch import nn
 
 from filbert.errors import ConfigError
 from filbert.model.encoder import initialize
-from filbert.model.heads import Model
+from filbert.train.distributed import Trainable
 
 
-def freeze(model: Model, asked: str | None) -> bool:
+def freeze(model: Trainable, asked: str | None) -> bool:
     """Switch off the gradients of what the user names, and of a pooler that nobody reads.
 
     Args:
@@ -55,7 +55,7 @@ def _parts(asked: str, num_layers: int) -> set[int]:
     return found
 
 
-def reinitialize_top(model: Model, num_layers: int) -> None:
+def reinitialize_top(model: Trainable, num_layers: int) -> None:
     """Draw the pooler and the top layers anew, from torch's default generator.
 
     The top layers of a pre-trained encoder are specialised for its own objective and start worse
@@ -79,7 +79,7 @@ def reinitialize_top(model: Model, num_layers: int) -> None:
         initialize(part, encoder.config.initializer_range)
 
 
-def rate_shares(model: Model, layer_decay: float) -> dict[str, float]:
+def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:
     """Share of the learning rate of every parameter that learns, by its name in the model.
 
     Depth is 0 for the embeddings, 1 to L for the layers and L + 2 for pooler and head; each gets

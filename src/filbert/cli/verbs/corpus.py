@@ -1,0 +1,246 @@
+"""filbert corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from filbert.cli.flags import print_json
+from filbert.data.objective import ObjectiveOptions
+from filbert.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from filbert.data.build import Built, Progress
+    from filbert.errors import InputError
+
+# What is used without --workers: all cores, but for so many that memory stays under a gigabyte.
+MOST_WORKERS = 4
+
+# Skipped lines that are named; all are counted.
+_BAD_SHOWN = 5
+
+_OBJECTIVE = ObjectiveOptions()
+
+
+def corpus(
+    *corpus: str,
+    tokenizer: str | None = None,
+    out: Path | None = None,
+    workers: int | None = None,
+    sentences: str = "rules",
+    drop_duplicate_lines: bool = False,
+    text_column: str = "text",
+    shard_tokens: int = 2**24,
+    skip_bad_lines: bool = False,
+    overwrite: bool = False,
+    show: int = 0,
+    seed: int = 0,
+    json: bool = False,
+    objective: Annotated[ObjectiveOptions, Parameter(name="*")] = _OBJECTIVE,
+) -> None:
+    """Turn text into token shards for pre-training; after a kill the same command goes on.
+
+    Parameters
+    ----------
+    corpus:
+        text files with a blank line between documents, or JSONL, Parquet, CSV, TSV with a document
+        a row; .gz, .xz and .zst too. With --show alone: a folder that this command wrote.
+    tokenizer:
+        folder with a tokenizer, built-in name or Hub id.
+    out:
+        folder to write.
+    workers:
+        processes; as many as there are cores, at most 4, when not given. The bytes written do not
+        depend on it.
+    sentences:
+        rules (cut running text) or lines (one sentence a line, as Google's tool expects).
+    drop_duplicate_lines:
+        also drop each line that was there before; equal documents are always dropped.
+    text_column:
+        name of the column with the text.
+    shard_tokens:
+        tokens per shard.
+    skip_bad_lines:
+        leave out what is not UTF-8 or too long, and count it, instead of stopping there.
+    overwrite:
+        delete another corpus that is in the folder.
+    show:
+        print so many training examples with what is masked in them.
+    seed:
+        of these examples.
+    json:
+        print the manifest's counts and the times as JSON instead of a table.
+    """
+    objective.check()
+    if out is None and tokenizer is None and show and is_corpus(corpus):
+        print_examples(Path(corpus[0]), objective, show, seed)
+        return
+    if tokenizer is None or out is None:
+        missing = "--tokenizer" if tokenizer is None else "--out"
+        raise ConfigError(f"{missing} is missing. To look at a corpus: its folder and --show 3.")
+
+    from filbert.data.build import CorpusOptions, build_corpus
+    from filbert.formats.hub import find_model
+    from filbert.text.tokenizer import Tokenizer
+
+    options = CorpusOptions(
+        sentences=sentences,
+        drop_duplicate_lines=drop_duplicate_lines,
+        text_column=text_column,
+        shard_tokens=shard_tokens,
+        skip_bad_lines=skip_bad_lines,
+    )
+    folder = Path(tokenizer)
+    with progress_on_stderr(corpus) as (on_progress, on_bad):
+        built = build_corpus(
+            corpus,
+            Tokenizer.load(folder if folder.is_dir() else find_model(tokenizer)),
+            out,
+            options=options,
+            workers=default_workers() if workers is None else workers,
+            overwrite=overwrite,
+            on_progress=on_progress,
+            on_bad=on_bad,
+        )
+    if json:
+        print_json(built.manifest["counts"] | times(built))
+    else:
+        from rich.console import Console
+
+        Console().print(summary(built))
+        print(f"corpus: {out}")
+    if show:
+        print_examples(out, objective, show, seed)
+
+
+def is_corpus(paths: Sequence[str]) -> bool:
+    """Whether the paths are a single folder, so that there is nothing to build."""
+    return len(paths) == 1 and Path(paths[0]).is_dir()
+
+
+def default_workers() -> int:
+    """The cores that this process may use, at most MOST_WORKERS."""
+    import os
+
+    return max(1, min(len(os.sched_getaffinity(0)), MOST_WORKERS))
+
+
+def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:
+    """Training examples out of a corpus, as people read them."""
+    from filbert.data.shards import TOKENIZER, Corpus
+    from filbert.data.show import show_examples
+    from filbert.text.tokenizer import Tokenizer
+
+    opened = Corpus.open(folder)
+    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    for text in show_examples(opened, tokenizer, objective, count, seed):
+        print(text)
+
+
+def times(built: Built) -> dict[str, Any]:
+    """Seconds and speed of a build; a speed of None where nothing was left to do."""
+    speed = built.num_bytes / 1e6 / built.seconds if built.num_bytes else None
+    return {
+        "shards": len(built.manifest["shards"]),
+        "kept_shards": built.kept_shards,
+        "seconds": round(built.seconds, 2),
+        "workers": built.workers,
+        "megabytes_per_second": speed and round(speed, 3),
+        "megabytes_per_second_per_worker": speed and round(speed / built.workers, 3),
+    }
+
+
+def summary(built: Built) -> Table:
+    """The counts that matter; those that are usually zero only where they are not."""
+    from rich.table import Table
+
+    counts = built.manifest["counts"]
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for key in ("documents", "sentences", "tokens"):
+        table.add_row(key, f"{counts[key]:,}")
+    table.add_row("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}")
+    table.add_row("duplicate documents", f"{counts['duplicate_documents']:,}")
+    rarely = (
+        "duplicate_lines", "documents_of_duplicate_lines", "documents_without_tokens",
+        "sentences_without_tokens", "cuts_in_long_documents", "texts_not_remembered", "bad_lines",
+    )  # fmt: skip
+    for key in rarely:
+        if counts[key]:
+            table.add_row(key.replace("_", " "), f"{counts[key]:,}")
+    facts = times(built)
+    shards = f"{facts['shards']:,}"
+    if built.kept_shards:
+        shards += f", {built.kept_shards:,} of them were finished before"
+    table.add_row("shards", shards)
+    table.add_row("seconds", f"{built.seconds:,.1f}")
+    if built.num_bytes:
+        table.add_row("text", f"{counts['read_bytes'] / 1e6:,.1f} MB")
+        speed = facts["megabytes_per_second"]
+        each = facts["megabytes_per_second_per_worker"]
+        table.add_row("speed", f"{speed:,.2f} MB/s, {each:,.2f} MB/s per worker")
+    return table
+
+
+@contextmanager
+def progress_on_stderr(
+    paths: Sequence[str],
+) -> Iterator[tuple[Callable[[Progress], None], Callable[[InputError], None]]]:
+    """Megabytes, tokens and speed on stderr, if that is a terminal; and the first bad lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    bars = Bars(
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    task = bars.add_task("hashing the input", total=size_of_text(paths))
+    num_bad = 0
+
+    def on_progress(progress: Progress) -> None:
+        size = progress.num_bytes / 1e6
+        bars.update(
+            task,
+            completed=progress.num_bytes,
+            description=f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
+            f"{size / max(progress.seconds, 1e-9):,.2f} MB/s",
+        )
+
+    def on_bad(error: InputError) -> None:
+        nonlocal num_bad
+        num_bad += 1
+        if num_bad <= _BAD_SHOWN:
+            console.print(f"left out: {error}", markup=False, highlight=False, soft_wrap=True)
+        elif num_bad == _BAD_SHOWN + 1:
+            console.print("left out: more of them; they are counted.")
+
+    with bars:
+        yield on_progress, on_bad
+
+
+def size_of_text(paths: Sequence[str]) -> int | None:
+    """Bytes of all files if they are plain text, so that the end can be foreseen."""
+    from filbert.data.documents import ROW_SUFFIXES
+    from filbert.data.streams import kind_of
+
+    total = 0
+    for path in paths:
+        suffix, packed = kind_of(path)
+        if packed or suffix in ROW_SUFFIXES or not Path(path).is_file():
+            return None
+        total += Path(path).stat().st_size
+    return total

@@ -1,0 +1,227 @@
+"""filbert fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from filbert.predict import Predictor
+
+# What fills a text when no model is named.
+BUILT_IN = "filbert-mini"
+
+BAR_WIDTH = 16
+# Characters of a text that are shown at least, whatever the terminal's width.
+LEAST_SHOWN = 32
+
+
+def fill(
+    model: str | None = None,
+    text: str | None = None,
+    /,
+    *,
+    file: Annotated[str | None, Parameter(name="--input")] = None,
+    top: int = 5,
+    json: bool = False,
+    out: str | None = None,
+    text_column: str = "text",
+    max_length: int | None = None,
+    max_tokens: int | None = None,
+    precision: str = "float32",
+    device: str | None = None,
+) -> None:
+    """Say which words a model expects in place of every [MASK].
+
+    Parameters
+    ----------
+    model:
+        folder, built-in name or Hub id of a model with a masked-LM head; may be left out: then it
+        is filbert-mini.
+    text:
+        such as "Paris is the [MASK] of France."
+    file:
+        CSV, TSV, JSONL, Parquet or one text per line, instead of a text: one JSON object a line;
+        - is stdin.
+    top:
+        candidates per mask.
+    json:
+        print JSON instead of a table.
+    out:
+        file to write instead of stdout, for --input.
+    text_column:
+        name of the column with the text.
+    max_length:
+        cut texts around their masks to this many tokens; the model's own limit when not given.
+    max_tokens:
+        tokens per packed batch.
+    precision:
+        float32, bf16, or auto for the faster of the two on this machine.
+    device:
+        cpu, cuda, ...; the first GPU when there is one.
+    """
+    from filbert.cli.flags import STDIO, print_json
+    from filbert.errors import ConfigError, InputError, printable
+    from filbert.predict import Predictor
+    from filbert.text.masks import EXAMPLE, MASK, check_masked
+
+    if file is None and text is None:
+        model, text = None, model
+    if text == STDIO and file is None:
+        text, file = None, STDIO
+    if (text is None) == (file is None):
+        problem = "There is nothing to fill" if text is None else "A text and --input are given"
+        raise ConfigError(f'{problem}. Write: filbert fill [MODEL] "{EXAMPLE}"')
+    if model is None and text is not None and MASK not in text:
+        raise InputError(
+            f'{printable(text)!r} has no {MASK}. Write: filbert fill [MODEL] "{EXAMPLE}"'
+        )
+    if out is not None and file is None:
+        raise ConfigError("--out is for --input; a single text is answered on the terminal.")
+    predictor = Predictor.load(
+        model if model is not None else built_in(),
+        precision=precision,
+        device=device,
+        max_length=max_length,
+        max_tokens=max_tokens,
+    )
+    if file is not None:
+        _fill_file(predictor, file, text_column, top, out)
+        return
+    assert text is not None
+    check_masked(text, predictor.tokenizer, "The text")
+    (answer,) = predictor.fill_texts([text], top=top)
+    if json:
+        print_json(answer)
+    else:
+        _print_tables(text, answer, predictor)
+
+
+def built_in() -> str:
+    """The folder of the model that comes with filbert.
+
+    Raises:
+        InputError: this installation has none.
+    """
+    from filbert.errors import InputError
+    from filbert.formats.hub import find_model
+
+    try:
+        return str(find_model(BUILT_IN, local_files_only=True))
+    except InputError as error:
+        raise InputError(
+            f"The built-in model {BUILT_IN} is not in this installation. Name a model before the "
+            'text: filbert fill bert-base-uncased "..."'
+        ) from error
+
+
+def _fill_file(
+    predictor: Predictor, file: str, text_column: str, top: int, out: str | None
+) -> None:
+    import json
+
+    from filbert.cli.counts import Counts
+    from filbert.cli.flags import file_name, output
+    from filbert.data.columns import ColumnNames
+    from filbert.data.texts import read_texts
+    from filbert.text.masks import check_masked
+
+    rows = read_texts(file_name(file), ColumnNames(text_column=text_column))
+    with Counts("fill", predictor.max_length) as counts, output(out) as stream:
+
+        def texts() -> Iterator[str]:
+            for row in counts.rows(rows, lambda row: [row.values["text"]]):
+                yield check_masked(row.values["text"], predictor.tokenizer, row.where)
+
+        for answer in predictor.fill_texts(texts(), top=top):
+            counts.answered(answer["truncated"])
+            stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
+
+
+def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> None:
+    import sys
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from filbert.text.masks import mask_spans
+
+    console = Console()
+    spans = mask_spans(text, predictor.tokenizer)
+    for number, (span, candidates) in enumerate(zip(spans, answer["candidates"], strict=True)):
+        if number:
+            console.print()
+        after = text[span[1] :]
+        which = f"mask {number + 1} of {len(spans)}: " if len(spans) > 1 else ""
+        title = _around(text[: span[0]], text[slice(*span)], after, console.width - len(which))
+        console.print(Text(which).append_text(title))
+        console.print(_table(after, candidates, console.width))
+    if answer["truncated"]:
+        print(
+            f"{answer['num_tokens']:,} tokens are more than {predictor.max_length}: the model saw "
+            "what is around the masks.",
+            file=sys.stderr,
+        )
+
+
+def _table(after: str, candidates: list[dict[str, Any]], width: int) -> Table:
+    """One line per candidate.
+
+    Args:
+        after: what follows the mask in the text.
+        candidates: of this mask.
+        width: of the terminal.
+    """
+    from rich.bar import Bar
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    from filbert.errors import printable
+
+    tokens = [printable(c["token"]) if c["token"].strip() else "(blank)" for c in candidates]
+    # Beside the text: token, score ("100.0 %"), bar, and the blanks between them.
+    room = width - max(map(cell_len, tokens)) - len("100.0 %") - BAR_WIDTH - 8
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column("token", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("bar", width=BAR_WIDTH)
+    table.add_column("sequence", overflow="fold")
+    for candidate, shown in zip(candidates, tokens, strict=True):
+        sequence, score = candidate["sequence"], candidate["score"]
+        end = len(sequence) - len(after)
+        start = end - len(candidate["token"].strip())
+        table.add_row(
+            Text(shown, style="bold"),
+            Text(f"{100 * score:.1f} %"),
+            Bar(1, 0, score, width=BAR_WIDTH, color="cyan"),
+            _around(sequence[:start], sequence[start:end], after, room),
+        )
+    return table
+
+
+def _around(before: str, middle: str, after: str, room: int) -> Text:
+    """A place in a text and what stands around it, on one line of about `room` characters."""
+    from rich.text import Text
+
+    from filbert.errors import printable
+
+    room = max(room, LEAST_SHOWN) - len(middle)
+    left, right = (" ".join(side.split("\n")) for side in (before, after))
+    most = max(room // 2, room - len(right))
+    if len(left) > most:
+        # From the next whole word on, where the script has words.
+        kept = left[len(left) - most + 1 :]
+        left = "…" + (kept.partition(" ")[2] or kept)
+    most = max(room // 2, room - len(left))
+    if len(right) > most:
+        kept = right[: most - 1]
+        right = (kept.rpartition(" ")[0] or kept) + "…"
+    line = Text(printable(left, len(left)), style="dim")
+    line.append(printable(middle), style="bold not dim")
+    return line.append(printable(right, len(right)))

@@ -1,0 +1,258 @@
+"""The words that a model expects under a mask: `fill`, from texts to candidates.
+
+T tokens in the batch, K masks in it, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filbert.data.chunks import characters_in, chunks
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.errors import ConfigError, FormatError, InputError
+from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
+from filbert.speed.precision import Precision
+from filbert.text.encoding import Encoding
+from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
+from filbert.text.tokenizer import Tokenizer
+
+# Scores that are held at a time, in numbers: 64 MB of float32.
+_MOST_SCORES = 2**24
+
+
+def fill_masks(
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    *,
+    max_length: int,
+    max_tokens: int,
+    precision: Precision,
+    top: int = 5,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+) -> Iterator[dict[str, Any]]:
+    """Candidates for every mask of every text, in order and in fixed memory.
+
+    The masks of a text are answered independently of each other; the model sees them all. A text
+    beyond `max_length` tokens is cut around its masks; masks far apart get a sequence each.
+
+    Args:
+        model: with a masked-LM or a pre-training head, in eval mode. Its pooler does not run.
+        tokenizer: of the same folder.
+        texts: each with at least one mask.
+        max_length: longest sequence, special tokens included.
+        max_tokens: tokens per packed batch.
+        precision: of the matrix products.
+        top: candidates per mask.
+        on_batch: told the tokens of every batch.
+
+    Returns:
+        For each text `candidates` (per mask, in order, a list of `top` dicts with `token`, `score`,
+        `sequence` and `id`, the likeliest first), `truncated` and `num_tokens`. The score is the
+        probability among all V entries of the word table.
+
+    Raises:
+        ConfigError: the model has no masked-LM head, or `top` is no possible number.
+        FormatError: the vocabulary has no mask.
+        InputError: a text without a mask, or something that is no text; with its index.
+    """
+    head = masked_lm_part(model)
+    mask_name(tokenizer)
+    entries = tokenizer.backend.get_vocab(with_added_tokens=True)
+    known = torch.zeros(model.config.vocab_size, dtype=torch.bool)
+    known[list(entries.values())] = True
+    if not isinstance(top, int) or not 1 <= top <= len(entries):
+        raise ConfigError(f"top is {top!r}; the vocabulary has 1..{len(entries)} candidates.")
+    scorer = _Scorer(model, head, known, top, max_tokens, precision, on_batch)
+    return _fill(scorer, tokenizer, checked(texts, tokenizer), max_length)
+
+
+def masked_lm_part(model: Model) -> MaskedLMHead:
+    """The head that scores the vocabulary.
+
+    Raises:
+        ConfigError: the model has none.
+    """
+    if isinstance(model.head, MaskedLMHead):
+        return model.head
+    if isinstance(model.head, PretrainingHead):
+        return model.head.masked_lm
+    kinds = [kind for kind, made in HEADS.items() if type(model.head) is made]
+    has = f"its head is {kinds[0]!r}" if kinds else "its head is of another kind"
+    if model.head is None:
+        has = "it is a bare encoder"
+    if kinds == ["discriminator"]:
+        has += ", so take the generator that was trained with it"
+    raise ConfigError(
+        f"This model has no masked-LM head ({has}). Use filbert-mini or bert-base-uncased, or give "
+        "it such a head with filbert pretrain."
+    )
+
+
+def checked(texts: Iterable[Any], tokenizer: Tokenizer) -> Iterator[str]:
+    """The same texts, each looked at by `check_masked`."""
+    if isinstance(texts, str):
+        raise InputError(
+            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
+        )
+    return (check_masked(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
+
+
+def _fill(
+    scorer: _Scorer, tokenizer: Tokenizer, texts: Iterable[str], max_length: int
+) -> Iterator[dict[str, Any]]:
+    pieces: dict[int, Piece] = {}
+    for chunk in chunks(texts, characters_in):
+        spans = [mask_spans(text, tokenizer) for text in chunk]
+        examples: list[Example] = []
+        encodings = _encode(chunk, spans, tokenizer)
+        for row, (encoding, places) in enumerate(encodings):
+            examples += sequences_around(row, encoding, places, max_length)
+        found: list[list[list[dict[str, Any]]]] = [[[] for _ in own] for own in spans]
+        for example, scores, ids in scorer.best(examples):
+            text = chunk[example.row]
+            for mask, own_scores, own_ids in zip(example.source, scores, ids, strict=True):
+                for score, number in zip(own_scores, own_ids, strict=True):
+                    if number not in pieces:
+                        pieces[number] = piece_of(number, tokenizer)
+                    piece = pieces[number]
+                    found[example.row][mask].append(
+                        {
+                            "token": piece.text,
+                            "score": score,
+                            "sequence": put(text, spans[example.row][mask], piece, tokenizer),
+                            "id": number,
+                        }
+                    )
+        for (encoding, _), candidates in zip(encodings, found, strict=True):
+            count = encoding.num_tokens
+            yield {
+                "candidates": candidates,
+                "truncated": count > max_length,
+                "num_tokens": count,
+            }
+
+
+# Texts to sequences
+
+
+def _encode(
+    texts: Sequence[str], spans: Sequence[list[tuple[int, int]]], tokenizer: Tokenizer
+) -> list[tuple[Encoding, list[int]]]:
+    """Each text, uncut, and the rows of its masks in it.
+
+    Raises:
+        FormatError: the tokenizer does not read its own mask as one token.
+    """
+    pairs = [translated(*both, tokenizer) for both in zip(texts, spans, strict=True)]
+    encodings = tokenizer.encode([text for text, _ in pairs], with_offsets=True)
+    rows: list[tuple[Encoding, list[int]]] = []
+    for encoding, (_, wanted) in zip(encodings, pairs, strict=True):
+        assert encoding.offsets is not None and encoding.sequence is not None
+        masks = np.flatnonzero((encoding.input_ids == tokenizer.mask_id) & (encoding.sequence == 0))
+        starts, stops = encoding.offsets[masks].T
+        # The mask of some vocabularies takes the blanks around it.
+        at = np.searchsorted(stops, wanted)
+        if at.max() == len(masks) or bool((starts[at] >= wanted).any()):
+            raise FormatError(
+                f"The tokenizer of this model does not read {mask_name(tokenizer)} as its mask; "
+                "its tokenizer.json must list it among the added tokens."
+            )
+        rows.append((encoding, masks[at].tolist()))
+    return rows
+
+
+def sequences_around(
+    row: int, encoding: Encoding, places: Sequence[int], max_length: int
+) -> list[Example]:
+    """One sequence where the text fits, else one for every group of masks that lie close.
+
+    A group lies in the middle of its sequence and takes at most half of it, so that every mask has
+    words on both sides.
+
+    Args:
+        row: of the text.
+        encoding: the whole text, with offsets.
+        places: rows of its masks, rising.
+        max_length: longest sequence, special tokens included.
+
+    Returns:
+        Examples whose `target` holds the masks' places in the sequence, int64, and whose `source`
+        their numbers in the text.
+    """
+    ids, types, count = encoding.input_ids, encoding.token_type_ids, encoding.num_tokens
+    if len(ids) <= max_length:
+        everything = np.asarray(places, dtype=np.int64)
+        return [Example(row, ids, types, count, everything, range(len(places)))]
+    assert encoding.sequence is not None
+    inside = np.flatnonzero(encoding.sequence == 0)
+    low, high = int(inside[0]), int(inside[-1]) + 1
+    room = max_length - (len(ids) - (high - low))
+    groups: list[list[int]] = []
+    for mask, place in enumerate(places):
+        if groups and place - places[groups[-1][0]] < room // 2:
+            groups[-1].append(mask)
+        else:
+            groups.append([mask])
+    found = []
+    for group in groups:
+        middle = (places[group[0]] + places[group[-1]] + 1) // 2
+        begin = min(max(middle - room // 2, low), high - room)
+        kept = np.r_[0:low, begin : begin + room, high : len(ids)]
+        at = np.array([places[mask] - begin + low for mask in group], dtype=np.int64)
+        found.append(Example(row, ids[kept], types[kept], count, at, group))
+    return found
+
+
+# Sequences to scores
+
+
+class _Scorer(NamedTuple):
+    """A model at work on the masks of packed batches."""
+
+    model: Model
+    head: MaskedLMHead
+    known: Tensor
+    top: int
+    max_tokens: int
+    precision: Precision
+    on_batch: Callable[[int], None]
+
+    def best(
+        self, examples: Sequence[Example]
+    ) -> Iterator[tuple[Example, list[list[float]], list[list[int]]]]:
+        """Each example with scores and ids, (masks, top) of both; in any order."""
+        encoder = self.model.encoder
+        table = encoder.embeddings.word.weight
+        device = table.device
+        known = self.known.to(device)
+        step = max(1, _MOST_SCORES // len(known))
+        for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
+            chosen = [examples[i] for i in indices]
+            batch = collate(chosen)
+            starts = np.cumsum([0, *batch.lengths[:-1]])
+            rows = [e.target + start for e, start in zip(chosen, starts, strict=True)]
+            at = torch.from_numpy(np.concatenate(rows)).to(device)
+            batch = batch.to(device)
+            scores, ids = [], []
+            with torch.inference_mode(), self.precision.autocast(device):
+                features = Features(encoder(batch), None, table, batch)
+                for part in torch.split(at, step):
+                    logits_KV = self.head(features, part).float()
+                    total = logits_KV.logsumexp(-1, keepdim=True)
+                    # Rows that only pad the table have no token; they keep their share.
+                    best = logits_KV.masked_fill_(~known, -torch.inf).topk(self.top)
+                    scores += (best.values - total).exp().tolist()
+                    ids += best.indices.tolist()
+            self.on_batch(batch.num_tokens)
+            begin = 0
+            for example in chosen:
+                end = begin + len(example.target)
+                yield example, scores[begin:end], ids[begin:end]
+                begin = end

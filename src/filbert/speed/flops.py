@@ -1,0 +1,43 @@
+"""How much arithmetic a training step takes.
+
+A multiply-add is 2 FLOP, the backward pass costs twice the forward pass, element-wise work is not
+counted, and the masked-LM head runs at masked tokens only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from filbert.model.config import EncoderConfig
+
+
+def forward_flops(
+    config: EncoderConfig, lengths: Iterable[int], *, num_masked: int, num_pooled: int = 0
+) -> float:
+    """FLOP of one forward pass over packed sequences.
+
+    Args:
+        config: of the encoder.
+        lengths: tokens of each sequence.
+        num_masked: tokens that the masked-LM head scores the vocabulary for.
+        num_pooled: sequences whose first token goes through the pooler.
+    """
+    width, wide, table = config.hidden_size, config.intermediate_size, config.table_size
+    # Query, key, value and output; the feed-forward network's two products.
+    per_token = config.num_hidden_layers * (4 * width * width + 2 * width * wide)
+    if config.embedding_size:
+        per_token += table * width
+    # Scores and the weighted sum: every token with every token of its sequence.
+    per_pair = config.num_hidden_layers * 2 * width
+    lengths = list(lengths)
+    products = per_token * sum(lengths) + per_pair * sum(length**2 for length in lengths)
+    products += num_masked * (width * table + table * config.vocab_size)
+    products += num_pooled * width * width
+    return 2.0 * products
+
+
+def training_flops(
+    config: EncoderConfig, lengths: Iterable[int], *, num_masked: int, num_pooled: int = 0
+) -> float:
+    """The same for forward and backward pass."""
+    return 3.0 * forward_flops(config, lengths, num_masked=num_masked, num_pooled=num_pooled)

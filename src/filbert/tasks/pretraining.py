@@ -1,0 +1,120 @@
+"""Pre-training: masked words, whether B follows A, and which words were replaced.
+
+No labelled rows: the examples come from `data.instances`, so this is an `Objective`, not a `Task`.
+
+K masked tokens, S sequences, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from filbert.data.examples import Example
+from filbert.tasks.base import Targets
+
+# Clark et al. 2020, section 3.1: the weight of the discriminator's loss.
+REPLACED_WEIGHT = 50.0
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Masked LM, alone or with a pair objective.
+
+    The loss is the mean over masked tokens plus the mean over sequences.
+
+    Source: Devlin et al. 2019, section 3.1 and appendix A.2; Lan et al. 2020, section 3.1 for the
+    order of sentences.
+
+    Attributes:
+        pair: none, nsp (does B follow A) or sop (are A and B in their order).
+    """
+
+    pair: str = "none"
+    selection_metric = "mlm_loss"
+    whole_batch = False
+
+    @property
+    def head_kind(self) -> str:
+        """A key of `model.heads.HEADS`."""
+        return "masked_lm" if self.pair == "none" else "pretraining"
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """One for masked words, one for the pair."""
+        return ("mlm_loss",) if self.pair == "none" else ("mlm_loss", f"{self.pair}_loss")
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        """Where words are masked, (K,), what they were, (K,), and what the pairs are, (S,)."""
+        pair = None
+        if self.pair != "none":
+            pair = torch.tensor([example.target.pair for example in examples], dtype=torch.int64)
+        return Targets(*_masked(examples), pair=pair)
+
+    def count(self, targets: Targets) -> tuple[float, ...]:
+        """Masked words; sequences."""
+        masked = float(len(targets.values))
+        return (masked,) if targets.pair is None else (masked, float(len(targets.pair)))
+
+    def loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Targets) -> Tensor:
+        """Sums of both cross entropies, float32 (1,) or (2,)."""
+        if isinstance(output, Tensor):
+            return cross_entropy(output, targets.values).reshape(1)
+        masked, pair = output
+        assert targets.pair is not None
+        return torch.stack(
+            [cross_entropy(masked, targets.values), cross_entropy(pair, targets.pair)]
+        )
+
+
+@dataclass(frozen=True)
+class ReplacedTokens:
+    """A small generator fills masked places; the model tells which words are not the original.
+
+    Source: Clark et al. 2020, section 2. The loss is the generator's masked LM plus 50 times the
+    mean over all tokens of the discriminator's binary cross entropy.
+    """
+
+    head_kind = "discriminator"
+    loss_names = ("mlm_loss", "replaced_loss")
+    selection_metric = "replaced_loss"
+    whole_batch = False
+    pair = "none"
+
+    def targets(self, examples: Sequence[Example]) -> Targets:
+        """Where words are masked, (K,), and what they were, (K,), which the model sees."""
+        groups = tuple(len(example.input_ids) for example in examples)
+        return Targets(*_masked(examples), groups=groups, are_seen=True)
+
+    def count(self, targets: Targets) -> tuple[float, ...]:
+        """Masked words; all tokens."""
+        assert targets.groups is not None
+        return float(len(targets.values)), float(sum(targets.groups))
+
+    def loss(self, output: tuple[Tensor, Tensor, Tensor], targets: Targets) -> Tensor:
+        """Sums of the generator's and, weighted, of the discriminator's losses; float32 (2,)."""
+        masked, replaced, is_replaced = output
+        binary = F.binary_cross_entropy_with_logits(
+            replaced.float(), is_replaced.float(), reduction="sum"
+        )
+        return torch.stack([cross_entropy(masked, targets.values), REPLACED_WEIGHT * binary])
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The sum of -log p(label), float32 scalar, of logits (K, V) in any float type."""
+    return F.cross_entropy(logits.float(), labels, reduction="sum")
+
+
+def _masked(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+    """Labels, (K,), and rows of the packed batch, (K,)."""
+    starts = np.cumsum([0, *(len(example.input_ids) for example in examples)])
+    rows = [
+        example.target.positions + start for example, start in zip(examples, starts, strict=False)
+    ]
+    labels = np.concatenate([example.target.labels for example in examples])
+    return torch.from_numpy(labels), torch.from_numpy(np.concatenate(rows))

@@ -1,0 +1,134 @@
+"""Masks in a text: where they stand, and how a candidate is written in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from filbert.errors import FormatError, InputError, printable
+from filbert.text.tokenizer import Tokenizer
+
+# What users write, whatever the vocabulary calls it.
+MASK = "[MASK]"
+EXAMPLE = "Paris is the [MASK] of France."
+
+_CLOSING = frozenset(".,!?;:)]}%…")
+_BLANKS = " \t\u00a0"
+# From Thai on, scripts are mostly written without spaces between words.
+_UNSPACED = "\u0e00"
+
+
+def mask_name(tokenizer: Tokenizer) -> str:
+    """What the vocabulary itself calls the mask: "[MASK]" or "<mask>".
+
+    Raises:
+        FormatError: it has none.
+    """
+    if tokenizer.mask_id is None:
+        raise FormatError(
+            "The vocabulary of this model has no mask token, so the model cannot fill one. "
+            "Use filbert-mini or bert-base-uncased."
+        )
+    return tokenizer.specials["mask"]
+
+
+def mask_spans(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """Characters [start, end) of every mask in a text, written as "[MASK]" or as the vocabulary
+    calls it.
+    """
+    own = mask_name(tokenizer)
+    spans: list[tuple[int, int]] = []
+    start = 0
+    while True:
+        found = [(at, name) for name in {MASK, own} if (at := text.find(name, start)) >= 0]
+        if not found:
+            return spans
+        at, name = min(found)
+        start = at + len(name)
+        spans.append((at, start))
+
+
+def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
+    """The same text, if it holds a mask.
+
+    Raises:
+        InputError: it does not, or it is no text; it begins with `where`.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"{where} is a {type(text).__name__}; a text is wanted.")
+    if not mask_spans(text, tokenizer):
+        own = mask_name(tokenizer)
+        also = "" if own == MASK else f" or {own}"
+        capitals = ", in capitals," if MASK.lower() in text.lower() else ""
+        raise InputError(
+            f"{where} has no mask: {printable(text)!r}. Write {MASK}{also}{capitals} where a word "
+            f'is missing, as in "{EXAMPLE}"'
+        )
+    return text
+
+
+def translated(
+    text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer
+) -> tuple[str, list[int]]:
+    """The text with every mask written as the vocabulary calls it, and where each of them ends.
+
+    Args:
+        text: as the user gave it.
+        spans: its masks, as `mask_spans` gives them.
+        tokenizer: of the model.
+    """
+    own = mask_name(tokenizer)
+    parts: list[str] = []
+    ends, length, done = [], 0, 0
+    for start, stop in spans:
+        parts += [text[done:start], own]
+        length += start - done + len(own)
+        ends.append(length)
+        done = stop
+    return "".join([*parts, text[done:]]), ends
+
+
+class Piece(NamedTuple):
+    """A vocabulary entry as people read it.
+
+    Attributes:
+        text: without the vocabulary's marks.
+        joins: whether it continues the word before it.
+    """
+
+    text: str
+    joins: bool
+
+
+def piece_of(number: int, tokenizer: Tokenizer) -> Piece:
+    """The readable form of an id."""
+    name = tokenizer.tokens([number])[0]
+    if name in tokenizer.specials.values():
+        return Piece(name, False)
+    if tokenizer.kind == "wordpiece":
+        prefix = tokenizer.backend.model.continuing_subword_prefix
+        bare = name.removeprefix(prefix)
+        return Piece(bare or name, bare != name and bool(bare))
+    text = str(tokenizer.backend.decode([number], skip_special_tokens=False)).replace("▁", " ")
+    # A token of nothing but white space stays what it is.
+    return Piece(text.strip() or text or " ", name[:1] not in ("Ġ", "▁"))
+
+
+def put(text: str, span: tuple[int, int], piece: Piece, tokenizer: Tokenizer) -> str:
+    """The text with a candidate in place of the mask at `span`; everything else stays as it is.
+
+    A continuation and closing punctuation move up to the word before them; a new word that would
+    touch the word before gets a blank.
+    """
+    before, after = text[: span[0]], text[span[1] :]
+    bare = before.rstrip(_BLANKS)
+    after_word = bare[-1:].isalnum() or bare.endswith((MASK, mask_name(tokenizer)))
+    if bare and ((piece.joins and after_word) or set(piece.text) <= _CLOSING):
+        before = bare
+    elif not piece.joins and _is_spaced(before[-1:]) and _is_spaced(piece.text[:1]):
+        before += " "
+    return before + piece.text.strip() + after
+
+
+def _is_spaced(character: str) -> bool:
+    return character.isalnum() and character < _UNSPACED

@@ -1,0 +1,262 @@
+"""One pre-training run, from text or token shards to a run folder.
+
+Nothing is written before everything was read and checked, but for the shards of a text corpus.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from filbert.data.examples import Example
+from filbert.data.instances import PretrainLoader, fixed_examples
+from filbert.data.shards import Corpus
+from filbert.errors import ConfigError
+from filbert.formats.files import write_json
+from filbert.model.replaced import ReplacedTokenModel
+from filbert.speed.execution import default_max_tokens
+from filbert.speed.precision import Precision, choose_precision
+from filbert.tasks.pretraining import Pretraining, ReplacedTokens
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.course import Course, Phase
+from filbert.train.distributed import Parallel, Trainable, start
+from filbert.train.folder import check_out, finished_run, run_folder
+from filbert.train.heldout import measure
+from filbert.train.log import RunLog, say
+from filbert.train.pretrain_facts import closing, opening
+from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.pretrain_save import save_pretrained
+from filbert.train.pretrain_sources import Sources, read_sources
+from filbert.train.state import digest_of
+from filbert.train.trainable import freeze
+from filbert.train.trainer import Outcome, max_tokens_of, train
+
+# Options that do not change what a run computes, so that they may change when it is resumed.
+_FREE = ("out", "overwrite", "resume", "tensorboard", "save_every", "distributed", "dry_run")
+
+
+@dataclass
+class Job:
+    """A run that is ready to begin.
+
+    Attributes:
+        sources: tokenizer, corpus and checkpoint.
+        task: the objective.
+        model: encoder and head, on the device.
+        phases: loaders and their shares of the run.
+        course: when which of them, and at which learning rate.
+        dev: held-out sequences of the first phase's length, with masks.
+        precision: of the matrix products.
+        fingerprint: of all that decides what the run computes.
+    """
+
+    options: PretrainOptions
+    sources: Sources
+    task: Pretraining | ReplacedTokens
+    model: Trainable
+    phases: list[Phase]
+    course: Course
+    dev: list[Example]
+    precision: Precision
+    fingerprint: str
+
+
+def pretrain(options: PretrainOptions) -> dict[str, Any]:
+    """Learn from raw text, measure on held-out text, save.
+
+    Returns:
+        The content of run.json; under torchrun on the first process, {} on the others.
+
+    Raises:
+        InputError, ConfigError, FormatError: before training begins.
+        RunError: training could not go on.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    assert options.out is not None
+    started, clock = datetime.now(timezone.utc), time.perf_counter()
+    out = Path(options.out).absolute()
+    with start(options.distributed, options.device) as parallel:
+        if parallel.is_first:
+            check_out(out, overwrite=options.overwrite, resume=options.resume)
+        job = prepare(options, parallel)
+        if options.resume:
+            finished = parallel.broadcast(finished_run(out) if parallel.is_first else None)
+            if finished is not None and finished.get("fingerprint") == job.fingerprint:
+                say(f"{options.out} holds this run, and it is finished; nothing was done.")
+                return finished if parallel.is_first else {}
+            if finished is not None and not options.overwrite:
+                raise ConfigError(
+                    f"{options.out} holds a finished run with other options, text or model. "
+                    f"Name another --out, or replace it with --overwrite."
+                )
+        if not parallel.is_first:
+            _learn(job, parallel, None)
+            return {}
+        run = opening(options, job.sources, job.model, started, job.precision, parallel)
+        run |= {"fingerprint": job.fingerprint}
+        for line in announcement(job, run):
+            say(line)
+        with run_folder(out, resume=options.resume) as folder:
+            write_json(folder / "run.json", run | {"status": "running"})
+            try:
+                outcome, metrics = _learn(job, parallel, folder)
+                run |= closing(outcome, metrics, time.perf_counter() - clock)
+                told = ("filbert", "command", "options", "versions", "data", "metrics", "precision")
+                save_pretrained(
+                    folder / "model",
+                    outcome.weights,
+                    job.sources.tokenizer,
+                    job.sources.checkpoint,
+                    {key: run[key] for key in told},
+                    generator=job.model.generator.config
+                    if isinstance(job.model, ReplacedTokenModel)
+                    else None,
+                )
+            except BaseException as error:
+                stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                write_json(folder / "run.json", run | {"status": stopped})
+                raise
+            write_json(folder / "run.json", run)
+    return run
+
+
+def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
+    """Read and check everything.
+
+    Raises:
+        InputError, ConfigError, FormatError: what is wrong.
+    """
+    task = ReplacedTokens() if options.objective == "replaced" else Pretraining(pair=options.pair)
+    precision = choose_precision(options.precision, parallel.device)
+    precision = Precision(*parallel.broadcast(tuple(precision)))
+    torch.manual_seed(options.seed)
+    sources = read_sources(options, task.head_kind, parallel)
+    model = sources.build()
+    freeze(model, options.freeze)
+    phases = _phases(options, sources.corpus, sources.tokenizer, parallel.device)
+    dev: list[Example] = []
+    if sources.dev is not None:
+        dev = fixed_examples(sources.dev, sources.tokenizer, options, limit=options.dev_rows)
+    chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
+    content = {"options": chosen, "data": sources.digests, "model": digest_of(model.state_dict())}
+    text = json.dumps(content, sort_keys=True, default=list)
+    mark = hashlib.sha256(text.encode()).hexdigest()
+    model = model.to(parallel.device)
+    course = Course(phases, options)
+    return Job(options, sources, task, model, phases, course, dev, precision, mark)
+
+
+def _phases(
+    options: PretrainOptions, corpus: Corpus, tokenizer: Tokenizer, device: torch.device
+) -> list[Phase]:
+    """One phase, or short sequences first and long ones after. Devlin et al. 2019, appendix A.2."""
+    max_tokens = max_tokens_of(options, device)
+    first = PretrainLoader(
+        corpus,
+        tokenizer,
+        options,
+        batch_size=options.batch_size,
+        max_tokens=max_tokens,
+        seed=options.seed,
+        batch_start=options.batch_start,
+        batch_warmup=options.batch_warmup,
+    )
+    if options.second_length is None:
+        return [Phase(first)]
+    ratio = options.second_length / options.max_length
+    longer = dataclasses.replace(
+        options,
+        max_length=options.second_length,
+        max_predictions=options.max_predictions and round(options.max_predictions * ratio),
+    )
+    second = PretrainLoader(
+        corpus,
+        tokenizer,
+        longer,
+        batch_size=options.second_batch_size or max(1, round(options.batch_size / ratio)),
+        max_tokens=max_tokens,
+        # Not the rows of the first phase once more in the same order.
+        seed=options.seed + 1,
+    )
+    return [Phase(first, 1.0 - options.second_share), Phase(second, options.second_share)]
+
+
+def _learn(
+    job: Job, parallel: Parallel, folder: Path | None
+) -> tuple[Outcome, dict[str, dict[str, float]]]:
+    """Train, then measure the held-out text in float32; the figures are those of the first rank."""
+    options = job.options
+    states = Path(parallel.broadcast(str(folder))) / "state"
+    # What is measured; a spread model cannot be, since its parts are elsewhere.
+    whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
+
+    def figures(precision: Precision) -> dict[str, float]:
+        return measure(
+            whole,
+            job.task,
+            job.dev,
+            max_tokens=default_max_tokens(parallel.device),
+            precision=precision,
+        )
+
+    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+        if whole is not job.model:
+            whole.load_state_dict(weights)
+        return figures(job.precision)
+
+    with RunLog(
+        folder,
+        tensorboard=options.tensorboard,
+        resume=options.resume,
+        quiet=not parallel.is_first,
+    ) as log:
+        outcome = train(
+            job.model,
+            job.task,
+            job.course,
+            options,
+            precision=job.precision,
+            evaluate=evaluate if job.dev else None,
+            log=log,
+            parallel=parallel,
+            keep_best=False,
+            states=states,
+            fingerprint=job.fingerprint,
+        )
+    if not parallel.is_first or not job.dev:
+        return outcome, {}
+    whole.load_state_dict(outcome.weights)
+    return outcome, {"dev": figures(Precision("float32", "final figures"))}
+
+
+def announcement(job: Job, run: dict[str, Any]) -> list[str]:
+    """What a user should know before a run starts."""
+    corpus = job.sources.corpus
+    lines = [
+        f"corpus: {corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens",
+        f"model: {run['model']['family']}, {run['model']['parameters']:,} parameters",
+    ]
+    lines += [f"model: {note}" for note in job.sources.checkpoint.notes]
+    for phase in job.phases:
+        loader = phase.loader
+        assert isinstance(loader, PretrainLoader)
+        lines.append(
+            f"phase: {phase.share:.0%} of {job.course.length}, {loader.batch_size} rows of up to "
+            f"{loader.instances.options.max_length} tokens"
+        )
+    lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
+    if run["device"]["processes"] > 1:
+        lines.append(f"processes: {run['device']['processes']} ({job.options.distributed})")
+    if not job.dev:
+        lines.append("dev: no held-out text, so nothing but the training loss is measured")
+    return lines

@@ -1,0 +1,168 @@
+"""What a pre-training run starts from: tokenizer, token shards, and a model new or continued."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from filbert.data.build import build_corpus
+from filbert.data.shards import Corpus
+from filbert.errors import ConfigError, InputError
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.continued import for_pretraining, grow_vocabulary
+from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.hub import find_model
+from filbert.formats.replaced import replaced_model
+from filbert.model.heads import Model
+from filbert.model.replaced import ReplacedTokenModel
+from filbert.text.extend import add_entries
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.distributed import Parallel
+from filbert.train.log import say
+from filbert.train.pretrain_options import PretrainOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Everything that was read.
+
+    Attributes:
+        tokenizer: of the corpus and the model alike.
+        corpus: to train on.
+        dev: held out; None when nothing was.
+        checkpoint: the model's description and starting weights.
+        generator_share: of ELECTRA's generator; None for other objectives.
+    """
+
+    tokenizer: Tokenizer
+    corpus: Corpus
+    dev: Corpus | None
+    checkpoint: Checkpoint
+    generator_share: float | None = None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the corpora."""
+        found = {"train": self.corpus.digest}
+        return found | ({"dev": self.dev.digest} if self.dev is not None else {})
+
+    def build(self) -> Model | ReplacedTokenModel:
+        """The model to train, on the host; what is new is drawn from torch's generator."""
+        if self.generator_share is None:
+            return self.checkpoint.build()
+        return replaced_model(self.checkpoint, share=self.generator_share)
+
+
+def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sources:
+    """Read tokenizer, corpora and model; text is made into token shards beside the run folder.
+
+    Raises:
+        InputError, ConfigError, FormatError: what is wrong.
+    """
+    assert options.corpus
+    continued = None if options.model is None else find_model(options.model)
+    tokenizer = _tokenizer(options, continued)
+    rows_from: dict[int, tuple[int, ...]] = {}
+    if options.new_tokens is not None:
+        tokenizer, rows_from, notes = add_entries(tokenizer, _entries(options.new_tokens))
+        for note in notes:
+            say(f"vocabulary: {note}")
+    corpus = _corpus("train", options.corpus, tokenizer, options, parallel)
+    dev = _corpus("dev", options.dev, tokenizer, options, parallel) if options.dev else None
+    longest = max(options.max_length, options.second_length or 0)
+    if continued is None:
+        sizes = options.sizes()
+        checkpoint = fresh_checkpoint(
+            options.family,
+            vocab_size=tokenizer.vocab_size,
+            head=head,
+            pad_id=tokenizer.pad_id,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            **sizes,
+        )
+    else:
+        if options.sizes():
+            raise ConfigError(
+                f"{', '.join(options.sizes())} describe a new model, but --model names one to "
+                f"continue from. Leave out one or the other."
+            )
+        checkpoint = for_pretraining(huggingface.read(continued), head)
+        if rows_from or tokenizer.vocab_size > checkpoint.config.vocab_size:
+            checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
+    config = checkpoint.config
+    if options.dropout is not None:
+        rate = options.dropout
+        changed = dataclasses.replace(
+            config, hidden_dropout=rate, attention_dropout=rate, head_dropout=rate
+        )
+        checkpoint = dataclasses.replace(checkpoint, config=changed)
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
+        say(note)
+    if longest > config.max_tokens_per_sequence:
+        raise ConfigError(
+            f"Sequences of {longest} tokens; the model's position table ends at "
+            f"{config.max_tokens_per_sequence}. Lower max_length or second_length."
+        )
+    share = options.generator_share if head == "discriminator" else None
+    return Sources(tokenizer, corpus, dev, checkpoint, share)
+
+
+def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
+    """The one that was named, or the model's, or the corpus's."""
+    assert options.corpus
+    if options.tokenizer is not None:
+        folder = Path(options.tokenizer)
+        return Tokenizer.load(folder if folder.exists() else find_model(options.tokenizer))
+    if continued is not None:
+        return Tokenizer.load(continued)
+    if _is_shards(options.corpus):
+        return Tokenizer.load(Path(options.corpus[0]) / "tokenizer")
+    raise ConfigError(
+        "Which vocabulary? Name one with --tokenizer (`filbert vocab` learns one), or give a "
+        "corpus that `filbert corpus` made."
+    )
+
+
+def _is_shards(paths: tuple[str, ...]) -> bool:
+    return len(paths) == 1 and (Path(paths[0]) / "manifest.json").is_file()
+
+
+def _corpus(
+    name: str,
+    paths: tuple[str, ...],
+    tokenizer: Tokenizer,
+    options: PretrainOptions,
+    parallel: Parallel,
+) -> Corpus:
+    """Token shards, made now where text was given."""
+    if _is_shards(paths):
+        corpus = Corpus.open(paths[0])
+        if corpus.manifest["tokenizer"] != tokenizer.fingerprint:
+            raise ConfigError(
+                f"{paths[0]} was made with another vocabulary. Make it again with "
+                f"`filbert corpus ... --tokenizer`, or give its own."
+            )
+        return corpus
+    for path in paths:
+        if Path(path).is_dir():
+            raise InputError(
+                f"{path} is a folder, but not one that `filbert corpus` made: it has no "
+                f"manifest.json. Name text files, or make the corpus first."
+            )
+    out = Path(options.out or "runs/pretrain").absolute()
+    folder = out.with_name(f"{out.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
+    if parallel.is_first:
+        say(f"{name}: token shards in {folder.parent.name}/{folder.name}")
+        build_corpus(paths, tokenizer, folder)
+    parallel.barrier()
+    return Corpus.open(folder)
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the list of new tokens cannot be read: {error}.") from error
+    return [line.strip() for line in lines if line.strip()]

@@ -1,0 +1,126 @@
+"""The learning rate over a run, and the time a run may take.
+
+A schedule is a curve over the steps of a run, or over its time when the user gave a budget. Both
+are the same formula: t of T steps gone with W of them for warming up, or t of 1 with W = warmup.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from filbert.errors import ConfigError, printable
+
+# (t gone, T in all, W for warming up, peak) -> rate; t in [0, T), W in [0, T). The peak is inside
+# because (peak * t) / W and peak * (t / W) differ in their last bits.
+Curve = Callable[[float, float, float, float], float]
+
+# Of the run, at the end of a trapezoid.
+_COOLDOWN = 0.2
+_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+
+
+def rate_at_step(schedule: str, step: int, *, steps: int, warmup: float, peak: float) -> float:
+    """The learning rate of a step.
+
+    Args:
+        schedule: a key of `SCHEDULES`.
+        step: counted from 0, up to `steps` - 1. The first step of a run that warms up has rate 0,
+            and the last one, but for a run of one step, a rate above 0.
+        steps: of the whole run.
+        warmup: share of them over which the rate rises, cut to whole steps.
+        peak: what it rises to.
+
+    Raises:
+        ConfigError: there is no such schedule.
+    """
+    return _curve(schedule)(step, steps, int(warmup * steps), peak)
+
+
+def rate_at_fraction(schedule: str, fraction: float, *, warmup: float, peak: float) -> float:
+    """The learning rate when `fraction` of the run's time, in [0, 1), is gone; else as above.
+
+    Raises:
+        ConfigError: there is no such schedule.
+    """
+    return _curve(schedule)(fraction, 1.0, warmup, peak)
+
+
+def learning_rate(step: int, *, steps: int, warmup: float, peak: float) -> float:
+    """The linear schedule: rise to `peak` over the first `warmup` share of `steps`, fall to 0."""
+    return rate_at_step("linear", step, steps=steps, warmup=warmup, peak=peak)
+
+
+def parse_time(text: str) -> float:
+    """Seconds of a time such as 90s, 20m, 1h30m or 1d, the larger units first.
+
+    Raises:
+        ConfigError: it is no such time, or none at all.
+    """
+    parts = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?",
+        text.strip().lower(),
+        flags=re.ASCII,
+    )
+    numbers = [float(part or 0) for part in parts.groups()] if parts else []
+    seconds = sum(n * unit for n, unit in zip(numbers, _SECONDS.values(), strict=False))
+    if not 0 < seconds < math.inf:
+        raise ConfigError(
+            f"time is {printable(text)!r}; give numbers with units, such as 90s, 20m or 1h30m."
+        )
+    return seconds
+
+
+def _linear(t: float, whole: float, warm: float, peak: float) -> float:
+    return peak * t / warm if t < warm else peak * (whole - t) / (whole - warm)
+
+
+def _bert(t: float, whole: float, warm: float, peak: float) -> float:
+    # The fall is counted from the first step, so the rate jumps down where the rise ends.
+    return peak * t / warm if t < warm else peak * (1.0 - t / whole)
+
+
+def _product(t: float, whole: float, warm: float, peak: float) -> float:
+    return peak * (1.0 - t / whole) * (t / warm if t < warm else 1.0)
+
+
+def _cosine(t: float, whole: float, warm: float, peak: float) -> float:
+    if t < warm:
+        return peak * t / warm
+    return peak * 0.5 * (1.0 + math.cos(math.pi * (t - warm) / (whole - warm)))
+
+
+def _trapezoid(t: float, whole: float, warm: float, peak: float) -> float:
+    if t < warm:
+        return peak * t / warm
+    begin = max(warm, (1.0 - _COOLDOWN) * whole)
+    return peak if t < begin else peak * (1.0 - math.sqrt((t - begin) / (whole - begin)))
+
+
+def _constant(t: float, whole: float, warm: float, peak: float) -> float:
+    return peak * t / warm if t < warm else peak
+
+
+# Sources. linear, cosine, constant: transformers, `get_scheduler` (constant_with_warmup). bert:
+# google-research/bert, optimization.py. electra, the product of rise and fall:
+# google-research/electra, model/optimization.py.
+# trapezoid: Hägele et al. 2024 (arXiv 2405.18392), section 3: the fall 1 - sqrt does better than a
+# straight one, and over 20 % of the run as well as a cosine that was fitted to its length.
+SCHEDULES: dict[str, Curve] = {
+    "linear": _linear,
+    "bert": _bert,
+    "electra": _product,
+    "cosine": _cosine,
+    "trapezoid": _trapezoid,
+    "constant": _constant,
+}
+
+
+def _curve(schedule: str) -> Curve:
+    if schedule in SCHEDULES:
+        return SCHEDULES[schedule]
+    near = get_close_matches(schedule, SCHEDULES, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"schedule is {schedule!r}; it must be one of {list(SCHEDULES)}.{hint}")

@@ -1,0 +1,154 @@
+"""filbert fill: one text as a table or JSON, files as JSON lines, refusals as sentences."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+import torch
+
+import filbert
+from filbert.cli.flags import STDIO
+from filbert.cli.verbs import fill as verb
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import with_new_head
+from filbert.text.tokenizer import Tokenizer
+
+fill = verb.fill
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model, tmp_path_factory):
+    torch.manual_seed(2)
+    checkpoint = with_new_head(huggingface.read(tiny_model), "masked_lm")
+    checkpoint.tensors["head.bias"] += 3 * torch.randn(checkpoint.config.vocab_size)
+    folder = tmp_path_factory.mktemp("fill") / "model"
+    huggingface.write(checkpoint, folder)
+    Tokenizer.load(tiny_model).save(folder)
+    return str(folder)
+
+
+def test_json_is_what_python_gives(model, capsys):
+    fill(model, "the film was [MASK] and [MASK]", top=3, json=True)
+    answer = json.loads(capsys.readouterr().out)
+    from filbert.predict import Predictor
+
+    assert answer == Predictor.load(model).fill("the film was [MASK] and [MASK]", top=3)
+    assert answer.keys() == {"candidates", "truncated", "num_tokens"}
+    assert [len(mask) for mask in answer["candidates"]] == [3, 3]
+    assert {"token", "score", "sequence"} <= answer["candidates"][0][0].keys()
+
+
+def test_the_table_shows_every_candidate_with_its_score_and_its_text(model, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    fill(model, "the film was [MASK] and [MASK]", json=True)
+    answer = json.loads(capsys.readouterr().out)
+    fill(model, "the film was [MASK] and [MASK]")
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == "mask 1 of 2: the film was [MASK] and [MASK]"
+    assert "mask 2 of 2" in out
+    for candidates, block in zip(answer["candidates"], (lines[1:6], lines[8:13]), strict=True):
+        for candidate, line in zip(candidates, block, strict=True):
+            assert line.split()[0] == candidate["token"]
+            assert f"{100 * candidate['score']:.1f} %" in line
+            assert line.rstrip().endswith(candidate["sequence"])
+    assert "█" in lines[1]
+
+
+@pytest.mark.parametrize("columns", [70, 120])
+def test_a_long_text_is_shown_around_its_mask_and_its_cut_is_told(
+    model, capsys, monkeypatch, columns
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    fill(model, "the film " * 90 + "was [MASK]", top=2)
+    done = capsys.readouterr()
+    title, *rows = done.out.splitlines()
+    assert title.startswith(("…film the film", "…the film"))
+    assert columns - 10 < len(title) <= columns
+    assert len(rows) == 2
+    assert all(len(row) <= columns for row in rows)
+    assert "184 tokens are more than 64" in done.err
+
+
+def test_what_would_steer_the_terminal_is_shown_as_an_escape(model, capsys):
+    fill(model, "the \x1b[31m film [bold] [MASK]", top=1)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[bold]" in out
+
+
+def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
+    path = tmp_path / "texts.csv.gz"
+    path.write_bytes(gzip.compress(b'n,comment\n1,"the [MASK], good"\n2,[MASK] [MASK]\n'))
+    out = tmp_path / "out.jsonl"
+    fill(model, file=str(path), text_column="comment", out=str(out), top=2)
+    assert capsys.readouterr().out == ""
+    first, second = (json.loads(line) for line in out.read_text("utf-8").splitlines())
+    assert len(first["candidates"]) == 1
+    assert len(second["candidates"]) == 2
+    assert first["candidates"][0][0]["sequence"].endswith(", good")
+
+
+def test_stdin_can_be_named_in_place_of_the_text(model, capsys, monkeypatch):
+    for arguments in ({"text": STDIO}, {"file": STDIO}):
+        text = io.TextIOWrapper(io.BytesIO(b"the [MASK]\na [MASK]\n"), "utf-8")
+        monkeypatch.setattr(sys, "stdin", text)
+        given = [arguments.pop("text")] if "text" in arguments else []
+        fill(model, *given, **arguments)
+        assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_line_without_a_mask_is_named_by_file_and_line(model, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("the [MASK]\nno mask here\n")
+    with pytest.raises(filbert.InputError, match=r"texts\.txt:2 has no mask: 'no mask here'"):
+        fill(model, file=str(path))
+
+
+def test_one_argument_is_a_text_for_the_built_in_model(model, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(verb, "built_in", lambda: asked.append(1) or model)
+    fill("the [MASK]", json=True)
+    assert asked == [1]
+    assert len(json.loads(capsys.readouterr().out)["candidates"]) == 1
+
+
+def test_a_missing_built_in_model_is_told_in_one_sentence_without_the_network(monkeypatch):
+    from filbert.formats import hub
+
+    def find(name, *, local_files_only):
+        assert (name, local_files_only) == ("filbert-mini", True)
+        raise filbert.InputError("no folder and fetching is switched off")
+
+    monkeypatch.setattr(hub, "find_model", find)
+    with pytest.raises(filbert.InputError, match="filbert-mini is not in this installation"):
+        fill("the [MASK]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind", "sentence"),
+    [
+        ([], {}, filbert.ConfigError, "nothing to fill"),
+        (["m", "the [MASK]"], {"file": "f"}, filbert.ConfigError, "A text and --input are given"),
+        (["m", "the [MASK]"], {"out": "f"}, filbert.ConfigError, "--out is for --input"),
+        (["bert-base-uncased"], {}, filbert.InputError, r"'bert-base-uncased' has no \[MASK\]"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_loaded(
+    arguments, options, kind, sentence, monkeypatch
+):
+    def load(*names, **options):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("filbert.predict.Predictor.load", load)
+    with pytest.raises(kind, match=sentence):
+        fill(*arguments, **options)
+
+
+def test_a_text_without_a_mask_is_refused_in_a_sentence(model):
+    with pytest.raises(filbert.InputError, match=r"The text has no mask: 'the film'. Write \[MASK"):
+        fill(model, "the film")

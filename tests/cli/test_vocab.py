@@ -1,0 +1,128 @@
+"""`filbert vocab`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from filbert.cli.verbs.vocab import bytes_of, vocab
+from filbert.errors import ConfigError, InputError
+from filbert.text.learning import memory_needed
+from filbert.text.tokenizer import Tokenizer
+
+POEM = "The sea, the old sea and the ships;\nthe ships that go to sea.\n\nOld ships rest here.\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    path = tmp_path / "poem.txt"
+    path.write_text(POEM * 40, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytebpe", "unigram"])
+def test_a_folder_is_written_that_loads_and_says_how_it_was_made(kind, text, tmp_path, capsys):
+    out = tmp_path / "new" / kind
+    vocab((text,), out=out, kind=kind, size=300, json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads((out / "vocabulary.json").read_text())
+    tokenizer = Tokenizer.load(out)
+    assert (tokenizer.kind, tokenizer.vocab_size) == (kind, report["size"])
+    assert tokenizer.fingerprint == report["fingerprint"]
+    assert report["options"]["size"] == 300
+    assert report["corpus"]["documents"] == 41
+    assert report["fit"]["unknown_rate"] == 0
+    assert report["files"][0]["name"] == "poem.txt" and len(report["files"][0]["sha256"]) == 64
+    assert (out / "vocab.txt").exists() == (kind == "wordpiece")
+
+
+def test_two_runs_write_the_same_bytes(text, tmp_path):
+    written = []
+    for name in ("a", "b"):
+        vocab((text,), out=tmp_path / name, kind="unigram", size=60)
+        written.append({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()})
+    assert written[0] == written[1]
+    assert "vocabulary.json" in written[0]
+
+
+def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, capsys):
+    vocab((text,), out=tmp_path / "v", kind="wordpiece", size=500)
+    done = capsys.readouterr()
+    for words in ("unknown rate", "pieces per word", "entries used", "tokens per byte", "ships;"):
+        assert words in done.out
+    assert "of 500 entries. Give more text" in done.err
+
+
+def test_held_out_text_comes_from_the_file_named(text, tmp_path, capsys):
+    other = tmp_path / "other.jsonl.gz"
+    with gzip.open(other, "wt", encoding="utf-8") as file:
+        file.write('{"text": "the \\u263a sea"}\n')
+    vocab((text,), out=tmp_path / "v", kind="wordpiece", size=90, held_out=str(other), json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report["corpus"]["held_out_documents"] == 0
+    assert report["held_out_file"]["name"] == "other.jsonl.gz"
+    assert report["fit"]["num_words"] == 3
+    assert report["fit"]["unknown_rate"] == pytest.approx(1 / 3)
+
+
+def test_a_sample_is_announced_with_its_share(tmp_path, capsys):
+    pick = random.Random(0)
+    lines = [" ".join("".join(pick.choices("abcdef", k=9)) for _ in range(50)) for _ in range(600)]
+    path = tmp_path / "words.txt"
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+    bound = f"{memory_needed('wordpiece', 12_000, 108_000) // 1024}K"
+    vocab((str(path),), out=tmp_path / "v", kind="wordpiece", size=100, max_memory=bound, json=True)
+    done = capsys.readouterr()
+    corpus = json.loads(done.out)["corpus"]
+    assert corpus["sample_rate"] == 0.25
+    share = corpus["used_bytes"] / corpus["bytes"]
+    assert f"{corpus['used_documents']} of 600 documents, {share:.2%} of the bytes" in done.err
+
+
+def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_path):
+    out = tmp_path / "v"
+    vocab((text,), out=out, kind="wordpiece", size=80)
+    with pytest.raises(
+        ConfigError, match="already there. Name another folder, or give --overwrite"
+    ):
+        vocab((text,), out=out, kind="wordpiece", size=90)
+    vocab((text,), out=out, kind="unigram", size=60, overwrite=True)
+    assert Tokenizer.load(out).kind == "unigram"
+    assert not (out / "vocab.txt").exists()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").touch()
+    with pytest.raises(ConfigError, match="holds other files and no vocabulary"):
+        vocab((text,), out=tmp_path / "home", kind="wordpiece", size=80, overwrite=True)
+
+
+def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"one line\nna\xefve\n")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    out = tmp_path / "v"
+    for file, message in (
+        (latin, r"latin.txt:2: byte 11 .* not UTF-8"),
+        (empty, "empty.txt: no text in it"),
+        (tmp_path / "none.txt", "no such file"),
+        ("-", "Standard input"),
+    ):
+        with pytest.raises(InputError, match=message):
+            vocab((text, str(file)), out=out, kind="wordpiece", size=80)
+    with pytest.raises(ConfigError, match="--size 12 is too small"):
+        vocab((text,), out=out, kind="wordpiece", size=12)
+    assert not out.exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_sizes_of_memory_are_read_as_people_write_them():
+    assert bytes_of("2G") == 2 * 2**30
+    assert bytes_of("1.5 gb") == 3 * 2**29
+    assert bytes_of("512MiB") == 2**29
+    assert bytes_of("1000") == 1000
+    with pytest.raises(ConfigError, match="--max-memory plenty is not a size"):
+        bytes_of("plenty")

@@ -1,0 +1,324 @@
+"""Text into shards: the same bytes whatever happens on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.data import blocks, build, cleaning, unfinished
+from filbert.data.build import CorpusOptions, build_corpus
+from filbert.data.shards import Corpus
+from filbert.errors import ConfigError, FormatError, InputError, RunError
+from filbert.text.tokenizer import Tokenizer
+
+WORDS = ["the", "film", "was", "not", "very", "good", "he", "it", "play", "great"]
+SMALL = CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(cleaning, "BLOCK_CHARACTERS", 1000)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    """400 documents; one in ten is there twice, and so are many of the lines."""
+    draw = random.Random(0)
+    documents = []
+    for _ in range(400):
+        if documents and draw.random() < 0.1:
+            documents.append(draw.choice(documents))
+            continue
+        lines = []
+        for _ in range(draw.randint(1, 4)):
+            words = draw.choices(WORDS, k=draw.randint(2, 9))
+            lines.append(" ".join(words) + ". The film ended!")
+        documents.append("\n".join(lines))
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_text("\n\n".join(documents))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(text, tiny, tmp_path_factory) -> dict[str, str]:
+    """The hashes of an uninterrupted build by one worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "BLOCK_CHARACTERS", 1000)
+        out = tmp_path_factory.mktemp("whole")
+        build_corpus([text], tiny, out, options=SMALL)
+    found = hashes(out)
+    assert len(found) > 20
+    return found
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def sentences_of(corpus: Corpus, tokenizer: Tokenizer) -> list[list[str]]:
+    found = []
+    for document in range(corpus.num_documents):
+        borders = corpus.borders(document).tolist()
+        found.append(
+            [
+                " ".join(tokenizer.tokens(corpus.tokens(a, b)))
+                for a, b in zip(borders, borders[1:], strict=False)
+            ]
+        )
+    return found
+
+
+def built(tmp_path: Path, tiny: Tokenizer, content: str, **options) -> tuple[list, dict[str, int]]:
+    (tmp_path / "a.txt").write_text(content)
+    given = CorpusOptions(**options)
+    done = build_corpus([tmp_path / "a.txt"], tiny, tmp_path / "out", options=given)
+    return sentences_of(Corpus.open(tmp_path / "out"), tiny), done.manifest["counts"]
+
+
+def test_tokens_sentences_and_documents_are_those_of_the_text(tmp_path, tiny):
+    found, counts = built(tmp_path, tiny, "He was good. She was bad!\nIt was a play.\n\nThe film?")
+    assert found == [["he was good .", "she was bad !", "it was a play ."], ["the film ?"]]
+    assert (counts["documents"], counts["sentences"], counts["tokens"]) == (2, 4, 16)
+
+
+def test_a_line_is_a_sentence_when_asked(tmp_path, tiny):
+    found, _ = built(tmp_path, tiny, "he was good. She was bad!\nit", sentences="lines")
+    assert found == [["he was good . she was bad !", "it"]]
+
+
+def test_what_gives_no_token_disappears_and_is_counted(tmp_path, tiny):
+    found, counts = built(tmp_path, tiny, "\u200b\n\nhe\n\u200b\nshe\n\n\u200b\n\u200b\n\u200b\n")
+    assert found == [["he", "she"]]
+    assert counts["documents_without_tokens"] == 2
+    assert counts["sentences_without_tokens"] == 5
+
+
+def test_nothing_but_such_text_is_refused(tmp_path, tiny):
+    with pytest.raises(InputError, match="No text in the input becomes a token"):
+        built(tmp_path, tiny, "\u200b\n")
+
+
+def test_equal_documents_are_dropped_and_counted_and_equal_lines_when_asked(tmp_path, tiny):
+    content = "he\nit\n\nhe\nit\n\nit\nshe\n\nit\nhe\n"
+    found, counts = built(tmp_path, tiny, content)
+    assert found == [["he", "it"], ["it", "she"], ["it", "he"]]
+    assert counts["duplicate_documents"] == 1 and counts["duplicate_lines"] == 0
+    (tmp_path / "more").mkdir()
+    found, counts = built(tmp_path / "more", tiny, content, drop_duplicate_lines=True)
+    assert found == [["he", "it"], ["she"]]
+    assert counts["duplicate_documents"] == 1 and counts["duplicate_lines"] == 3
+    assert counts["documents_of_duplicate_lines"] == 1
+
+
+def test_a_special_token_written_in_the_text_is_text(tmp_path, tiny):
+    found, _ = built(tmp_path, tiny, "he [SEP] [MASK] she")
+    assert "[SEP]" not in found[0][0] and "[MASK]" not in found[0][0]
+
+
+def test_half_a_surrogate_pair_from_json_is_an_unknown_character(tmp_path, tiny):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "he \\ud800 she"}')
+    build_corpus([path], tiny, tmp_path / "out")
+    assert Corpus.open(tmp_path / "out").num_tokens >= 2
+
+
+def test_a_sentence_in_pieces_and_a_block_in_portions_give_the_tokens_of_the_whole(
+    tmp_path, tiny, text, whole, monkeypatch
+):
+    monkeypatch.setattr(blocks, "PORTION", 50)
+    monkeypatch.setattr(blocks, "MAX_PIECE", 12)
+    build_corpus([text], tiny, tmp_path / "out", options=SMALL)
+    assert hashes(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_writes_the_same_bytes(tmp_path, tiny, text, whole, workers):
+    build_corpus([text], tiny, tmp_path / "out", options=SMALL, workers=workers)
+    assert hashes(tmp_path / "out") == whole
+
+
+def test_a_kill_at_any_write_leaves_no_trace_in_the_result(
+    tmp_path, tiny, text, whole, monkeypatch
+):
+    class Killed(BaseException):
+        pass
+
+    calls = count()
+    real = os.fsync
+
+    def stop_at(number: int):
+        seen = count()
+
+        def fsync(descriptor: int) -> None:
+            next(calls)
+            if next(seen) == number:
+                raise Killed
+            real(descriptor)
+
+        return fsync
+
+    out = tmp_path / "out"
+    kills = 0
+    draw = random.Random(1)
+    while True:
+        monkeypatch.setattr(os, "fsync", stop_at(draw.randint(0, 25)))
+        try:
+            build_corpus([text], tiny, out, options=SMALL)
+            break
+        except Killed:
+            kills += 1
+    assert kills > 4, next(calls)
+    assert hashes(out) == whole
+
+
+def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, vocab, whole):
+    out = tmp_path / "out"
+    code = (
+        "import sys\n"
+        "from filbert.data import build, cleaning\n"
+        "from filbert.text.tokenizer import Tokenizer\n"
+        "cleaning.BLOCK_CHARACTERS = 1000\n"
+        "options = build.CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)\n"
+        f"build.build_corpus([{str(text)!r}], Tokenizer.load({str(vocab)!r}), {str(out)!r},\n"
+        "    options=options, workers=2, on_progress=lambda p: print('.', flush=True))\n"
+    )
+    draw = random.Random(2)
+    for kills in range(4):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            if kills < 3:
+                for _ in range(draw.randint(0, 12)):
+                    process.stdout.readline()
+                process.kill()
+            process.stdout.read()
+    assert process.returncode == 0
+    assert hashes(out) == whole
+
+
+def test_the_same_command_on_a_complete_corpus_does_nothing(tmp_path, tiny, text, whole):
+    out = tmp_path / "out"
+    build_corpus([text], tiny, out, options=SMALL)
+    times = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    again = build_corpus([text], tiny, out, options=SMALL)
+    assert again.num_bytes == 0 and again.kept_shards == len(again.manifest["shards"])
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == times
+
+
+def test_another_corpus_is_not_touched_unless_asked(tmp_path, tiny, text, whole):
+    out = tmp_path / "out"
+    build_corpus([text], tiny, out, options=CorpusOptions())
+    before = hashes(out)
+    with pytest.raises(ConfigError, match="other --drop-duplicate-lines, --shard-tokens"):
+        build_corpus([text], tiny, out, options=SMALL)
+    (tmp_path / "b.txt").write_text("he")
+    with pytest.raises(ConfigError, match="other input files"):
+        build_corpus([tmp_path / "b.txt"], tiny, out, options=CorpusOptions())
+    assert hashes(out) == before
+    build_corpus([text], tiny, out, options=SMALL, overwrite=True)
+    assert hashes(out) == whole
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path, tiny, text):
+    (tmp_path / "thesis.doc").write_text("x")
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="holds other files and no corpus"):
+            build_corpus([text], tiny, tmp_path, overwrite=overwrite)
+
+
+def test_a_shard_that_was_changed_is_named_and_can_be_built_anew(tmp_path, tiny, text, whole):
+    out = tmp_path / "out"
+    build_corpus([text], tiny, out, options=SMALL)
+    tokens = out / "shard-00001/tokens.npy"
+    tokens.write_bytes(tokens.read_bytes()[:-1] + b"\x07")
+    with pytest.raises(FormatError, match="tokens.npy has changed"):
+        build_corpus([text], tiny, out, options=SMALL)
+    build_corpus([text], tiny, out, options=SMALL, overwrite=True)
+    assert hashes(out) == whole
+
+
+def test_a_bad_line_stops_the_build_and_can_be_mended_or_skipped(tmp_path, tiny):
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_bytes(b"he\n\nsh\xe9\n\nit\n")
+    with pytest.raises(InputError, match="a.txt:3: byte 6 "):
+        build_corpus([path], tiny, out)
+    path.write_bytes(b"he\n\nshe\n\nit\n")
+    assert build_corpus([path], tiny, out).manifest["counts"]["documents"] == 3
+    path.write_bytes(b"he\n\nsh\xe9\n\nit\n")
+    named: list[InputError] = []
+    skipping = CorpusOptions(skip_bad_lines=True)
+    done = build_corpus([path], tiny, tmp_path / "b", options=skipping, on_bad=named.append)
+    assert done.manifest["counts"]["bad_lines"] == len(named) == 1
+    assert done.manifest["counts"]["documents"] == 2
+
+
+def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
+    with (
+        unfinished.locked(tmp_path / "out"),
+        pytest.raises(ConfigError, match="another filbert is writing there"),
+    ):
+        build_corpus([text], tiny, tmp_path / "out")
+
+
+def test_a_worker_that_was_killed_is_said_to_be(tmp_path, tiny, text, whole, monkeypatch):
+    started = []
+    real = blocks.subprocess.Popen
+
+    def popen(*arguments, **options):
+        started.append(real(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(blocks.subprocess, "Popen", popen)
+    out = tmp_path / "out"
+
+    def kill(progress) -> None:
+        for process in started:
+            process.kill()
+
+    with pytest.raises(RunError, match="A worker process has ended"):
+        build_corpus([text], tiny, out, options=SMALL, workers=2, on_progress=kill)
+    assert all(process.poll() is not None for process in started)
+    build_corpus([text], tiny, out, options=SMALL, workers=2)
+    assert hashes(out) == whole
+
+
+def test_impossible_options_are_refused(tmp_path, tiny, text):
+    for options, message in [
+        (lambda: CorpusOptions(sentences="words"), "--sentences words is not one of rules, lines"),
+        (lambda: CorpusOptions(shard_tokens=0), "--shard-tokens 0"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            options()
+    with pytest.raises(ConfigError, match="--workers 0"):
+        build_corpus([text], tiny, tmp_path / "out", workers=0)
+    with pytest.raises(ConfigError, match="standard input"):
+        build_corpus(["-"], tiny, tmp_path / "out")
+    with pytest.raises(ConfigError, match="No files"):
+        build_corpus([], tiny, tmp_path / "out")
+
+
+def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):
+    manifest = build_corpus([text], tiny, tmp_path / "out", options=SMALL).manifest
+    assert manifest["tokenizer"] == tiny.fingerprint
+    assert Tokenizer.load(tmp_path / "out/tokenizer").fingerprint == tiny.fingerprint
+    sha = hashlib.sha256(text.read_bytes()).hexdigest()
+    assert manifest["inputs"] == [{"path": str(text), "sha256": sha, "bytes": text.stat().st_size}]
+    corpus = Corpus.open(tmp_path / "out")
+    corpus.verify()
+    assert (
+        corpus.num_tokens
+        == manifest["counts"]["tokens"]
+        == sum(len(np.load(path)) for path in (tmp_path / "out").glob("shard-*/tokens.npy"))
+    )
+    assert build.PROGRESS not in os.listdir(tmp_path / "out")

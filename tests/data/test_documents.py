@@ -1,0 +1,101 @@
+"""Documents out of plain text and rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+import zstandard
+from pyarrow import Table, parquet
+
+from filbert.data import documents
+from filbert.data.documents import Document, read_documents
+from filbert.errors import InputError
+
+TEXT = "\n\nOne a.\n  One b.  \n\n \t\nTwo.\r\n\r\nThree."
+WANTED = [("One a.", "One b."), ("Two.",), ("Three.",)]
+
+
+def put(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def lines_of(*paths: Path, **options) -> list[tuple[str, ...]]:
+    return [document.lines for document in read_documents(paths, **options)]
+
+
+def test_blank_lines_stand_between_documents_of_plain_text(tmp_path):
+    found = list(read_documents([put(tmp_path / "a.txt", TEXT)]))
+    assert [document.lines for document in found] == WANTED
+    assert [document.where.rpartition(":")[2] for document in found] == ["3", "7", "9"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstandard.compress)],
+)
+def test_compressed_files_are_read_as_they_are(tmp_path, suffix, pack):
+    assert lines_of(put(tmp_path / f"a.txt{suffix}", pack(TEXT.encode()))) == WANTED
+
+
+def test_a_row_is_a_document_and_its_line_breaks_separate_lines(tmp_path):
+    rows = [{"text": "a\n\n b \r\nc\u2028d"}, {"text": " \n"}, {"text": "e"}]
+    jsonl = put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
+    for path in (jsonl, tmp_path / "a.parquet"):
+        found = list(read_documents([path]))
+        assert [document.lines for document in found] == [("a", "b", "c", "d"), ("e",)]
+        assert found[1].where == f"{path}:3"
+
+
+def test_another_column_can_hold_the_text(tmp_path):
+    path = put(tmp_path / "a.jsonl", '{"body": "x", "text": "no"}')
+    assert lines_of(path, text_column="body") == [("x",)]
+    with pytest.raises(InputError, match="bdy"):
+        lines_of(path, text_column="bdy")
+
+
+def test_a_document_that_is_too_long_is_cut_between_lines_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_DOCUMENT", 10)
+    path = put(tmp_path / "a.txt", "aaaa\nbbbb\ncccc\ndddddddddddddd\ne\n\nf\n")
+    assert list(read_documents([path])) == [
+        Document(("aaaa", "bbbb"), f"{path}:1"),
+        Document(("cccc",), f"{path}:3", True),
+        Document(("dddddddddddddd",), f"{path}:4", True),
+        Document(("e",), f"{path}:5", True),
+        Document(("f",), f"{path}:7"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"good\nb\xe9d\n", "a.txt:2: byte 6 of the file .* is 0xE9, not UTF-8"),
+        ("a.txt", b"good\n\n" + b"x" * (2**22 + 1), "a.txt:3: a line of 4,194,305 characters"),
+        ("a.txt", b"good\nx\0y\n", "a.txt:2: a NUL character"),
+        ("a.txt", b"", "a.txt: no text in it"),
+        ("a.txt", b" \n\n", "a.txt: no text in it"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": null}\n', 'a.jsonl:2: "text" is missing'),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 3}\n', 'a.jsonl:2: "text" holds a value of type int'),
+        ("a.jsonl", b'{"text": ""}\n', "a.jsonl: no text in it"),
+    ],
+)
+def test_bad_input_is_named_with_file_and_line(tmp_path, name, content, message):
+    with pytest.raises(InputError, match=message):
+        lines_of(put(tmp_path / name, content))
+
+
+def test_bad_lines_can_be_handed_over_and_reading_goes_on(tmp_path):
+    path = put(tmp_path / "a.txt", b"one\nb\xe9d\ntwo\n\nthree\n")
+    errors: list[InputError] = []
+    assert lines_of(path, on_error=errors.append) == [("one", "two"), ("three",)]
+    assert len(errors) == 1
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        lines_of(tmp_path / "a.txt")

@@ -1,0 +1,109 @@
+"""The corpus on the disk, as its readers see it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from filbert.data.shards import Corpus, write_corpus
+from filbert.errors import FormatError
+
+DOCUMENTS = [[[1, 2], [3]], [[4, 5, 6]], [[7], [8], [9, 10]], [[11]], [[12], [13, 14]]]
+FLAT = [token for document in DOCUMENTS for sentence in document for token in sentence]
+
+
+@pytest.fixture(params=[1, 2, 5])
+def corpus(request, tmp_path) -> Corpus:
+    return write_corpus(tmp_path / "c", DOCUMENTS, shard_documents=request.param)
+
+
+def test_every_sentence_comes_back_from_its_place(corpus):
+    found = []
+    for document in range(corpus.num_documents):
+        borders = corpus.borders(document)
+        assert borders.dtype == np.int64
+        pairs = zip(borders, borders[1:], strict=False)
+        found.append([corpus.tokens(int(a), int(b)).tolist() for a, b in pairs])
+    assert found == DOCUMENTS
+    assert (corpus.num_documents, corpus.num_sentences, corpus.num_tokens) == (5, 9, 14)
+
+
+def test_document_starts_are_the_first_borders(corpus):
+    starts = corpus.document_starts()
+    assert starts.dtype == np.int64 and starts.tolist() == [0, 3, 6, 10, 11, 14]
+    assert [corpus.borders(i)[0] for i in range(5)] == starts[:-1].tolist()
+
+
+def test_any_range_of_tokens_is_a_copy_across_shards(corpus):
+    for begin in range(15):
+        for end in range(begin, 15):
+            found = corpus.tokens(begin, end)
+            assert found.dtype == np.int32 and found.tolist() == FLAT[begin:end]
+    corpus.tokens(0, 14)[:] = 0
+    assert corpus.tokens(0, 14).tolist() == FLAT
+
+
+@pytest.mark.parametrize("ask", [lambda c: c.borders(5), lambda c: c.borders(-1)])
+def test_what_is_not_there_is_an_index_error(corpus, ask):
+    with pytest.raises(IndexError):
+        ask(corpus)
+    with pytest.raises(IndexError):
+        corpus.tokens(3, 15)
+
+
+def test_a_corpus_can_be_pickled(corpus):
+    again = pickle.loads(pickle.dumps(corpus))
+    assert again.digest == corpus.digest and again.tokens(0, 14).tolist() == FLAT
+
+
+def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path):
+    corpus = write_corpus(tmp_path / "c", [[[70000, 1]]], vocab_size=70001)
+    assert corpus.tokens(0, 2).tolist() == [70000, 1]
+    small = write_corpus(tmp_path / "d", [[[65535]]], vocab_size=2**16)
+    assert small.tokens(0, 1).tolist() == [65535]
+    assert np.load(tmp_path / "d/shard-00000/tokens.npy").dtype == np.uint16
+
+
+def test_the_digest_tells_corpora_apart(tmp_path):
+    digests = {
+        write_corpus(tmp_path / name, content).digest
+        for name, content in {"a": [[[1]]], "b": [[[2]]], "c": [[[1]], [[1]]]}.items()
+    }
+    assert len(digests) == 3
+
+
+def test_a_damaged_folder_is_named(tmp_path):
+    corpus = write_corpus(tmp_path / "c", DOCUMENTS)
+    tokens = corpus.folder / "shard-00000/tokens.npy"
+    content = tokens.read_bytes()
+    corpus.verify()
+    tokens.write_bytes(content[:-1] + b"\xff")
+    with pytest.raises(FormatError, match="tokens.npy has changed"):
+        Corpus.open(corpus.folder).verify()
+    tokens.write_bytes(content[:-2])
+    with pytest.raises(FormatError, match="the manifest says"):
+        Corpus.open(corpus.folder)
+    tokens.unlink()
+    with pytest.raises(FormatError, match="tokens.npy is missing"):
+        Corpus.open(corpus.folder)
+
+
+def test_what_is_no_corpus_says_why(tmp_path):
+    with pytest.raises(FormatError, match="no manifest.json"):
+        Corpus.open(tmp_path)
+    (tmp_path / "progress.json").write_text("{}")
+    with pytest.raises(FormatError, match="not finished"):
+        Corpus.open(tmp_path)
+    manifest = tmp_path / "manifest.json"
+    for content, message in {
+        "{": "damaged",
+        "[]": "was not written by",
+        json.dumps({"format": "filbert corpus", "version": 99}): "version 99",
+        json.dumps({"format": "filbert corpus", "version": 1}): "damaged: KeyError",
+    }.items():
+        manifest.write_text(content)
+        with pytest.raises(FormatError, match=message):
+            Corpus.open(tmp_path)

@@ -1,0 +1,209 @@
+"""Replaced-token detection: what is sampled, what is corrupted, and who learns from what."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from filbert.batch import PackedBatch, pack
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import DiscriminatorHead
+from filbert.model.replaced import ReplacedTokenModel, generator_config, sample
+
+MASK = 4
+CONFIG = EncoderConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=32,
+    max_position_embeddings=24,
+    embedding_size=8,
+    pooler=None,
+)
+
+
+def make(share: float = 0.25, std: float = 0.3) -> ReplacedTokenModel:
+    torch.manual_seed(0)
+    model = ReplacedTokenModel(
+        Encoder(CONFIG), DiscriminatorHead(CONFIG), generator_config(CONFIG, share)
+    )
+    initialize(model, std)
+    return model.eval()
+
+
+def masked() -> tuple[PackedBatch, torch.Tensor, torch.Tensor]:
+    """Three sequences; four places, the last of which keeps its token."""
+    batch = pack([[1, MASK, 7, 8, 2], [1, MASK, 2], [1, 9, MASK, 11, 12, 2]])
+    return batch, torch.tensor([1, 6, 10, 12]), torch.tensor([20, 21, 22, 12])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "heads", "width", "share", "expected"),
+    [
+        (256, 4, 1024, 1 / 4, (64, 1, 256)),
+        (768, 12, 3072, 1 / 3, (256, 4, 1024)),
+        (1024, 16, 4096, 1 / 4, (256, 4, 1024)),
+        (16, 1, 32, 1 / 4, (4, 1, 8)),
+        (768, 12, 3072, 0.3, (232, 4, 922)),
+        (16, 4, 32, 1.0, (16, 4, 32)),
+    ],
+)
+def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
+    hidden: int, heads: int, width: int, share: float, expected: tuple[int, ...]
+) -> None:
+    config = EncoderConfig(
+        vocab_size=9,
+        hidden_size=hidden,
+        num_hidden_layers=5,
+        num_attention_heads=heads,
+        intermediate_size=width,
+        embedding_size=128,
+    )
+    small = generator_config(config, share)
+    found = (small.hidden_size, small.num_attention_heads, small.intermediate_size)
+    assert found == expected
+    assert (small.num_hidden_layers, small.table_size, small.pooler) == (5, 128, None)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match="generator_share"):
+        generator_config(CONFIG, share)
+
+
+def test_every_tensor_has_one_name_and_its_own_memory() -> None:
+    model = make()
+    states = model.state_dict()
+    assert states.keys() == dict(model.named_parameters()).keys()
+    assert len({tensor.data_ptr() for tensor in states.values()}) == len(states)
+    assert not any("word" in name for name in states if name.startswith("generator."))
+
+
+def test_the_discriminator_reads_the_samples_and_the_truth_is_where_they_differ() -> None:
+    model, (batch, at, labels) = make(), masked()
+    torch.manual_seed(1)
+    found = model(batch, at, labels)
+    torch.manual_seed(1)
+    drawn = sample(found.masked_KV)
+    corrupted = batch.input_ids.clone()
+    corrupted[at] = drawn
+    hidden = model.encoder(
+        PackedBatch(corrupted, batch.position_ids, batch.token_type_ids, batch.lengths)
+    )
+    wanted = F.linear(
+        F.gelu(F.linear(hidden, model.head.dense.weight, model.head.dense.bias)),
+        model.head.out.weight,
+        model.head.out.bias,
+    ).squeeze(-1)
+    # The same products in the same order, but for the head's.
+    torch.testing.assert_close(found.replaced_T, wanted)
+    assert found.masked_KV.shape == (4, 40)
+    truth = torch.zeros(14, dtype=torch.bool)
+    truth[at] = drawn != labels
+    assert torch.equal(found.is_replaced_T, truth)
+    assert batch.input_ids[1] == MASK, "the batch stays as it is"
+
+
+def test_a_lucky_sample_counts_as_the_original() -> None:
+    model, (batch, at, labels) = make(), masked()
+    with torch.no_grad():
+        model.generator.head.bias[21] = 1e4
+        found = model(batch, at, labels)
+    # All four samples are 21, which was the original at the second place only.
+    assert found.is_replaced_T.nonzero().squeeze(-1).tolist() == [1, 10, 12]
+
+
+def test_the_same_seed_gives_the_same_samples_and_another_seed_others() -> None:
+    logits = torch.zeros(64, 40)
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(sample(logits))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_samples_follow_the_softmax_of_the_logits() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.5, -30.0])
+    counts = torch.bincount(sample(logits.expand(100_000, 5)), minlength=5).double()
+    expected = 100_000 * torch.softmax(logits.double(), 0)
+    # Chi-square of 3 degrees of freedom is above 21.1 once in 10000 seeds; this seed is fixed.
+    assert ((counts - expected)[:4] ** 2 / expected[:4]).sum() < 21.1
+    assert counts[4] == 0
+
+
+def test_the_detectors_loss_reaches_the_tables_but_not_the_generator() -> None:
+    model, inputs = make(), masked()
+    found = model(*inputs)
+    F.binary_cross_entropy_with_logits(found.replaced_T, found.is_replaced_T.float()).backward()
+    assert model.encoder.embeddings.word.weight.grad is not None
+    assert all(p.grad is None for p in model.generator.parameters())
+    assert all(p.grad is not None for p in model.encoder.parameters())
+
+
+def test_the_generators_loss_reaches_the_tables_but_not_the_detector() -> None:
+    model, (batch, at, labels) = make(), masked()
+    F.cross_entropy(model(batch, at, labels).masked_KV, labels).backward()
+    tables = model.encoder.embeddings
+    assert tables.word.weight.grad is not None
+    assert tables.norm.weight.grad is not None
+    assert all(p.grad is not None for p in model.generator.parameters())
+    assert all(p.grad is None for p in model.encoder.layers.parameters())
+    assert tables.project is not None
+    assert tables.project.weight.grad is None
+
+
+def test_a_batch_without_masked_places_is_all_original() -> None:
+    model, (batch, _, _) = make(), masked()
+    nothing = torch.zeros(0, dtype=torch.int64)
+    found = model(batch, nothing, nothing)
+    assert found.masked_KV.shape == (0, 40)
+    assert not found.is_replaced_T.any()
+    (found.masked_KV.sum() + found.replaced_T.sum()).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_sequence_is_judged_the_same_alone_and_in_company() -> None:
+    model, (batch, at, labels) = make(), masked()
+    with torch.no_grad():
+        model.generator.head.bias[30] = 1e4  # the sample is 30, whatever the noise
+        company = model(batch, at, labels)
+        alone = model(pack([[1, MASK, 7, 8, 2]]), at[:1], labels[:1])
+    # Other batch sizes may add in another order.
+    torch.testing.assert_close(company.replaced_T[:5], alone.replaced_T)
+    torch.testing.assert_close(company.masked_KV[:1], alone.masked_KV)
+
+
+def test_the_two_learn_together() -> None:
+    torch.manual_seed(0)
+    model = make(std=0.05).train()
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(300):
+        # Every sequence is 1, then one word eight times over; one of them is masked.
+        words = torch.randint(10, 14, (16, 1), generator=generator).expand(16, 8).clone()
+        column = torch.randint(0, 8, (16,), generator=generator)
+        labels = words[:, 0].clone()
+        words[torch.arange(16), column] = MASK
+        rows = torch.cat([torch.ones(16, 1, dtype=torch.int64), words], 1)
+        at = torch.arange(16) * 9 + 1 + column
+        found = model(pack(rows.tolist()), at, labels)
+        masked_loss = F.cross_entropy(found.masked_KV, labels)
+        replaced_loss = F.binary_cross_entropy_with_logits(
+            found.replaced_T, found.is_replaced_T.float()
+        )
+        optimizer.zero_grad()
+        (masked_loss + 50 * replaced_loss).backward()
+        optimizer.step()
+        losses.append(torch.stack([masked_loss.detach(), replaced_loss.detach()]))
+    first, last = losses[0].tolist(), torch.stack(losses[-20:]).mean(0).tolist()
+    assert first[0] > 3.5
+    assert last[0] < 1.2, "knowing the four words alone gives 1.39"
+    assert first[1] > 0.6
+    assert last[1] < 0.3

@@ -1,0 +1,223 @@
+"""The report of a pre-training run: every figure, every phase, in one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.report.folder import read_run_folder
+from filbert.report.pretraining_sections import headline_facts, phases, verdict
+from filbert.report.run import write_run_report
+
+HOSTILE = "<script>alert('&\")</script>"
+
+
+def write_pretraining_run(folder: Path, *, pair: str = "nsp", second_length: int | None = 512):
+    """A run of 400 steps, the last tenth on longer sequences; gives the content of run.json."""
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    border = 361 if second_length else 401
+    lines, seconds = [], 0.0
+    for step in range(1, 401):
+        late = step >= border
+        seconds += 2.5 if late else 1.5
+        loss = 2.6 + 7.7 * float(np.exp(-step / 60)) + 0.08 * float(draw.normal())
+        lines.append(
+            {
+                "step": step,
+                "epoch": (step - border + 1 if late else step) / 150,
+                "loss": loss + (0.3 if pair != "none" else 0),
+                "mlm_loss": loss,
+                "lr": 5e-4 * min(step / 40, (400 - step) / 360),
+                "grad_norm": float(draw.lognormal(0, 0.3)),
+                "sequences": 64 if late else min(256, 32 + step * 4),
+                "tokens_per_second": 21_000 + 900 * float(draw.normal()),
+                "fill": 0.97,
+                "seconds": seconds,
+            }
+        )
+        if step % 50 == 0:
+            metrics = {
+                "mlm_loss": loss + 0.1,
+                "mlm_accuracy": 0.55 - 0.5 * float(np.exp(-step / 90)),
+                "perplexity": float(np.exp(loss + 0.1)),
+            }
+            if pair != "none":
+                metrics[f"{pair}_accuracy"] = 0.9 - 0.4 * float(np.exp(-step / 120))
+            lines.append({"step": step, "epoch": 1.0, "split": "dev", "metrics": metrics})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4}
+    run = {
+        "filbert": "0.1.0",
+        "command": "pretrain",
+        "name": "novels",
+        "started": "2026-01-01T10:00:00",
+        "finished": "2026-01-01T10:11:00",
+        "seconds": 660.0,
+        "status": "done",
+        "steps": 400,
+        "tokens": 13_400_000,
+        "training_seconds": seconds,
+        "tokens_per_second": 21_000.0,
+        "fill": 0.97,
+        "options": {
+            "corpus": ["corpus/novels"],
+            "objective": "mlm",
+            "pair": pair,
+            "masking": "word",
+            "max_length": 128,
+            "second_length": second_length,
+            "lr": 5e-4,
+            "batch_size": 256,
+            "clip": 1.0,
+        },
+        "versions": {"python": "3.12.1", "torch": "2.12.0"},
+        "device": {"name": "a processor", "threads": 2, "processes": 1},
+        "precision": "bf16",
+        "precision_reason": "as asked",
+        "model": {"source": None, "family": "bert", "parameters": 11_170_000, "config": sizes},
+        "tokenizer": {"kind": "wordpiece", "vocab_size": 30_522, "fingerprint": "f" * 64},
+        "data": {
+            "train": {
+                "path": "novels", "sha256": "a" * 64, "documents": 80, "sentences": 412_345,
+                "tokens": 6_700_000,
+            },
+            "dev": {
+                "path": "dev", "sha256": "b" * 64, "documents": 2, "sentences": 9_876,
+                "tokens": 150_123,
+            },
+        },
+        "metrics": {"dev": lines[-1]["metrics"]},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(run))
+    return run
+
+
+def change(folder: Path, run: dict) -> None:
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def page_of(folder: Path) -> str:
+    return write_run_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("pair", ["none", "nsp", "sop"])
+def test_every_final_figure_and_count_stands_on_the_page(tmp_path, pair):
+    run = write_pretraining_run(tmp_path / "run", pair=pair)
+    page = page_of(tmp_path / "run")
+    metrics = run["metrics"]["dev"]
+    assert f"{metrics['mlm_loss']:.4f}" in page
+    assert f"{metrics['perplexity']:.4f}" in page
+    assert f"{100 * metrics['mlm_accuracy']:.1f}\u00a0%" in page
+    assert ("next sentences right" in page) == (pair == "nsp")
+    assert ("sentence orders right" in page) == (pair == "sop")
+    for count in ("6,700,000", "150,123", "412,345", "9,876", "13,400,000", "2.0 times"):
+        assert count in page
+    for option in ("masking", "second_length", "batch_size", "a" * 64, "b" * 64):
+        assert option in page
+
+
+def test_the_page_is_one_file_with_its_plots_and_links_inside(tmp_path):
+    folder = tmp_path / "run"
+    write_pretraining_run(folder)
+    page = page_of(folder)
+    pictures = re.findall(r'<img src="([^"]{0,40})', page)
+    names = {path.stem for path in (folder / "plots").iterdir()}
+    assert names == {"loss", "loss_time", "perplexity", "dev_metric", "batch_size", "grad_norm"}
+    assert len(pictures) == len(names)
+    assert all(address.startswith("data:image/png;base64,") for address in pictures)
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    links = re.findall(r'<a href="#([^"]+)"', page)
+    assert links == re.findall(r'<section id="([^"]+)"', page)
+    assert links == ["results", "training", "text", "how-it-was-made"]
+
+
+def test_the_verdict_and_the_facts_name_the_outcome(tmp_path):
+    run = write_pretraining_run(tmp_path / "run")
+    folder = read_run_folder(tmp_path / "run")
+    metrics = run["metrics"]["dev"]
+    assert verdict(folder) == (
+        f"novels fills {100 * metrics['mlm_accuracy']:.1f}\u00a0% of the masked words of the "
+        f"held-out text after 400 steps on 13.4 M tokens; its perplexity there is "
+        f"{metrics['perplexity']:.2f}."
+    )
+    facts = dict(headline_facts(folder))
+    assert facts["time"] == "11 min 0 s"
+    assert facts["parameters"] == "11.2 M"
+    assert {"perplexity", "masked words right", "next sentences right"} <= facts.keys()
+
+
+def test_a_phase_begins_where_the_epochs_start_anew_or_the_length_changes(tmp_path):
+    write_pretraining_run(tmp_path / "two")
+    folder = read_run_folder(tmp_path / "two")
+    assert phases(folder) == [(361, "512 tokens")]
+    write_pretraining_run(tmp_path / "one", second_length=None)
+    single = read_run_folder(tmp_path / "one")
+    assert phases(single) == []
+    for line in single.steps:
+        line["max_length"] = 128 if line["step"] < 100 else 256 if line["step"] < 200 else 512
+    assert phases(single) == [(100, "phase 2"), (200, "phase 3")]
+
+
+def test_first_and_best_on_the_way_stand_beside_the_last(tmp_path):
+    write_pretraining_run(tmp_path / "run")
+    folder = read_run_folder(tmp_path / "run")
+    losses = [line["metrics"]["mlm_loss"] for line in folder.evaluations]
+    page = page_of(tmp_path / "run")
+    row = re.search(r"<tr><td[^>]*>loss of a masked word.*?</tr>", page, re.DOTALL)[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", row)
+    assert cells[1:] == [f"{v:.4f}" for v in (losses[0], min(losses), losses[-1])]
+
+
+def test_a_run_without_held_out_text_says_so_and_still_has_its_curves(tmp_path):
+    folder = tmp_path / "run"
+    run = write_pretraining_run(folder)
+    del run["data"]["dev"]
+    change(folder, run | {"metrics": {}})
+    steps = [line for line in (folder / "metrics.jsonl").read_text().splitlines()
+             if "split" not in line]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("\n".join(steps) + "\n")
+    page = page_of(folder)
+    assert "was trained for 400 steps on 13.4 M tokens; no held-out text was measured" in page
+    assert {path.stem for path in (folder / "plots").iterdir()} >= {"loss", "loss_time"}
+
+
+def test_an_interrupted_run_of_one_step_has_a_report_too(tmp_path):
+    folder = tmp_path / "run"
+    run = write_pretraining_run(folder)
+    kept = {k: v for k, v in run.items() if k in ("command", "filbert", "name", "options")}
+    change(folder, kept | {"status": "interrupted"})
+    first = (folder / "metrics.jsonl").read_text().splitlines()[0]
+    (folder / "metrics.jsonl").write_text(first + "\n")
+    page = page_of(folder)
+    assert "Status of this run: interrupted" in page
+    (folder / "metrics.jsonl").unlink()
+    assert "novels was trained" in page_of(folder)
+
+
+def test_a_loss_that_was_never_finite_does_not_stop_the_report(tmp_path):
+    folder = tmp_path / "run"
+    run = write_pretraining_run(folder)
+    change(folder, run | {"metrics": {"dev": {"mlm_loss": None, "perplexity": float("inf")}}})
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if "metrics" in line:
+            line["metrics"] = {"mlm_loss": float("nan"), "perplexity": float("inf")}
+        else:
+            line["loss"] = line["mlm_loss"] = float("nan")
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "no held-out text was measured" in page_of(folder)
+
+
+def test_hostile_names_are_shown_and_not_run(tmp_path):
+    folder = tmp_path / "run"
+    run = write_pretraining_run(folder)
+    run["name"] = run["data"]["train"]["path"] = HOSTILE
+    change(folder, run | {"options": {HOSTILE: HOSTILE, "second_length": "$\\frac{$"}})
+    page = page_of(folder)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
