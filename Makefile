@@ -5,7 +5,8 @@ BIN = $(VENV)/bin
 # Held-out-free real data for tests and benchmarks; tests that need it are skipped where it is missing.
 DATA ?= ../shared/data
 
-.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small stress sizes clean
+.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
+	bench-pretrain bench-pretrain-small bench-masking bench-gpu mini stress sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +55,31 @@ bench-tasks: $(VENV)/.dev
 bench-tasks-small: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "accelerate>=1"
 	$(BIN)/python benchmarks/against/finetune_tasks.py --data $(DATA) --small
+
+# Ten minutes for each side and three more; nothing else should run meanwhile.
+bench-pretrain: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "accelerate>=1"
+	$(BIN)/python benchmarks/against/pretrain_mlm.py --data $(DATA)
+
+bench-pretrain-small: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "accelerate>=1"
+	$(BIN)/python benchmarks/against/pretrain_mlm.py --data $(DATA) --small
+
+bench-masking: $(VENV)/.dev
+	$(BIN)/filbert corpus $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased --out runs/masking
+	$(BIN)/python benchmarks/masking_statistics.py runs/masking
+
+bench-gpu: $(VENV)/.dev
+	$(BIN)/python benchmarks/pretrain_gpu.py --size base --lengths 128 512 \
+		--data $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased
+
+# The model that comes with filbert: under an hour on two cores.
+mini: $(VENV)/.dev
+	$(BIN)/filbert corpus $(DATA)/eltec_novels/train.txt.xz $(DATA)/us_presidential_speeches/train.txt.xz \
+		--tokenizer minilm --out runs/mini/train
+	$(BIN)/filbert corpus $(DATA)/eltec_small/valid.txt.xz --tokenizer minilm --out runs/mini/dev
+	$(BIN)/filbert pretrain filbert-mini --corpus runs/mini/train --dev runs/mini/dev --out runs/mini/run
+	$(BIN)/python benchmarks/filbert_mini.py runs/mini/run --data $(DATA)
 
 # Two hundred kills at random moments; minutes. The tests have a short version of both.
 stress: $(VENV)/.dev

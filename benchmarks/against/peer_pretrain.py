@@ -99,7 +99,12 @@ def train_peer(request: dict[str, Any], sets: dict[str, Any]) -> dict[str, Any]:
     ]
     tokenise_seconds = time.perf_counter() - began
     config = BertConfig(
-        vocab_size=tokenizer.vocab_size, max_position_embeddings=max(512, length), **shape
+        vocab_size=tokenizer.vocab_size,
+        max_position_embeddings=max(512, length),
+        # As on the other side: one pass over little text cannot be learnt by heart.
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        **shape,
     )
     tokens_a_step = request["batch_size"] * length
 

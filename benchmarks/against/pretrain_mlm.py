@@ -2,13 +2,14 @@ r"""Masked LM from scratch for a fixed time on two cores: filbert and transforme
 
     python benchmarks/against/pretrain_mlm.py --data DIR [--minutes 10] [--target-minutes 3] \
         [--seeds 1] [--out DIR] [--set lr=2e-3 batch_size=64 ...]
-    python benchmarks/against/pretrain_mlm.py --data DIR --search 2 --lrs 5e-4 1e-3 2e-3 4e-3
+    python benchmarks/against/pretrain_mlm.py --data DIR --search 2 --lrs 5e-4 1e-3 2e-3 4e-3 \
+        [--sides transformers]
 
 A BERT of 4 layers, hidden size 256, 4 heads, feed-forward 1024, bert-base-uncased's vocabulary,
 sequences of 128 tokens, on the 24 novels of eltec_small. The peer is set up as transformers'
 run_mlm.py sets it up (peer_pretrain.py), in float32; filbert runs `filbert pretrain` with `RECIPE`,
-its own default precision. Learning rate, batch and dropout are each side's own: `--search` tries
-peak learning rates on both. Both get a linear schedule fitted to their time.
+its own default precision. Neither has dropout; optimiser, learning rate and batch are each side's
+own: `--search` tries peak learning rates. Both get a linear schedule fitted to their time.
 
 Three runs, each a process of its own, alone: the peer for --minutes, filbert for --minutes, and
 filbert for --target-minutes. The peer's time is that of training alone: reading, tokenising and
@@ -58,8 +59,10 @@ RECIPE: dict[str, Any] = {
     "objective": "mlm",
     "pair": "none",
     "mask_rate": 0.15,
+    "dropout": 0.0,
     "batch_size": 32,
-    "lr": 1e-3,
+    "optimizer": "muon",
+    "lr": 3e-3,
     "schedule": "linear",
     "warmup": 0.1,
     "weight_decay": 0.01,
@@ -230,11 +233,12 @@ def plans(given: argparse.Namespace) -> list[tuple[str, float, dict[str, Any]]]:
                 ("transformers", {**peer, "lr": lr}),
                 ("filbert", {"recipe": {**recipe, "lr": lr}}),
             )
+            if side in given.sides
         ]
     return [
         ("transformers", given.minutes, peer),
-        ("filbert", given.minutes, {"recipe": recipe}),
         ("filbert", given.target_minutes, {"recipe": recipe}),
+        ("filbert", given.minutes, {"recipe": recipe}),
     ]
 
 
@@ -295,6 +299,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 0")
     parser.add_argument("--peer-lr", type=float, help=f"the Trainer's; {PEER['lr']:g}")
     parser.add_argument("--set", nargs="+", type=setting, default=[], help="filbert's key=value")
+    parser.add_argument(
+        "--sides", nargs="+", default=["transformers", "filbert"], help="who takes part in --search"
+    )
     parser.add_argument("--search", type=float, help="minutes for every learning rate of --lrs")
     parser.add_argument("--lrs", nargs="+", type=float, default=[5e-4, 1e-3, 2e-3, 4e-3])
     parser.add_argument("--out", type=Path, help="data, logs and results, to go on from")

@@ -72,7 +72,7 @@ def recipe_path(name: str) -> Path:
         InputError: there is neither.
     """
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
+    if path.suffix == ".toml" or path.is_file():
         return path
     folder = Path(filbert.__file__).parent / "recipes"
     known = sorted(file.stem for file in folder.glob("*.toml"))
@@ -101,6 +101,20 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}.") from error
 
 
+def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+    """A recipe without the lengths of a run that a flag for another kind of length overrules.
+
+    Of time, steps and epochs the first that is given counts; a flag must not lose to a recipe.
+    """
+    flags = {token.split("=")[0].lstrip("-") for token in tokens if token.startswith("--")}
+    dropped: set[str] = set()
+    if "steps" in flags and "time" not in flags:
+        dropped = {"time"}
+    elif "epochs" in flags and not flags & {"time", "steps"}:
+        dropped = {"time", "steps"}
+    return {name: value for name, value in content.items() if name not in dropped}
+
+
 @app.meta.default
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
@@ -119,7 +133,7 @@ def launch(
             tokens, recipe = (verb, *rest), recipe_path(first)
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
-        content = {tokens[0]: read_recipe(recipe)} if tokens else {}
+        content = {tokens[0]: without_overruled(read_recipe(recipe), tokens)} if tokens else {}
         app.config = (Dict(content, source=str(recipe)),)
     tokens = tuple(STDIO if token == "-" else token for token in tokens)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]

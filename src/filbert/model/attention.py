@@ -1,7 +1,7 @@
 """Multi-head attention over packed sequences.
 
-T tokens in the batch, A heads, D head size, H = A * D. A group is n neighbouring sequences of
-(nearly) equal length, laid out as (n * A, L, D); L is the longest of the group.
+T tokens in the batch, S sequences, A heads, D head size, H = A * D. A group is n neighbouring
+sequences of (nearly) equal length, laid out as (n * A, L, D); L is the longest of the group.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.model.dropout import keep_mask
@@ -65,6 +66,48 @@ class AttentionPlan:
         return self.batch.num_tokens / places if places else 1.0
 
 
+@dataclass(frozen=True)
+class StaticBatch:
+    """T tokens in S sequences of which no number but the shapes is known before it runs.
+
+    It stands where a `PackedBatch` does inside a compiled program, which one set of shapes is
+    recorded for: `lengths` would be recorded with it. Sequences may be empty.
+
+    Attributes:
+        input_ids, position_ids, token_type_ids: int64 (T,).
+        cu_seqlens: borders, int32 (S + 1,), from 0 to T.
+        starts: row of the first token of every sequence, int64 (S,), each below T.
+        max_seqlen: no sequence is longer; some may all be shorter.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    token_type_ids: Tensor
+    cu_seqlens: Tensor
+    starts: Tensor
+    max_seqlen: int
+
+
+@dataclass(frozen=True)
+class StaticPlan:
+    """How a `StaticBatch` is attended to: as a grid of S sequences by L places, or by its borders.
+
+    Attributes:
+        cu_seqlens: as of the batch.
+        longest: L.
+        gather: row of the batch for each place of the grid, int64 (S * L,); row 0 where there is
+            none.
+        place: the place of each row, int64 (T,).
+        is_real: whether a place holds a row, bool (S * L,).
+    """
+
+    cu_seqlens: Tensor
+    longest: int
+    gather: Tensor
+    place: Tensor
+    is_real: Tensor
+
+
 def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
     """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
     runs, first = [], 0
@@ -86,11 +129,19 @@ def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
     return runs
 
 
-def plan_attention(batch: PackedBatch) -> AttentionPlan:
+@overload
+def plan_attention(batch: PackedBatch) -> AttentionPlan: ...
+@overload
+def plan_attention(batch: StaticBatch) -> StaticPlan: ...
+
+
+def plan_attention(batch: PackedBatch | StaticBatch) -> AttentionPlan | StaticPlan:
     """Group the sequences of a batch.
 
     Neighbours of near-equal length share a group, so sort by length first.
     """
+    if isinstance(batch, StaticBatch):
+        return _plan_static(batch)
     borders = list(accumulate(batch.lengths, initial=0))
     groups = []
     for first, last in group_lengths(batch.lengths):
@@ -114,6 +165,18 @@ def plan_attention(batch: PackedBatch) -> AttentionPlan:
             )
         groups.append(group)
     return AttentionPlan(batch, tuple(groups))
+
+
+def _plan_static(batch: StaticBatch) -> StaticPlan:
+    borders, longest = batch.cu_seqlens.long(), batch.max_seqlen
+    places = torch.arange(longest, device=borders.device)
+    rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
+    is_real = places < borders.diff()[:, None]
+    gather = torch.where(is_real, borders[:-1, None] + places, 0)
+    # The first border above a row ends its sequence; those of empty sequences are passed over.
+    sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
+    place = sequence_ids * longest + rows - borders[sequence_ids]
+    return StaticPlan(batch.cu_seqlens, longest, gather.flatten(), place, is_real.flatten())
 
 
 def _to_heads(rows_TxAD: Tensor, group: Group) -> Tensor:
@@ -214,13 +277,45 @@ def _say_once(text: str) -> None:
     log.debug(text)
 
 
-def attend(qkv_T3AD: Tensor, plan: AttentionPlan, rate: float = 0.0) -> Tensor:
+class _Move(torch.autograd.Function):
+    """rows[index], whose gradient is gathered too: autograd's own would add rows up atomically."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, back: Tensor, is_real: Tensor) -> Tensor:
+        ctx.save_for_backward(back, is_real)
+        return rows[index]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        back, is_real = ctx.saved_tensors
+        (grad,) = grads
+        moved = grad[back]
+        # Where `back` names no row, there is no gradient.
+        return moved * is_real.view(-1, *[1] * (moved.dim() - 1)), None, None, None
+
+
+def _grid_attention(qkv_T3AD: Tensor, plan: StaticPlan, rate: float) -> Tensor:
+    """Attention by one product over S sequences by L places, (T, A, D)."""
+    heads, size = qkv_T3AD.shape[2:]
+    all_real = torch.ones_like(plan.place, dtype=torch.bool)
+    grid = _Move.apply(qkv_T3AD, plan.gather, plan.place, all_real)  # type: ignore[no-untyped-call]
+    query, key, value = grid.view(-1, plan.longest, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
+    # The first place is always seen: a softmax over nothing is not a number.
+    first = torch.arange(plan.longest, device=qkv_T3AD.device) == 0
+    seen = plan.is_real.view(-1, 1, 1, plan.longest) | first
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=rate)
+    mixed = mixed.transpose(1, 2).reshape(-1, heads, size)
+    return cast("Tensor", _Move.apply(mixed, plan.place, plan.gather, plan.is_real))  # type: ignore[no-untyped-call]
+
+
+def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0) -> Tensor:
     """Every token looks at the tokens of its own sequence.
 
-    | device | dtype | dropout | how |
-    |---|---|---|---|
-    | CUDA | bf16, fp16 | no | torch.nn.attention.varlen: one kernel over the packed rows |
-    | any other | any | any | matrix products over groups of near-equal length |
+    | device | dtype | dropout | plan | how |
+    |---|---|---|---|---|
+    | CUDA | bf16, fp16 | no | any | torch.nn.attention.varlen: one kernel over the packed rows |
+    | any other | any | any | by lengths | matrix products over groups of near-equal length |
+    | any other | any | any | static | scaled_dot_product_attention over a padded grid |
 
     Args:
         qkv_T3AD: queries, keys and values, (T, 3, A, D).
@@ -233,10 +328,15 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan, rate: float = 0.0) -> Tensor:
     if qkv_T3AD.is_cuda and not rate and qkv_T3AD.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        _say_once("attention: varlen kernel")
         query, key, value = qkv_T3AD.unbind(1)
-        borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
+        if isinstance(plan, StaticPlan):
+            borders, longest = plan.cu_seqlens, plan.longest
+        else:
+            _say_once("attention: varlen kernel")
+            borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
         return cast("Tensor", varlen_attn(query, key, value, borders, borders, longest, longest))
+    if isinstance(plan, StaticPlan):
+        return _grid_attention(qkv_T3AD, plan, rate)
     _say_once("attention: grouped products")
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
         out_TAD = _GroupedAttention.apply(qkv_T3AD, plan.groups, rate)  # type: ignore[no-untyped-call]

@@ -67,6 +67,7 @@ def dense(rows: Tensor, layer: nn.Linear, activation: str | None = None) -> Tens
         and rows.dtype in _fused_dtypes()
         and not (torch.is_grad_enabled() and (rows.requires_grad or layer.weight.requires_grad))
         and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
     )
     if not fused:
         return activate(layer(rows), activation)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.examples import Example
+from filbert.model.cross_entropy import cross_entropy
 from filbert.tasks.base import Targets
 
 # Clark et al. 2020, section 3.1: the weight of the discriminator's loss.
@@ -103,11 +104,6 @@ class ReplacedTokens:
             replaced.float(), is_replaced.float(), reduction="sum"
         )
         return torch.stack([cross_entropy(masked, targets.values), REPLACED_WEIGHT * binary])
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The sum of -log p(label), float32 scalar, of logits (K, V) in any float type."""
-    return F.cross_entropy(logits.float(), labels, reduction="sum")
 
 
 def _masked(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:

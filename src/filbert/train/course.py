@@ -15,8 +15,10 @@ from filbert.train.options import TrainOptions
 from filbert.train.progress import Progress
 from filbert.train.schedule import rate_at_fraction, rate_at_step
 
-# With a time budget and nothing else said, dev is measured so many times.
+# With a time budget and nothing else said, dev is measured so many times at most, and not again
+# before everything beside training has become this share of the time.
 _EVALUATIONS = 20
+_BESIDE = 0.05
 
 
 class Phase(NamedTuple):
@@ -96,7 +98,8 @@ class Course:
             return so_far.step % self.options.eval_every == 0
         if self.seconds is not None:
             part = self.seconds / _EVALUATIONS
-            return int(so_far.clock / part) > int(clock_before / part)
+            is_time = int(so_far.clock / part) > int(clock_before / part)
+            return is_time and so_far.clock - so_far.seconds <= _BESIDE * so_far.clock
         return so_far.step % self.loader(so_far).steps_per_epoch == 0
 
     def place(self, so_far: Progress) -> tuple[float, float]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
+from filbert.model.replaced import ReplacedTokenModel
 from filbert.speed.flops import training_flops
 from filbert.train.distributed import Parallel, start
 from filbert.train.optimizer import new_optimizer
@@ -97,12 +100,7 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
         assert job.course.steps is not None
         steps = phase.share * job.course.steps
     examples = [e for batch in micro_batches for e in batch]
-    flops = training_flops(
-        job.model.config,
-        [len(e.input_ids) for e in examples],
-        num_masked=sum(len(e.target.positions) for e in examples),
-        num_pooled=len(examples) if job.task.pair != "none" else 0,
-    )
+    flops = _flops(job, examples)
     return {
         "max_length": loader.instances.options.max_length,
         "batch_size": loader.batch_size,
@@ -114,6 +112,19 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
         "tokens_per_second": tokens / per_step,
         "tflops_per_second": flops / per_step / 1e12,
     }
+
+
+def _flops(job: Job, examples: Sequence[Example]) -> float:
+    """Of a step over these rows, forward and backward."""
+    config, lengths = job.model.config, [len(e.input_ids) for e in examples]
+    num_masked = sum(len(e.target.positions) for e in examples)
+    if isinstance(job.model, ReplacedTokenModel):
+        # The discriminator's head: a dense layer over all tokens, and one logit.
+        head = 6.0 * config.hidden_size * (config.hidden_size + 1) * sum(lengths)
+        small = training_flops(job.model.generator.config, lengths, num_masked=num_masked)
+        return small + head + training_flops(config, lengths, num_masked=0)
+    num_pooled = len(examples) if job.task.pair != "none" else 0
+    return training_flops(config, lengths, num_masked=num_masked, num_pooled=num_pooled)
 
 
 def _rows(loader: PretrainLoader, step: int) -> int:

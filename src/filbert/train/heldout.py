@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from filbert.data.examples import Example
 from filbert.data.loader import by_length
+from filbert.model.cross_entropy import cross_entropy
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective
-from filbert.tasks.pretraining import cross_entropy
 from filbert.train.distributed import Trainable
 from filbert.train.step import model_forward
 

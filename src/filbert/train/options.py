@@ -61,6 +61,8 @@ class TrainOptions:
             evaluation when not given, 0 for none.
         resume: continue an interrupted run in the same run folder.
         distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
+        compile: record the model once as a program of one static shape: faster on a GPU, but the
+            first step takes minutes.
     """
 
     batch_size: int = 32
@@ -92,6 +94,7 @@ class TrainOptions:
     save_every: int | None = None
     resume: bool = False
     distributed: str = "ddp"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         for part in fields(TrainOptions):
@@ -123,6 +126,8 @@ class TrainOptions:
             raise ConfigError(f"time is {self.time!r}; it must be above zero.")
         if self.distributed not in ("ddp", "fsdp"):
             raise ConfigError(f"distributed is {self.distributed!r}; it must be ddp or fsdp.")
+        if self.compile and self.distributed == "fsdp":
+            raise ConfigError("compile does not go with distributed fsdp; take ddp.")
 
     @property
     def time_seconds(self) -> float | None:

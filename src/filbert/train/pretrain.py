@@ -21,7 +21,7 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.formats.files import write_json
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.speed.execution import default_max_tokens
@@ -117,7 +117,7 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
                     outcome.weights,
                     job.sources.tokenizer,
                     job.sources.checkpoint,
-                    {key: run[key] for key in told},
+                    {key: run[key] for key in told} | {"family": run["model"]["family"]},
                     generator=job.model.generator.config
                     if isinstance(job.model, ReplacedTokenModel)
                     else None,
@@ -147,6 +147,11 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     dev: list[Example] = []
     if sources.dev is not None:
         dev = fixed_examples(sources.dev, sources.tokenizer, options, limit=options.dev_rows)
+        if not any(len(example.target.labels) for example in dev):
+            raise InputError(
+                f"{', '.join(options.dev or ())}: nothing in the held-out rows can be masked. "
+                f"Give more text, or a higher --mask-rate."
+            )
     chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
     content = {"options": chosen, "data": sources.digests, "model": digest_of(model.state_dict())}
     text = json.dumps(content, sort_keys=True, default=list)

@@ -126,6 +126,13 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
                 raise ConfigError(f"{name} is {value}; it must be above zero.")
         if self.seeds != 1 or self.reinit_layers:
             raise ConfigError("seeds and reinit_layers are for fine-tuning; leave them out.")
+        if self.metric is not None or self.patience:
+            raise ConfigError(
+                "metric, patience: they choose among steps; pre-training keeps the last step's "
+                "weights. Leave them out."
+            )
+        if self.seed >= 2**31:
+            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
         if not math.isfinite(self.generator_share) or not 0 < self.generator_share <= 1:
             raise ConfigError(f"generator_share is {self.generator_share}; it must be in (0, 1].")
 

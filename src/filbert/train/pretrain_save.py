@@ -50,7 +50,7 @@ def model_card(story: dict[str, Any]) -> str:
     lines = ["---", "library_name: filbert", "pipeline_tag: fill-mask"]
     if options.get("model"):
         lines.append(f"base_model: {json.dumps(str(options['model']))}")
-    lines += ["---", "", f"# {options['family']}: {options['objective']}", ""]
+    lines += ["---", "", f"# {story['family']}: {options['objective']}", ""]
     tokens = story["data"]["train"]["tokens"]
     lines += [f"{begun} on {tokens:,} tokens of text with filbert {story['filbert']}.", ""]
     for split, figures in story["metrics"].items():

@@ -61,6 +61,16 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
         InputError, ConfigError, FormatError: what is wrong.
     """
     assert options.corpus
+    sizes = options.sizes()
+    # What can be said before the text is read, which may take long.
+    if options.model is not None and sizes:
+        raise ConfigError(
+            f"{', '.join(sizes)} describe a new model, but {options.model} is to be continued. "
+            f"Leave out one or the other."
+        )
+    for path in (*options.corpus, *(options.dev or ())):
+        if not Path(path).exists():
+            raise InputError(f"{path}: there is no such file.")
     continued = None if options.model is None else find_model(options.model)
     tokenizer = _tokenizer(options, continued)
     rows_from: dict[int, tuple[int, ...]] = {}
@@ -72,7 +82,6 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
     dev = _corpus("dev", options.dev, tokenizer, options, parallel) if options.dev else None
     longest = max(options.max_length, options.second_length or 0)
     if continued is None:
-        sizes = options.sizes()
         checkpoint = fresh_checkpoint(
             options.family,
             vocab_size=tokenizer.vocab_size,
@@ -83,11 +92,6 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
             **sizes,
         )
     else:
-        if options.sizes():
-            raise ConfigError(
-                f"{', '.join(options.sizes())} describe a new model, but --model names one to "
-                f"continue from. Leave out one or the other."
-            )
         checkpoint = for_pretraining(huggingface.read(continued), head)
         if rows_from or tokenizer.vocab_size > checkpoint.config.vocab_size:
             checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
@@ -155,7 +159,8 @@ def _corpus(
     folder = out.with_name(f"{out.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
     if parallel.is_first:
         say(f"{name}: token shards in {folder.parent.name}/{folder.name}")
-        build_corpus(paths, tokenizer, folder)
+        # The folder is ours: what an earlier try left there of other text is not in the way.
+        build_corpus(paths, tokenizer, folder, overwrite=True)
     parallel.barrier()
     return Corpus.open(folder)
 

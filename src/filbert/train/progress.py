@@ -16,7 +16,7 @@ from filbert.train.log import RunLog
 from filbert.train.state import State, clean_state, newest_state, save_state
 
 # Of these figures less is better.
-FALLING = ("loss", "mse", "mlm_loss", "perplexity")
+FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from filbert.data.ahead import Ahead
 from filbert.data.examples import Example
 from filbert.data.loader import Batches
 from filbert.errors import Interrupted, RunError
@@ -25,7 +26,8 @@ from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.progress import FALLING, Progress, Saver
 from filbert.train.signals import Stop
-from filbert.train.step import Gradient, accumulate, model_forward
+from filbert.train.static import StaticForward
+from filbert.train.step import Forward, Gradient, accumulate, model_forward
 
 # Smaller micro-batches only cost time (docs/log.md); larger ones cost memory: about 0.6 MB a token
 # for a 6 x 384 encoder.
@@ -102,7 +104,7 @@ def train(
     Raises:
         RunError: a gradient is not finite (the step and its rows are named), or memory ran out.
         Interrupted: a signal came; the state is saved.
-        ConfigError: the state to resume belongs to another run.
+        ConfigError: the state to resume belongs to another run, or the model cannot be compiled.
     """
     wrapped = parallel.wrap(model)
     optimizer = new_optimizer(model, options)
@@ -111,11 +113,17 @@ def train(
     if states is not None and options.resume:
         saver.resume(so_far, log)
     device = parallel.device
-    forward = (
-        features.forward(parallel.forward_of(wrapped, "read"), device)
-        if features
-        else model_forward(wrapped, device)
-    )
+    static = None
+    forward: Forward
+    if features:
+        forward = features.forward(parallel.forward_of(wrapped, "read"), device)
+    elif options.compile:
+        forward = static = StaticForward(model, wrapped, task, parallel, say=log.say)
+    else:
+        forward = model_forward(wrapped, device)
+    # A processor has nothing else to do while it works.
+    on_gpu = device.type == "cuda"
+    loaders = [Ahead(phase.loader) if on_gpu else phase.loader for phase in course.phases]
     done, whole = course.place(so_far)
     log.start(whole, done, so_far.step, in_seconds=course.seconds is not None)
     status = "done"
@@ -126,7 +134,9 @@ def train(
             started = time.perf_counter()
             if course.enter(so_far):
                 log.say(f"step {so_far.step}: phase {so_far.phase + 1} begins")
-            loader = course.loader(so_far)
+            loader = loaders[so_far.phase]
+            if static is not None:
+                static.settle(course.loader(so_far))
             model.train()
             rate = course.learning_rate(so_far)
             gradient = _gradient(
@@ -142,13 +152,13 @@ def train(
             now = time.perf_counter()
             clock_before = so_far.clock
             so_far.clock = earlier + now - began
+            so_far.seconds += now - started
             if course.seconds is not None:
-                # All ranks must agree when it is over.
-                so_far.clock = parallel.broadcast(so_far.clock)
+                # All ranks must agree when it is over, and when dev is measured.
+                so_far.clock, so_far.seconds = parallel.broadcast([so_far.clock, so_far.seconds])
             so_far.step += 1
             so_far.tokens += gradient.num_tokens
             so_far.places += gradient.num_places
-            so_far.seconds += now - started
             kinds = dict(zip(task.loss_names, gradient.parts, strict=True))
             log.step(
                 course.place(so_far)[0],
@@ -191,7 +201,7 @@ def train(
 
 
 def _gradient(
-    forward: Any,
+    forward: Forward,
     wrapped: torch.nn.Module,
     model: Trainable,
     task: Objective,

@@ -19,7 +19,7 @@ def pretrain(
 
     RECIPE is a TOML file with these options, or the name of a recipe that filbert brings along:
     mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
-    domain-adapt. Flags win over it.
+    domain-adapt, filbert-mini. Flags win over it.
 
     Parameters
     ----------

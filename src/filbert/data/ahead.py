@@ -1,0 +1,93 @@
+"""The next step's examples, made while the device works on this step's."""
+
+from __future__ import annotations
+
+import logging
+from threading import Thread
+
+from filbert.data.examples import Example
+from filbert.data.loader import Batches
+
+log = logging.getLogger(__name__)
+
+
+class Ahead:
+    """Batches that begin with step n + 1 in a thread when step n is asked for.
+
+    The answers are those of `batches`: a step is a pure function of its number, so nothing needs
+    to be restored when a run resumes, and a wrong guess costs time alone. Asked for by one thread.
+
+    Args:
+        batches: `step` may run in another thread than the other methods.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self._next: _Making | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens per micro-batch on one rank; what was made with another number is made again."""
+        return self.batches.max_tokens
+
+    @max_tokens.setter
+    def max_tokens(self, value: int) -> None:
+        self.batches.max_tokens = value
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that take every row once."""
+        return self.batches.steps_per_epoch
+
+    @property
+    def stand_in(self) -> list[Example]:
+        """The examples of any row."""
+        return self.batches.stand_in
+
+    def rows_of(self, step: int) -> list[list[Example]]:
+        """The rows of a step, over all ranks."""
+        return self.batches.rows_of(step)
+
+    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
+        """The micro-batches of one rank in a step.
+
+        Raises:
+            Exception: whatever making this step raised; never what making another one did.
+        """
+        ready, self._next = self._next, None
+        if ready is not None:
+            ready.join()
+        if ready is not None and ready.is_for(step, rank, world):
+            found = ready.found
+        else:
+            found = self.batches.step(step, rank, world)
+        self._next = _Making(self.batches, step + 1, rank, world)
+        self._next.start()
+        return found
+
+
+class _Making:
+    """One step in the making.
+
+    After an error it is for no step, so that the caller's own call makes it again and raises.
+    """
+
+    def __init__(self, batches: Batches, step: int, rank: int, world: int) -> None:
+        self.found: list[list[Example]] = []
+        self._batches = batches
+        self._asked = (step, rank, world, batches.max_tokens)
+        self._is_done = False
+        # A daemon, so that an interrupted run need not wait for it.
+        self._thread = Thread(target=self._make, name="next step", daemon=True)
+        self.start, self.join = self._thread.start, self._thread.join
+
+    def is_for(self, step: int, rank: int, world: int) -> bool:
+        """Whether this is made, and what is now asked for."""
+        return self._is_done and self._asked == (step, rank, world, self._batches.max_tokens)
+
+    def _make(self) -> None:
+        try:
+            self.found = self._batches.step(*self._asked[:3])
+            self._is_done = True
+        except Exception:
+            log.debug("the next step could not be made ahead", exc_info=True)

@@ -1,0 +1,213 @@
+"""filbert pretrain, as it is typed: recipes, flags over them, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filbert.cli.main import without_overruled
+from filbert.data.build import build_corpus
+from filbert.text.tokenizer import Tokenizer
+
+SIZES = """
+num_hidden_layers = 2
+hidden_size = 16
+num_attention_heads = 2
+intermediate_size = 24
+max_position_embeddings = 40
+"""
+RECIPE = """
+max_length = 16
+batch_size = 4
+steps = 3
+lr = 1e-3
+device = "cpu"
+"""
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    lines = ["he was very good . it was a film .", "she was not bad , and he was not ."]
+    path.write_text("\n\n".join(f"{line}\n{'very ' * n}good ." for n in range(9) for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def shards(text, vocab, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("shards") / "corpus"
+    build_corpus([text], Tokenizer.load(vocab), out)
+    return out
+
+
+@pytest.fixture
+def recipe(tmp_path, shards) -> Path:
+    """A whole recipe, with a key that is also the name of a verb: corpus."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(RECIPE + SIZES + f'corpus = "{shards}"\nout = "{tmp_path / "run"}"\n')
+    return path
+
+
+def run_json(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_a_recipe_with_flags_over_it_makes_a_run_and_says_where(call, recipe, tmp_path):
+    done = call("pretrain", recipe, "--steps", 5, "--mask-rate", 0.3, "--out", tmp_path / "other")
+    assert done.status == 0, done.err
+    options = run_json(tmp_path / "other")["options"]
+    assert (options["steps"], options["mask_rate"], options["batch_size"]) == (5, 0.3, 4)
+    assert not (tmp_path / "run").exists()
+    for part in ("steps", "tokens seen", "model:  ", "report: "):
+        assert part in done.out
+    assert (tmp_path / "other" / "report.html").is_file()
+
+
+def test_a_recipe_can_be_given_as_a_flag_too_and_json_holds_the_figures(
+    call, recipe, text, tmp_path
+):
+    done = call("--recipe", recipe, "pretrain", "--dev", text, "--json", "--dev-rows", 4)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["dev"].keys() == {"mlm_loss", "mlm_accuracy", "perplexity"}
+
+
+def test_several_text_files_go_together_in_flag_and_recipe(call, recipe, text, vocab, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("it was great .\n")
+    content = recipe.read_text()
+    lines = [line for line in content.splitlines() if not line.startswith("corpus")]
+    lines += [f'tokenizer = "{vocab}"', f'corpus = ["{text}", "{more}"]']
+    recipe.write_text("\n".join(lines))
+    assert call("pretrain", recipe).status == 0
+    both = run_json(tmp_path / "run")["data"]["train"]
+    done = call("pretrain", recipe, "--corpus", text, more, "--out", tmp_path / "second")
+    assert done.status == 0, done.err
+    assert run_json(tmp_path / "second")["data"]["train"]["sha256"] == both["sha256"]
+    assert both["documents"] == 19
+    assert (tmp_path / "run.shards").is_dir() and (tmp_path / "second.shards").is_dir()
+
+
+def test_a_dry_run_tells_sizes_and_time_and_leaves_no_run_folder(call, recipe, tmp_path):
+    done = call("pretrain", recipe, "--dry-run", "--second-length", 24, "--second-share", 0.4)
+    assert done.status == 0, done.err
+    for part in ("parameters", "phase 2", "tokens", "FLOP", "memory", "time here"):
+        assert part in done.out
+    assert not (tmp_path / "run").exists()
+    done = call("pretrain", recipe, "--dry-run", "--json", "--time", "90s")
+    found = json.loads(done.out)
+    assert found["steps"] is None and found["seconds"] == pytest.approx(90)
+    for name in ("parameters", "tokens", "flops", "memory_bytes", "tokens_per_second"):
+        assert found[name] > 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_of_text_needs_no_out_and_leaves_nothing_where_it_stands(
+    call, text, vocab, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.toml").write_text(RECIPE + SIZES)
+    done = call("pretrain", "r.toml", "--corpus", text, "--tokenizer", vocab, "--dry-run")
+    assert done.status == 0, done.err
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left <= {"r.toml", "runs"}
+    assert not (tmp_path / "runs" / "pretrain").exists()
+
+
+def test_a_dry_run_of_replaced_tokens_counts_both_models(call, recipe):
+    given = ("--family", "electra", "--embedding-size", 8, "--mask-style", "electra")
+    plain = json.loads(call("pretrain", recipe, "--dry-run", "--json", *given).out)
+    done = call("pretrain", recipe, "--dry-run", "--json", *given, "--objective", "replaced")
+    assert done.status == 0, done.err
+    both = json.loads(done.out)
+    assert both["parameters"] > plain["parameters"]
+    assert both["flops"] > plain["flops"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--mask-rat", "0.3"], "Did you mean --mask-rate"),
+        (["--masking", "words"], "masking is 'words'; it must be one of token, word"),
+        (["--optimizer", "lam"], "Did you mean 'lamb'"),
+        (["--schedule", "cosin"], "Did you mean 'cosine'"),
+        (["--steps", "many"], "steps"),
+        (["--time", "soon"], "time is 'soon'; give numbers with units"),
+        (["--max-length", "64"], "position table ends at 40"),
+        (["--corpus", "absent.txt"], "absent.txt: there is no such file"),
+        (["--dev", "absent.txt"], "absent.txt: there is no such file"),
+        (["--model", "x"], "describe a new model, but x is to be continued"),
+        (["--patience", "2"], "metric, patience"),
+        (["--family", "bort"], "did you mean bert?"),
+        (["--family", "roberta", "--pair", "nsp"], "roberta"),
+        (["--objective", "replaced", "--family", "bert"], "bert"),
+        (["--batch-start", "9"], "batch_start is 9; it must be from 1 to 4"),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, arguments, said):
+    done = call("pretrain", recipe, *arguments)
+    assert done.status == 2
+    last = done.err.strip().splitlines()[-1]
+    assert last.startswith("filbert: ") and said in last, done.err
+    assert "Traceback" not in done.err and not (tmp_path / "run").exists()
+
+
+def test_an_unknown_recipe_key_is_named_with_the_nearest_one(call, recipe):
+    recipe.write_text(recipe.read_text() + "mask_rat = 0.3\n")
+    done = call("pretrain", recipe)
+    assert done.status == 2
+    assert "mask_rat" in done.err and "Did you mean --mask-rate?" in done.err
+
+
+def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("pretrain", "mini-gpu", "--corpus", "a.txt")
+    assert done.status == 2 and "Did you mean mini-cpu?" in done.err
+    assert "mini-gpu is no recipe" in done.err
+    assert call("pretrain", "absent.toml", "--out", "x").status == 2
+    (tmp_path / "bad.toml").write_text("steps = \n")
+    done = call("pretrain", "bad.toml", "--out", "x")
+    assert done.status == 2 and "bad.toml is not TOML" in done.err
+
+
+def test_a_folder_with_a_recipes_name_does_not_hide_the_recipe(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mini-cpu").mkdir()
+    done = call("pretrain", "mini-cpu", "--out", "x")
+    assert done.status == 2 and "The option 'corpus' is missing" in done.err
+
+
+def test_what_a_run_cannot_do_without_is_asked_for(call, tmp_path, shards, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "'corpus' is missing" in call("pretrain", "mini-cpu").err
+    assert "'corpus' is missing" in call("pretrain").err
+    done = call("pretrain", "mini-cpu", "--corpus", shards)
+    assert done.status == 2 and "'out' is missing" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_run_is_not_replaced_unless_that_is_said(call, recipe):
+    assert call("pretrain", recipe).status == 0
+    done = call("pretrain", recipe)
+    assert done.status == 2 and "already holds a run" in done.err
+    assert call("pretrain", recipe, "--overwrite").status == 0
+    done = call("pretrain", recipe, "--resume")
+    assert done.status == 0 and "it is finished; nothing was done" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        ([], {"time": "1h", "steps": 5, "epochs": 2}),
+        (["--steps", "3"], {"steps": 5, "epochs": 2}),
+        (["--steps=3", "--time", "1m"], {"time": "1h", "steps": 5, "epochs": 2}),
+        (["--epochs", "3"], {"epochs": 2}),
+    ],
+)
+def test_a_length_given_as_a_flag_does_not_lose_to_another_kind_of_length_in_the_recipe(
+    flags, kept
+):
+    recipe = {"time": "1h", "steps": 5, "epochs": 2}
+    assert without_overruled(recipe, ["pretrain", *flags]) == kept

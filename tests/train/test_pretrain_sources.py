@@ -1,0 +1,144 @@
+"""What a pre-training run starts from: text, vocabulary and model, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import filbert
+from filbert.data.shards import Corpus
+from filbert.errors import ConfigError, InputError
+from filbert.formats import huggingface
+from filbert.train import trainer
+from filbert.train.pretrain import pretrain
+from filbert.train.pretrain_options import PretrainOptions
+
+SETTINGS: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 44,
+    "max_length": 16,
+    "second_length": 40,
+    "second_share": 0.4,
+    "steps": 5,
+    "batch_size": 6,
+    "lr": 1e-3,
+    "precision": "float32",
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def place(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a vocabulary and train.txt."""
+    folder = tmp_path_factory.mktemp("sources")
+    (folder / "vocab").mkdir()
+    (folder / "vocab" / "vocab.txt").write_bytes((vocab / "vocab.txt").read_bytes())
+    lines = ["he was very good . it was a film .", "she was not bad , and he was not ."]
+    text = [f"{line}\n{'very ' * n}good ." for n in range(20) for line in lines]
+    (folder / "train.txt").write_text("\n\n".join(text))
+    return folder
+
+
+def options(place: Path, out: Path, **more: Any) -> PretrainOptions:
+    given = {"corpus": str(place / "train.txt"), "tokenizer": str(place / "vocab"), "out": str(out)}
+    given = given | SETTINGS | more
+    return PretrainOptions.from_keywords({k: v for k, v in given.items() if v is not None})
+
+
+def test_a_model_without_a_masked_lm_head_gets_a_fresh_one_and_says_so(
+    place, tiny_model, tmp_path, capsys
+):
+    sizes = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"]
+    without = dict.fromkeys([*sizes, "max_position_embeddings"])
+    run = pretrain(options(place, tmp_path / "x", model=str(tiny_model), **without))
+    assert "new head: masked_lm, drawn at random" in capsys.readouterr().err
+    assert any("drawn at random" in note for note in run["model"]["notes"])
+    old, new = huggingface.read(tiny_model), huggingface.read(tmp_path / "x" / "model")
+    assert new.head == "masked_lm"
+    name = next(n for n in old.tensors if n.startswith("encoder.layers.0") and "norm" not in n)
+    far = float((old.tensors[name] - new.tensors[name]).abs().max())
+    assert 0 < far < 0.05, "the encoder's weights are those it began with, a few steps on"
+    # Continued once more, it has its head.
+    pretrain(options(place, tmp_path / "y", model=str(tmp_path / "x" / "model"), **without))
+    assert "drawn at random" not in capsys.readouterr().err
+
+
+def test_new_tokens_become_entries_and_the_text_is_cut_with_them(
+    place, tiny_model, tmp_path, capsys
+):
+    sizes = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"]
+    without = dict.fromkeys([*sizes, "max_position_embeddings", "tokenizer"])
+    (tmp_path / "new.txt").write_text("playing\nsees\n\n")
+    (tmp_path / "text.txt").write_text("she sees it playing . he was playing .\n" * 30)
+    pretrain(
+        options(
+            place,
+            tmp_path / "x",
+            model=str(tiny_model),
+            new_tokens=str(tmp_path / "new.txt"),
+            corpus=str(tmp_path / "text.txt"),
+            **without | {"tokenizer": None, "second_length": None},
+        )
+    )
+    assert "vocabulary: 2 new entries at ids 34 to 35." in capsys.readouterr().err
+    model = filbert.load(tmp_path / "x" / "model")
+    (shards,) = (tmp_path / "x.shards").iterdir()
+    corpus = Corpus.open(shards)
+    assert corpus.tokens(0, corpus.num_tokens).tolist().count(34) == 60
+    assert huggingface.read(tmp_path / "x" / "model").config.vocab_size == 36
+    assert {"playing", "sees"} & {c["token"] for c in model.fill("[MASK]", top=36)["candidates"][0]}
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_trained(
+    place, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(trainer, "accumulate", None)
+
+    def refused(match: str, kind: type[Exception] = ConfigError, **more: Any) -> None:
+        with pytest.raises(kind, match=match) as found:
+            pretrain(options(place, tmp_path / "x", **more))
+        assert "\n" not in str(found.value) and not (tmp_path / "x").exists()
+
+    refused("hidden_size.* describe a new model, but", model=str(tiny_model))
+    refused("Which vocabulary", tokenizer=None)
+    refused("position table ends at 44", second_length=48)
+    refused("has no pair objective", objective="replaced", pair="nsp")
+    refused("metric, patience", metric="mlm_loss")
+    refused("metric, patience", patience=2)
+    refused("seed is", seed=2**64)
+    refused("is a folder, but not one that `filbert corpus` made", InputError, corpus=str(tmp_path))
+    for name, content in (("empty", ""), ("blank", "\n \n\n"), ("unseen", "\u200b\n")):
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
+        for split in ("corpus", "dev"):
+            refused(
+                f"{name}.txt|No text in the input",
+                InputError,
+                **{split: str(tmp_path / f"{name}.txt")},
+            )
+    refused(r"absent\.txt", InputError, corpus=str(tmp_path / "absent.txt"))
+    (tmp_path / "long.txt").write_text("playinging\n" * 2)
+    refused("nothing .*masked", InputError, masking="word", dev=str(tmp_path / "long.txt"))
+
+
+def test_shards_of_an_earlier_try_with_other_text_are_made_anew(place, tmp_path):
+    for text in ("he was very good .\n" * 20, "she was not bad .\n" * 30):
+        (tmp_path / "text.txt").write_text(text)
+        given = {"corpus": str(tmp_path / "text.txt"), "second_length": None, "overwrite": True}
+        run = pretrain(options(place, tmp_path / "x", **given))
+        assert run["data"]["train"]["sentences"] == text.count("\n")
+
+
+def test_a_corpus_of_another_vocabulary_is_refused(place, tmp_path, tiny_model):
+    pretrain(options(place, tmp_path / "x"))
+    (shards,) = (tmp_path / "x.shards").iterdir()
+    (tmp_path / "other").mkdir()
+    words = (place / "vocab" / "vocab.txt").read_text()
+    (tmp_path / "other" / "vocab.txt").write_text(words + "dog\n")
+    given = {"corpus": str(shards), "tokenizer": str(tmp_path / "other")}
+    with pytest.raises(ConfigError, match="made with another vocabulary"):
+        pretrain(options(place, tmp_path / "y", **given))
