@@ -23,6 +23,9 @@ from filbert.train.step import model_forward
 # Of masked-word logits on the host: 128 MB at 30,522 entries.
 _MOST_ROWS = 1_024
 
+# Tokens per batch where the model draws samples: the same for every run and device.
+_SAMPLED_TOKENS = 4_096
+
 
 def measure(
     model: Trainable,
@@ -39,7 +42,7 @@ def measure(
         model: as in training; without dropout here.
         task: gives the targets.
         examples: with masks.
-        max_tokens: per batch.
+        max_tokens: per batch; the figures do not hang on it.
         precision: of the matrix products.
         seed: of the generator's samples in replaced-token detection.
 
@@ -53,6 +56,9 @@ def measure(
     was_training = model.training
     model.eval()
     sums: dict[str, float] = {}
+    if examples and task.targets(examples[:1]).are_seen:
+        # The samples of a batch are drawn together, so they hang on what else is in it.
+        max_tokens = _SAMPLED_TOKENS
     for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
         batch = [examples[i] for i in indices]
         targets = task.targets(batch).to(device)

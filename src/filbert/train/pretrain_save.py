@@ -47,7 +47,9 @@ def model_card(story: dict[str, Any]) -> str:
     begun = (
         f"Continued from `{options['model']}`" if options.get("model") else "Trained from scratch"
     )
-    lines = ["---", "library_name: filbert", "pipeline_tag: fill-mask"]
+    # A discriminator fills nothing; its generator beside it does.
+    tag = ["pipeline_tag: fill-mask"] if options["objective"] == "mlm" else []
+    lines = ["---", "library_name: filbert", *tag]
     if options.get("model"):
         lines.append(f"base_model: {json.dumps(str(options['model']))}")
     lines += ["---", "", f"# {story['family']}: {options['objective']}", ""]
