@@ -37,6 +37,7 @@ from filbert.data.masking import MaskedRow
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
+from filbert.speed.flops import training_flops
 from filbert.speed.precision import choose_precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.distributed import Parallel
@@ -92,31 +93,12 @@ def config_of(size: str, length: int, dropout: float) -> EncoderConfig:
     )
 
 
-def forward_flops(config: EncoderConfig, lengths: Sequence[int], num_masked: int) -> int:
-    """FLOPs of the matrix products of one forward pass.
-
-    Args:
-        config: of the encoder.
-        lengths: of the sequences, in tokens.
-        num_masked: tokens that the head answers for.
-    """
-    hidden, width = config.hidden_size, config.table_size
-    tokens = sum(lengths)
-    # Query, key, value and output; up and down.
-    weights = 4 * hidden**2 + 2 * hidden * config.intermediate_size
-    # Every token with every token of its sequence, twice: scores, and the mixture of the values.
-    attention = 2 * hidden * sum(length**2 for length in lengths)
-    encoder = config.num_hidden_layers * (tokens * weights + attention)
-    encoder += tokens * width * hidden if config.embedding_size else 0
-    head = num_masked * (hidden * width + width * config.vocab_size)
-    return 2 * (encoder + head)
-
-
 def step_flops(config: EncoderConfig, step: Step) -> int:
     """FLOPs of a training step: the forward pass and twice as much for the backward pass."""
     examples = [example for micro_batch in step for example in micro_batch]
     num_masked = sum(len(example.target.positions) for example in examples)
-    return 3 * forward_flops(config, [len(e.input_ids) for e in examples], num_masked)
+    lengths = [len(e.input_ids) for e in examples]
+    return training_flops(config, lengths, num_masked=num_masked)
 
 
 def num_tokens(step: Step) -> int:

@@ -13,7 +13,7 @@ from filbert.model.config import EncoderConfig
 
 def forward_flops(
     config: EncoderConfig, lengths: Iterable[int], *, num_masked: int, num_pooled: int = 0
-) -> float:
+) -> int:
     """FLOP of one forward pass over packed sequences.
 
     Args:
@@ -33,11 +33,11 @@ def forward_flops(
     products = per_token * sum(lengths) + per_pair * sum(length**2 for length in lengths)
     products += num_masked * (width * table + table * config.vocab_size)
     products += num_pooled * width * width
-    return 2.0 * products
+    return 2 * products
 
 
 def training_flops(
     config: EncoderConfig, lengths: Iterable[int], *, num_masked: int, num_pooled: int = 0
-) -> float:
+) -> int:
     """The same for forward and backward pass."""
-    return 3.0 * forward_flops(config, lengths, num_masked=num_masked, num_pooled=num_pooled)
+    return 3 * forward_flops(config, lengths, num_masked=num_masked, num_pooled=num_pooled)

@@ -12,10 +12,7 @@ from filbert.train.adam import BertAdam
 from filbert.train.distributed import Trainable
 from filbert.train.muon import Muon
 from filbert.train.options import TrainOptions
-from filbert.train.schedule import learning_rate
 from filbert.train.trainable import rate_shares
-
-__all__ = ["learning_rate", "new_optimizer"]
 
 # Of a model and, in ELECTRA, of the generator beside it.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
