@@ -60,6 +60,7 @@ def test_the_public_names_are_exactly_these():
     assert set(filbert.__all__) == {
         "ConfigError", "EncoderConfig", "FilbertError", "FormatError", "InputError", "PackedBatch",
         "Predictor", "Run", "RunError", "Tokenizer", "finetune", "load",
+        "pretrain",
     }  # fmt: skip
     for name in filbert.__all__:
         assert getattr(filbert, name) is not None

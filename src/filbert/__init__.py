@@ -4,7 +4,7 @@
     model.predict(["one text", ("a", "pair")])
     model.embed(["one text"], pooling="mean")
     run = filbert.finetune(
-        task="classification", model="minilm", train="train.csv", dev="dev.csv", out="runs/x"
+        task="classification", model="filbert-mini", train="train.csv", dev="dev.csv", out="runs/x"
     )
 
 Names are imported when they are first used, so that `import filbert` and `filbert --help` do not
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, RunError
 
 if TYPE_CHECKING:
-    from filbert.api import Run, finetune, load
+    from filbert.api import Run, finetune, load, pretrain
     from filbert.batch import PackedBatch
     from filbert.model.config import EncoderConfig
     from filbert.predict import Predictor
@@ -35,6 +35,7 @@ _HOME = {
     "Tokenizer": "filbert.text.tokenizer",
     "finetune": "filbert.api",
     "load": "filbert.api",
+    "pretrain": "filbert.api",
 }
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Tokenizer",
     "finetune",
     "load",
+    "pretrain",
 ]
 
 

@@ -7,9 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from filbert.errors import ConfigError
 from filbert.predict import Predictor
 from filbert.report.run import write_run_report
 from filbert.train.options import FinetuneOptions
+from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.seeds import run
 
 
@@ -37,7 +39,7 @@ class Run:
 
 
 def load(name: str | Path, **options: Any) -> Predictor:
-    """Load a model folder, a built-in name ("minilm") or a Hub id; see `Predictor.load`."""
+    """Load a model folder, a built-in name ("filbert-mini") or a Hub id; see `Predictor.load`."""
     return Predictor.load(name, **options)
 
 
@@ -53,4 +55,25 @@ def finetune(**options: Any) -> Run:
     folder = Path(chosen.out)
     if facts:  # only the first of several processes has any
         write_run_report(folder, show_texts=chosen.show_texts)
+    return Run(folder, facts)
+
+
+def pretrain(**options: Any) -> Run:
+    """Pre-train; the keywords are the fields of `PretrainOptions`.
+
+    Raises:
+        ConfigError: an unknown or missing keyword, or options that contradict each other.
+        InputError, FormatError: the text or the model is wrong.
+    """
+    # Imported here, because fine-tuning and predicting do without.
+    from filbert.train.pretrain import pretrain as run_pretraining
+
+    chosen = PretrainOptions.from_keywords(options)
+    if chosen.dry_run:
+        raise ConfigError("dry_run prints a table; give it on the command line.")
+    facts = run_pretraining(chosen)
+    assert chosen.out is not None
+    folder = Path(chosen.out)
+    if facts:  # only the first of several processes has any
+        write_run_report(folder)
     return Run(folder, facts)

@@ -349,3 +349,17 @@ def test_the_model_folder_fills_masks(killed, case):
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]))
+
+
+def test_the_python_face_gives_metrics_and_a_model(place, tmp_path):
+    run = filbert.pretrain(
+        corpus=[place / "train.txt"],
+        dev=place / "dev.txt",
+        tokenizer=place / "vocab",
+        out=tmp_path / "run",
+        **SETTINGS | {"steps": 2, "second_length": None},
+    )
+    assert run.metrics["dev"]["perplexity"] > 1
+    assert run.model.fill("the [MASK] .")["candidates"]
+    with pytest.raises(filbert.ConfigError, match="command line"):
+        filbert.pretrain(corpus="x", out="y", dry_run=True)
