@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import filbert
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import huggingface
-from filbert.train import trainer
+from filbert.speed.precision import Precision
+from filbert.train import folder, trainer
+from filbert.train.distributed import Parallel
+from filbert.train.folder import settle_precision
+from filbert.train.options import TrainOptions
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -142,3 +148,64 @@ def test_a_corpus_of_another_vocabulary_is_refused(place, tmp_path, tiny_model):
     given = {"corpus": str(shards), "tokenizer": str(tmp_path / "other")}
     with pytest.raises(ConfigError, match="made with another vocabulary"):
         pretrain(options(place, tmp_path / "y", **given))
+
+
+def test_a_generator_is_continued_with_its_model_and_a_new_one_is_announced(
+    place, tmp_path, capsys
+):
+    replaced = {"objective": "replaced", "mask_style": "electra", "second_length": None}
+    small = {"family": "electra", "embedding_size": 8, "generator_share": 0.5}
+    pretrain(options(place, tmp_path / "x", **replaced, **small))
+    assert "new generator, drawn at random" in capsys.readouterr().err
+    none = dict.fromkeys([*(name for name in SETTINGS if name.endswith(("_size", "_embeddings")))])
+    none |= dict.fromkeys(["num_hidden_layers", "num_attention_heads"])
+    again = options(
+        place,
+        tmp_path / "y",
+        **none | replaced | {"batch_size": 6, "steps": 1, "lr": 1e-9},
+        model=str(tmp_path / "x" / "model"),
+    )
+    pretrain(again)
+    assert "drawn at random" not in capsys.readouterr().err
+    old, new = (huggingface.read(tmp_path / n / "model" / "generator") for n in ("x", "y"))
+    for name, tensor in old.tensors.items():
+        # One step at a rate of 0.
+        torch.testing.assert_close(new.tensors[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_path):
+    words = (place / "vocab" / "vocab.txt").read_text().split()
+    (tmp_path / "vocab").mkdir()
+    (tmp_path / "vocab" / "vocab.txt").write_text("\n".join([*words, "surplus"]) + "\n")
+    with pytest.raises(FormatError, match="different models"):
+        pretrain(
+            PretrainOptions(
+                corpus=(str(place / "train.txt"),),
+                tokenizer=str(tmp_path / "vocab"),
+                model=str(tiny_model),
+                out=str(tmp_path / "out"),
+                max_length=16,
+            )
+        )
+
+
+@pytest.mark.parametrize("found", ["float32", "bf16"])
+def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp_path, monkeypatch):
+    (tmp_path / "run.json").write_text(json.dumps({"status": "interrupted", "precision": found}))
+    other = Precision("bf16" if found == "float32" else "float32", "by the clock")
+    monkeypatch.setattr(folder, "choose_precision", lambda *_: other)
+    alone = Parallel(0, 1, torch.device("cpu"), "single")
+    resumed = TrainOptions(resume=True)
+    assert settle_precision(resumed, str(tmp_path), alone).name == found
+    assert settle_precision(TrainOptions(), str(tmp_path), alone) == other
+    assert settle_precision(resumed, str(tmp_path / "elsewhere"), alone) == other
+    asked = TrainOptions(resume=True, precision=other.name)
+    assert settle_precision(asked, str(tmp_path), alone) == other
+
+
+def test_a_batch_that_grows_needs_its_first_size_and_its_rows():
+    for given in ({"batch_start": 2}, {"batch_warmup": 9}):
+        with pytest.raises(ConfigError, match="go together"):
+            PretrainOptions(**given)
+    with pytest.raises(ConfigError, match="from 1 to 256"):
+        PretrainOptions(batch_start=300, batch_warmup=9)

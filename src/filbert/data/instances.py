@@ -7,7 +7,7 @@ number of ranks changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -71,11 +71,8 @@ class Instances:
         self._document_starts = self.sentences.borders[self.sentences.firsts]
         self.plan = lru_cache(maxsize=2)(self._plan)
         self.order = lru_cache(maxsize=2)(self._order)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of an epoch, the same for all: as many as the first one's plan has."""
-        return len(self.plan(0))
+        # Of every epoch: as many as the first one's plan has. Kept, because that plan is not.
+        self.num_rows = len(self.plan(0))
 
     def version(self, epoch: int) -> int:
         """Which version of the data an epoch sees."""
@@ -227,7 +224,7 @@ class PretrainLoader:
         """Steps of full size that take every row once, rounded up."""
         return -(-self.num_rows // self.batch_size)
 
-    @property
+    @cached_property
     def stand_in(self) -> list[Example]:
         """One row, for a rank that has none."""
         return self.instances.examples(0, np.zeros(1, dtype=np.int64))

@@ -55,4 +55,5 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * grads[0].to(gradient.dtype), None
+        # A scalar does not change the type, and is not rounded to it.
+        return gradient * grads[0], None

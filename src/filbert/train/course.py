@@ -40,18 +40,22 @@ class Course:
         phases: in order; their shares add up to 1.
         options: steps, epochs (passes over the rows of the first phase) or time; learning rate,
             schedule, warm-up; how often to evaluate.
+        interval: steps between evaluations where `options` do not say; an epoch when not given.
 
     Attributes:
         steps: of the whole run; None when it is measured in seconds.
         seconds: of the whole run; None when it is measured in steps.
     """
 
-    def __init__(self, phases: Sequence[Phase], options: TrainOptions) -> None:
+    def __init__(
+        self, phases: Sequence[Phase], options: TrainOptions, *, interval: int | None = None
+    ) -> None:
         assert math.isclose(sum(phase.share for phase in phases), 1.0)
         self.phases = phases
         self.options = options
         self.seconds = options.time_seconds
         self.steps = None if self.seconds else num_steps(phases[0].loader, options)
+        self.interval = interval
         self._ends = list(accumulate(phase.share for phase in phases))
 
     def is_over(self, so_far: Progress) -> bool:
@@ -100,7 +104,7 @@ class Course:
             part = self.seconds / _EVALUATIONS
             is_time = int(so_far.clock / part) > int(clock_before / part)
             return is_time and so_far.clock - so_far.seconds <= _BESIDE * so_far.clock
-        return so_far.step % self.loader(so_far).steps_per_epoch == 0
+        return so_far.step % (self.interval or self.loader(so_far).steps_per_epoch) == 0
 
     def place(self, so_far: Progress) -> tuple[float, float]:
         """How far the run is, and how long it is, in its own measure; for a bar."""

@@ -23,14 +23,14 @@ from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.files import write_atomically, write_json
 from filbert.model.heads import Model
 from filbert.speed.execution import default_max_tokens, run_model
-from filbert.speed.precision import Precision, choose_precision
+from filbert.speed.precision import Precision
 from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.course import Course, Phase
 from filbert.train.distributed import Parallel, start
 from filbert.train.facts import closing, opening
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
-from filbert.train.folder import check_out, finished_run, run_folder
+from filbert.train.folder import check_out, finished_run, run_folder, settle_precision
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
 from filbert.train.prepare import Split, build, fingerprint, load_for_task, read_splits, tokenise
@@ -129,8 +129,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
 def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]:
     """Read and check everything; also the seconds that tokenising took."""
     task, all_rows = read_splits(options)
-    precision = choose_precision(options.precision, parallel.device)
-    precision = Precision(*parallel.broadcast(tuple(precision)))
+    precision = settle_precision(options, options.out, parallel)
     torch.manual_seed(options.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = build(checkpoint, task, options)

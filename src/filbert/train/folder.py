@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
+from filbert.speed.precision import PRECISIONS, Precision, choose_precision
+from filbert.train.distributed import Parallel
+from filbert.train.options import TrainOptions
 
 # What a kill leaves while run.json is written for the first time.
 _UNFINISHED = re.compile(r"\.run\.json\.[0-9a-f]{12}\.tmp")
@@ -59,6 +62,21 @@ def finished_run(out: Path) -> dict[str, Any] | None:
         _swap(new, out)
     run = None if new.exists() else read_run(out)
     return run if _is_done(run) else None
+
+
+def settle_precision(options: TrainOptions, out: str | None, parallel: Parallel) -> Precision:
+    """The number format of a run: as asked, as an interrupted run had it, or what is fast here.
+
+    "auto" goes by the clock, and a resumed run must not change its format because of that.
+    """
+    chosen = choose_precision(options.precision, parallel.device)
+    if parallel.is_first and options.resume and options.precision == "auto" and out is not None:
+        place = Path(out).absolute()
+        new = _replacement(place)
+        run = read_run(new if new.exists() else place)
+        if run is not None and not _is_done(run) and run.get("precision") in PRECISIONS:
+            chosen = Precision(run["precision"], "as in the interrupted run")
+    return Precision(*parallel.broadcast(tuple(chosen)))
 
 
 @contextmanager

@@ -25,12 +25,12 @@ from filbert.errors import ConfigError, InputError
 from filbert.formats.files import write_json
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.speed.execution import default_max_tokens
-from filbert.speed.precision import Precision, choose_precision
+from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.course import Course, Phase
+from filbert.train.course import Course, Phase, num_steps
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.folder import check_out, finished_run, run_folder
+from filbert.train.folder import check_out, finished_run, run_folder, settle_precision
 from filbert.train.heldout import measure
 from filbert.train.log import RunLog, say
 from filbert.train.pretrain_facts import closing, opening
@@ -40,6 +40,11 @@ from filbert.train.pretrain_sources import Sources, read_sources
 from filbert.train.state import digest_of
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
+
+# Between two evaluations, and saved states, where nothing else is said: a twentieth of the run, but
+# no more than so many steps.
+_EVALUATIONS = 20
+_MOST_STEPS = 1_000
 
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = ("out", "overwrite", "resume", "tensorboard", "save_every", "distributed", "dry_run")
@@ -137,8 +142,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
         InputError, ConfigError, FormatError: what is wrong.
     """
     task = ReplacedTokens() if options.objective == "replaced" else Pretraining(pair=options.pair)
-    precision = choose_precision(options.precision, parallel.device)
-    precision = Precision(*parallel.broadcast(tuple(precision)))
+    precision = settle_precision(options, options.out, parallel)
     torch.manual_seed(options.seed)
     sources = read_sources(options, task.head_kind, parallel)
     model = sources.build()
@@ -157,7 +161,9 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     text = json.dumps(content, sort_keys=True, default=list)
     mark = hashlib.sha256(text.encode()).hexdigest()
     model = model.to(parallel.device)
-    course = Course(phases, options)
+    # An epoch may take days, or a single step.
+    interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
+    course = Course(phases, options, interval=interval)
     return Job(options, sources, task, model, phases, course, dev, precision, mark)
 
 

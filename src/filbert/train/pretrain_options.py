@@ -124,6 +124,12 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; it must be above zero.")
+        if (self.batch_start is None) != (self.batch_warmup == 0):
+            raise ConfigError("batch_start and batch_warmup go together; give both or neither.")
+        if self.batch_start is not None and self.batch_start > self.batch_size:
+            raise ConfigError(
+                f"batch_start is {self.batch_start}; it must be from 1 to {self.batch_size}."
+            )
         if self.seeds != 1 or self.reinit_layers:
             raise ConfigError("seeds and reinit_layers are for fine-tuning; leave them out.")
         if self.metric is not None or self.patience:

@@ -33,6 +33,7 @@ class Sources:
         dev: held out; None when nothing was.
         checkpoint: the model's description and starting weights.
         generator_share: of ELECTRA's generator; None for other objectives.
+        generator: to continue with; None for a new one.
     """
 
     tokenizer: Tokenizer
@@ -40,6 +41,7 @@ class Sources:
     dev: Corpus | None
     checkpoint: Checkpoint
     generator_share: float | None = None
+    generator: Checkpoint | None = None
 
     @property
     def digests(self) -> dict[str, str]:
@@ -51,7 +53,7 @@ class Sources:
         """The model to train, on the host; what is new is drawn from torch's generator."""
         if self.generator_share is None:
             return self.checkpoint.build()
-        return replaced_model(self.checkpoint, share=self.generator_share)
+        return replaced_model(self.checkpoint, share=self.generator_share, generator=self.generator)
 
 
 def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sources:
@@ -78,8 +80,6 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
         tokenizer, rows_from, notes = add_entries(tokenizer, _entries(options.new_tokens))
         for note in notes:
             say(f"vocabulary: {note}")
-    corpus = _corpus("train", options.corpus, tokenizer, options, parallel)
-    dev = _corpus("dev", options.dev, tokenizer, options, parallel) if options.dev else None
     longest = max(options.max_length, options.second_length or 0)
     if continued is None:
         checkpoint = fresh_checkpoint(
@@ -93,7 +93,7 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
         )
     else:
         checkpoint = for_pretraining(huggingface.read(continued), head)
-        if rows_from or tokenizer.vocab_size > checkpoint.config.vocab_size:
+        if rows_from:
             checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
     config = checkpoint.config
     if options.dropout is not None:
@@ -109,8 +109,23 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
             f"Sequences of {longest} tokens; the model's position table ends at "
             f"{config.max_tokens_per_sequence}. Lower max_length or second_length."
         )
+    generator = None
+    if head == "discriminator":
+        checkpoint, generator = _with_generator(checkpoint, continued)
+    corpus = _corpus("train", options.corpus, tokenizer, options, parallel)
+    dev = _corpus("dev", options.dev, tokenizer, options, parallel) if options.dev else None
     share = options.generator_share if head == "discriminator" else None
-    return Sources(tokenizer, corpus, dev, checkpoint, share)
+    return Sources(tokenizer, corpus, dev, checkpoint, share, generator)
+
+
+def _with_generator(
+    checkpoint: Checkpoint, continued: Path | None
+) -> tuple[Checkpoint, Checkpoint | None]:
+    """The generator that an earlier run left beside its model; a note says when there is none."""
+    if continued is not None and (continued / "generator" / "config.json").is_file():
+        return checkpoint, huggingface.read(continued / "generator")
+    notes = (*checkpoint.notes, "new generator, drawn at random.")
+    return dataclasses.replace(checkpoint, notes=notes), None
 
 
 def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
@@ -118,7 +133,9 @@ def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
     assert options.corpus
     if options.tokenizer is not None:
         folder = Path(options.tokenizer)
-        return Tokenizer.load(folder if folder.exists() else find_model(options.tokenizer))
+        if not folder.exists():
+            folder = find_model(options.tokenizer, tokenizer_only=True)
+        return Tokenizer.load(folder)
     if continued is not None:
         return Tokenizer.load(continued)
     if _is_shards(options.corpus):

@@ -100,7 +100,9 @@ def corpus(
     with progress_on_stderr(corpus) as (on_progress, on_bad):
         built = build_corpus(
             corpus,
-            Tokenizer.load(folder if folder.is_dir() else find_model(tokenizer)),
+            Tokenizer.load(
+                folder if folder.is_dir() else find_model(tokenizer, tokenizer_only=True)
+            ),
             out,
             options=options,
             workers=default_workers() if workers is None else workers,
@@ -128,7 +130,10 @@ def default_workers() -> int:
     """The cores that this process may use, at most MOST_WORKERS."""
     import os
 
-    return max(1, min(len(os.sched_getaffinity(0)), MOST_WORKERS))
+    # Not on macOS.
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, min(cores, MOST_WORKERS))
 
 
 def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:
