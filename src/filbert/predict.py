@@ -82,7 +82,7 @@ class Predictor:
         max_length: int | None = None,
         max_tokens: int | None = None,
     ) -> Predictor:
-        """Load a folder, a built-in name ("minilm") or a Hugging Face Hub id.
+        """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
         Args:
             name: what to load.

@@ -6,7 +6,7 @@ from __future__ import annotations
 def quickstart(
     *,
     out: str = "runs/quickstart",
-    model: str = "minilm",
+    model: str = "filbert-mini",
     seed: int = 42,
     steps: int | None = None,
     overwrite: bool = False,
@@ -45,4 +45,5 @@ def quickstart(
     print("Try next:")
     print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
     print(f"  filbert info {folder / 'model'}")
+    print('  filbert fill "She opened the [MASK] and went out."')
     print("  filbert check --task classification YOUR.csv --text-column TEXT --label-column LABEL")
