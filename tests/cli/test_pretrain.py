@@ -143,7 +143,10 @@ def test_a_dry_run_of_replaced_tokens_counts_both_models(call, recipe):
         (["--family", "bort"], "did you mean bert?"),
         (["--family", "roberta", "--pair", "nsp"], "roberta"),
         (["--objective", "replaced", "--family", "bert"], "bert"),
-        (["--batch-start", "9"], "batch_start is 9; it must be from 1 to 4"),
+        (
+            ["--batch-start", "9", "--batch-warmup", "8"],
+            "batch_start is 9; it must be from 1 to 4",
+        ),
     ],
 )
 def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, arguments, said):
