@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import runs
+from runs import append, machine, read_results
 from task_data import Files, convert, tags_in
 from task_scores import FIGURES, KINDS, dev_gold, score
 from task_table import markdown
@@ -164,81 +161,13 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
 
 # All runs
 
-
-def machine() -> dict[str, Any]:
-    """The processor, its cores and the versions."""
-    import torch
-
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").is_file():
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        name = named[0] if named else name
-    packages = ("filbert", "torch", "transformers", "accelerate")
-    return {
-        "processor": name,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages if find_spec(package)},
-    }
-
-
-def _busy_seconds() -> float | None:
-    """Processor seconds that the whole machine has worked; None where that is not told."""
-    try:
-        first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()
-    except OSError:
-        return None
-    user, nice, system, _, _, interrupts, soft = map(int, first[1:8])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
-
-
-def run_alone(request: dict[str, Any], log: Path) -> dict[str, Any] | None:
-    """The child's result, with `others`: cores that other programs kept busy; None if it failed."""
-    command = [sys.executable, __file__, "--child", json.dumps(request)]
-    before, clock = _busy_seconds(), time.perf_counter()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with log.open("w", encoding="utf-8") as errors:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    seconds, after = time.perf_counter() - clock, _busy_seconds()
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if done.returncode or not lines:
-        tail = "\n    ".join(log.read_text(encoding="utf-8").splitlines()[-12:])
-        print(f"  failed (exit status {done.returncode}); {log} ends:\n    {tail}", flush=True)
-        return None
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    others = None
-    if before is not None and after is not None:
-        others = round(max(0.0, after - before - own) / seconds, 2)
-    return json.loads(lines[-1].removeprefix("RESULT ")) | {"others": others}
+run_alone = partial(runs.run_alone, __file__)
 
 
 def key_of(record: dict[str, Any]) -> str:
     """Equal for runs that need not be made twice."""
     names = ("task", "side", "seed", "model", "device", "rows", "available", "settings")
     return json.dumps({name: record[name] for name in names}, sort_keys=True)
-
-
-def read_results(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            # A process that was killed while writing leaves part of a line: that run is made again.
-            continue
-    return found
-
-
-def append(path: Path, record: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    with path.open("a", encoding="utf-8") as file:
-        file.write(("\n" if torn else "") + json.dumps(record) + "\n")
 
 
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Any], int]:

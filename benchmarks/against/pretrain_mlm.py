@@ -31,19 +31,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from finetune_tasks import _busy_seconds, append, machine, read_results
+import runs
 from pretrain_data import HeldOut, bert_tokenizer, held_out_sets, read_lines
 from pretrain_table import report
+from runs import append, machine, read_results
 
 RESULTS = Path(__file__).parents[1] / "results" / "pretrain_mlm.jsonl"
 SHAPE = {
@@ -196,26 +197,7 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
 
 # All runs
 
-
-def run_alone(request: dict[str, Any], log: Path) -> dict[str, Any] | None:
-    """The child's result, with `others`: cores that other programs kept busy; None if it failed."""
-    command = [sys.executable, __file__, "--child", json.dumps(request)]
-    before, clock = _busy_seconds(), time.perf_counter()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with log.open("w", encoding="utf-8") as errors:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    seconds, after = time.perf_counter() - clock, _busy_seconds()
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if done.returncode or not lines:
-        tail = "\n    ".join(log.read_text(encoding="utf-8").splitlines()[-12:])
-        print(f"  failed (exit status {done.returncode}); {log} ends:\n    {tail}", flush=True)
-        return None
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    others = None
-    if before is not None and after is not None:
-        others = round(max(0.0, after - before - own) / seconds, 2)
-    return json.loads(lines[-1].removeprefix("RESULT ")) | {"others": others}
+run_alone = partial(runs.run_alone, __file__)
 
 
 def plans(given: argparse.Namespace) -> list[tuple[str, float, dict[str, Any]]]:

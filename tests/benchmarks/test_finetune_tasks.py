@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,20 +21,6 @@ COUNTS = {
     "CODAH": (1_665, 556),
     "SQuAD": (8_583, 1_987),
 }
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch):
-    """Modules of the benchmark's folder, which is no package, by name."""
-    names = {path.stem for path in FOLDER.glob("*.py")}
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-    def module(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    yield module
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 def converted(load, task, data, out, rows=None):

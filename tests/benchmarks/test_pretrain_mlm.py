@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,20 +17,6 @@ SHAPE = {
     "num_attention_heads": 2,
     "intermediate_size": 24,
 }
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch):
-    """Modules of the benchmark's folder, which is no package, by name."""
-    names = {path.stem for path in FOLDER.glob("*.py")}
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-    def module(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    yield module
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture

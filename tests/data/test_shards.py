@@ -31,12 +31,6 @@ def test_every_sentence_comes_back_from_its_place(corpus):
     assert (corpus.num_documents, corpus.num_sentences, corpus.num_tokens) == (5, 9, 14)
 
 
-def test_document_starts_are_the_first_borders(corpus):
-    starts = corpus.document_starts()
-    assert starts.dtype == np.int64 and starts.tolist() == [0, 3, 6, 10, 11, 14]
-    assert [corpus.borders(i)[0] for i in range(5)] == starts[:-1].tolist()
-
-
 def test_any_range_of_tokens_is_a_copy_across_shards(corpus):
     for begin in range(15):
         for end in range(begin, 15):

@@ -9,7 +9,6 @@ import pytest
 from filbert.errors import ConfigError
 from filbert.train.schedule import (
     SCHEDULES,
-    learning_rate,
     parse_time,
     rate_at_fraction,
     rate_at_step,
@@ -81,7 +80,7 @@ def test_the_linear_schedule_has_the_bits_it_always_had():
     for steps in (1, 9, 137):
         for warmup in (0.0, 0.1, 0.33):
             for step in range(steps):
-                found = learning_rate(step, steps=steps, warmup=warmup, peak=3e-5)
+                found = rate_at_step("linear", step, steps=steps, warmup=warmup, peak=3e-5)
                 assert found == before(step, steps, warmup, 3e-5)
 
 

@@ -109,21 +109,6 @@ class Corpus:
         marks: np.ndarray = shard.sentences[first : last + 1].astype(np.int64)
         return marks + int(self._token_base[index])
 
-    def document_starts(self) -> np.ndarray:
-        """The global token offset where each document begins.
-
-        Returns:
-            int64 (num_documents+1,); the last one is num_tokens.
-        """
-        starts = np.empty(self.num_documents + 1, np.int64)
-        for index, base in enumerate(self._token_base[:-1]):
-            shard = self._shard(index)
-            begin, end = self._document_base[index : index + 2]
-            starts[begin:end] = shard.sentences[shard.documents[:-1]]
-            starts[begin:end] += base
-        starts[-1] = self.num_tokens
-        return starts
-
     def tokens(self, begin: int, end: int) -> np.ndarray:
         """Token ids at the global offsets [begin, end); may cross documents and shards.
 

@@ -19,8 +19,8 @@ from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
-from filbert.train.distributed import Parallel
-from filbert.train.options import FinetuneOptions
+from filbert.train.distributed import Parallel, Trainable
+from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.prepare import Split
 from filbert.train.trainer import Outcome
 
@@ -45,24 +45,22 @@ def _split_facts(split: Split, max_length: int, labels: Counter[str]) -> dict[st
     }
 
 
-def opening(
-    options: FinetuneOptions,
-    task: Task,
+def begun(
+    command: str,
+    options: TrainOptions,
+    out: str,
+    source: str | None,
     checkpoint: Checkpoint,
-    model: Model,
-    splits: dict[str, Split],
-    max_length: int,
+    model: Trainable,
     started: datetime,
     precision: Precision,
     parallel: Parallel,
 ) -> dict[str, Any]:
-    """What run.json knows before the first step."""
-    labels = {name: _label_counts(split, task) for name, split in splits.items()}
+    """What run.json knows of any run before its first step."""
     return {
         "filbert": version("filbert"),
-        "command": "finetune",
-        "task": options.task,
-        "name": Path(options.out).name,
+        "command": command,
+        "name": Path(out).name,
         "started": started.isoformat(timespec="seconds"),
         "options": {k: v for k, v in dataclasses.asdict(options).items() if v is not None},
         "versions": {
@@ -78,13 +76,55 @@ def opening(
         "precision": precision.name,
         "precision_reason": precision.reason,
         "model": {
-            "source": options.model,
+            "source": source,
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "config": dataclasses.asdict(checkpoint.config),
             "notes": list(checkpoint.notes),
         },
+    }
+
+
+def ended(outcome: Outcome, metrics: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What it knows of any run after its last step."""
+    return {
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "seconds": seconds,
+        "status": outcome.status,
+        "steps": outcome.steps,
+        "training_seconds": outcome.seconds,
+        "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
+        "fill": outcome.fill,
+        "metrics": metrics,
+    }
+
+
+def opening(
+    options: FinetuneOptions,
+    task: Task,
+    checkpoint: Checkpoint,
+    model: Model,
+    splits: dict[str, Split],
+    max_length: int,
+    started: datetime,
+    precision: Precision,
+    parallel: Parallel,
+) -> dict[str, Any]:
+    """What run.json knows before the first step."""
+    labels = {name: _label_counts(split, task) for name, split in splits.items()}
+    return begun(
+        "finetune",
+        options,
+        options.out,
+        options.model,
+        checkpoint,
+        model,
+        started,
+        precision,
+        parallel,
+    ) | {
+        "task": options.task,
         "labels": list(task.labels or ()),
         "problem": _problem(task),
         "positive": _positive(task),
@@ -99,16 +139,8 @@ def closing(
 ) -> dict[str, Any]:
     """What it knows after the last one."""
     described = task.to_dict()
-    return {
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": seconds,
-        "status": outcome.status,
-        "steps": outcome.steps,
+    return ended(outcome, metrics, seconds) | {
         "best": {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value},
-        "training_seconds": outcome.seconds,
-        "tokens_per_second": outcome.num_tokens / max(outcome.seconds, 1e-9),
-        "fill": outcome.fill,
-        "metrics": metrics,
         "thresholds": described.get("thresholds"),
         "temperature": described.get("temperature"),
         "null_threshold": described.get("null_threshold"),

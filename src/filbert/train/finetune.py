@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from filbert.data.loader import Loader
-from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.files import write_atomically, write_json
 from filbert.model.heads import Model
@@ -30,7 +29,7 @@ from filbert.train.course import Course, Phase
 from filbert.train.distributed import Parallel, start
 from filbert.train.facts import closing, opening
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
-from filbert.train.folder import check_out, finished_run, run_folder, settle_precision
+from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
 from filbert.train.prepare import Split, build, fingerprint, load_for_task, read_splits, tokenise
@@ -69,21 +68,15 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    out = Path(options.out).absolute()
     with start(options.distributed, options.device) as parallel:
         if parallel.is_first:
-            check_out(out, overwrite=options.overwrite, resume=options.resume)
+            check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
         job, tokenising = _prepare(options, parallel)
-        if options.resume:
-            finished = parallel.broadcast(finished_run(out) if parallel.is_first else None)
-            if finished is not None and finished.get("fingerprint") == job.fingerprint:
-                say(f"{options.out} holds this run, and it is finished; nothing was done.")
-                return finished if parallel.is_first else {}
-            if finished is not None and not options.overwrite:
-                raise ConfigError(
-                    f"{options.out} holds a finished run with other options, data or model. "
-                    f"Name another --out, or replace it with --overwrite."
-                )
+        finished = already_finished(
+            options, options.out, options.overwrite, job.fingerprint, parallel
+        )
+        if finished is not None:
+            return finished if parallel.is_first else {}
         if not parallel.is_first:
             _learn(job, parallel, None)
             return {}
@@ -102,27 +95,20 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         run |= {"tokenise_seconds": tokenising, "fingerprint": job.fingerprint}
         for line in _announcement(job, run):
             say(line)
-        with run_folder(out, resume=options.resume) as folder:
-            write_json(folder / "run.json", run | {"status": "running"})
-            try:
-                outcome, fitted, outputs = _learn(job, parallel, folder)
-                metrics = {}
-                for name, output in outputs.items():
-                    predictions = fitted.decode(output, splits[name].examples)
-                    metrics[name] = fitted.metrics(splits[name].gold, predictions)
-                    _write_predictions(folder / "predictions", splits[name], fitted, predictions)
-                run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
-                told = ("filbert", "options", "versions", "data", "metrics", "precision")
-                story = {key: run[key] for key in told}
-                story |= {"task": fitted.to_dict(), "max_length": job.max_length}
-                save_model(
-                    folder / "model", outcome.weights, job.tokenizer, job.checkpoint, fitted, story
-                )
-            except BaseException as error:
-                stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-                write_json(folder / "run.json", run | {"status": stopped})
-                raise
-            write_json(folder / "run.json", run)
+        with recorded(options.out, run, resume=options.resume) as folder:
+            outcome, fitted, outputs = _learn(job, parallel, folder)
+            metrics = {}
+            for name, output in outputs.items():
+                predictions = fitted.decode(output, splits[name].examples)
+                metrics[name] = fitted.metrics(splits[name].gold, predictions)
+                _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
+            told = ("filbert", "options", "versions", "data", "metrics", "precision")
+            story = {key: run[key] for key in told}
+            story |= {"task": fitted.to_dict(), "max_length": job.max_length}
+            save_model(
+                folder / "model", outcome.weights, job.tokenizer, job.checkpoint, fitted, story
+            )
     return run
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
+from filbert.formats.files import write_json
 from filbert.speed.precision import PRECISIONS, Precision, choose_precision
 from filbert.train.distributed import Parallel
+from filbert.train.log import say
 from filbert.train.options import TrainOptions
 
 # What a kill leaves while run.json is written for the first time.
@@ -77,6 +79,50 @@ def settle_precision(options: TrainOptions, out: str | None, parallel: Parallel)
         if run is not None and not _is_done(run) and run.get("precision") in PRECISIONS:
             chosen = Precision(run["precision"], "as in the interrupted run")
     return Precision(*parallel.broadcast(tuple(chosen)))
+
+
+def already_finished(
+    options: TrainOptions, out: str, overwrite: bool, fingerprint: str, parallel: Parallel
+) -> dict[str, Any] | None:
+    """With --resume: run.json of this very run where it has come to its end; the same on all ranks.
+
+    Raises:
+        ConfigError: another run has come to its end there, and `overwrite` is off.
+    """
+    if not options.resume:
+        return None
+    place = Path(out).absolute()
+    finished: dict[str, Any] | None
+    finished = parallel.broadcast(finished_run(place) if parallel.is_first else None)
+    if finished is not None and finished.get("fingerprint") == fingerprint:
+        say(f"{out} holds this run, and it is finished; nothing was done.")
+        return finished
+    if finished is not None and not overwrite:
+        raise ConfigError(
+            f"{out} holds a finished run with other options, data or model. "
+            f"Name another --out, or replace it with --overwrite."
+        )
+    return None
+
+
+@contextmanager
+def recorded(out: str, run: dict[str, Any], *, resume: bool) -> Iterator[Path]:
+    """A run folder whose run.json says how the block came out.
+
+    Args:
+        out: the run folder.
+        run: facts before the first step; the block adds those of the end, with the status.
+        resume: as for `run_folder`.
+    """
+    with run_folder(Path(out).absolute(), resume=resume) as folder:
+        write_json(folder / "run.json", run | {"status": "running"})
+        try:
+            yield folder
+        except BaseException as error:
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            write_json(folder / "run.json", run | {"status": stopped})
+            raise
+        write_json(folder / "run.json", run)
 
 
 @contextmanager

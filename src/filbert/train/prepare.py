@@ -19,13 +19,17 @@ from filbert.formats.hub import find_model
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, task_class
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.state import digest_of
 from filbert.train.trainable import reinitialize_top
 
 # Options that do not change what a run computes, so that they may change when it is resumed.
-_FREE = ("out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed")
+_FREE = (
+    "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
+    "dry_run",
+)  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -112,7 +116,7 @@ def build(checkpoint: Checkpoint, task: Task, options: FinetuneOptions) -> Model
     return model
 
 
-def fingerprint(options: FinetuneOptions, model: Model, digests: Mapping[str, str]) -> str:
+def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, str]) -> str:
     """sha256 over all that decides what a run computes: options, data and starting weights."""
     chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}

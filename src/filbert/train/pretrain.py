@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -21,8 +19,7 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError, InputError
-from filbert.formats.files import write_json
+from filbert.errors import InputError
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.speed.execution import default_max_tokens
 from filbert.speed.precision import Precision
@@ -30,14 +27,14 @@ from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.course import Course, Phase, num_steps
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.folder import check_out, finished_run, run_folder, settle_precision
+from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.heldout import measure
 from filbert.train.log import RunLog, say
+from filbert.train.prepare import fingerprint
 from filbert.train.pretrain_facts import closing, opening
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.pretrain_save import save_pretrained
 from filbert.train.pretrain_sources import Sources, read_sources
-from filbert.train.state import digest_of
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
@@ -45,9 +42,6 @@ from filbert.train.trainer import Outcome, max_tokens_of, train
 # no more than so many steps.
 _EVALUATIONS = 20
 _MOST_STEPS = 1_000
-
-# Options that do not change what a run computes, so that they may change when it is resumed.
-_FREE = ("out", "overwrite", "resume", "tensorboard", "save_every", "distributed", "dry_run")
 
 
 @dataclass
@@ -89,21 +83,15 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
     """
     assert options.out is not None
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    out = Path(options.out).absolute()
     with start(options.distributed, options.device) as parallel:
         if parallel.is_first:
-            check_out(out, overwrite=options.overwrite, resume=options.resume)
+            check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
         job = prepare(options, parallel)
-        if options.resume:
-            finished = parallel.broadcast(finished_run(out) if parallel.is_first else None)
-            if finished is not None and finished.get("fingerprint") == job.fingerprint:
-                say(f"{options.out} holds this run, and it is finished; nothing was done.")
-                return finished if parallel.is_first else {}
-            if finished is not None and not options.overwrite:
-                raise ConfigError(
-                    f"{options.out} holds a finished run with other options, text or model. "
-                    f"Name another --out, or replace it with --overwrite."
-                )
+        finished = already_finished(
+            options, options.out, options.overwrite, job.fingerprint, parallel
+        )
+        if finished is not None:
+            return finished if parallel.is_first else {}
         if not parallel.is_first:
             _learn(job, parallel, None)
             return {}
@@ -111,27 +99,20 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         run |= {"fingerprint": job.fingerprint}
         for line in announcement(job, run):
             say(line)
-        with run_folder(out, resume=options.resume) as folder:
-            write_json(folder / "run.json", run | {"status": "running"})
-            try:
-                outcome, metrics = _learn(job, parallel, folder)
-                run |= closing(outcome, metrics, time.perf_counter() - clock)
-                told = ("filbert", "command", "options", "versions", "data", "metrics", "precision")
-                save_pretrained(
-                    folder / "model",
-                    outcome.weights,
-                    job.sources.tokenizer,
-                    job.sources.checkpoint,
-                    {key: run[key] for key in told} | {"family": run["model"]["family"]},
-                    generator=job.model.generator.config
-                    if isinstance(job.model, ReplacedTokenModel)
-                    else None,
-                )
-            except BaseException as error:
-                stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-                write_json(folder / "run.json", run | {"status": stopped})
-                raise
-            write_json(folder / "run.json", run)
+        with recorded(options.out, run, resume=options.resume) as folder:
+            outcome, metrics = _learn(job, parallel, folder)
+            run |= closing(outcome, metrics, time.perf_counter() - clock)
+            told = ("filbert", "command", "options", "versions", "data", "metrics", "precision")
+            save_pretrained(
+                folder / "model",
+                outcome.weights,
+                job.sources.tokenizer,
+                job.sources.checkpoint,
+                {key: run[key] for key in told} | {"family": run["model"]["family"]},
+                generator=job.model.generator.config
+                if isinstance(job.model, ReplacedTokenModel)
+                else None,
+            )
     return run
 
 
@@ -156,10 +137,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
                 f"{', '.join(options.dev or ())}: nothing in the held-out rows can be masked. "
                 f"Give more text, or a higher --mask-rate."
             )
-    chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
-    content = {"options": chosen, "data": sources.digests, "model": digest_of(model.state_dict())}
-    text = json.dumps(content, sort_keys=True, default=list)
-    mark = hashlib.sha256(text.encode()).hexdigest()
+    mark = fingerprint(options, model, sources.digests)
     model = model.to(parallel.device)
     # An epoch may take days, or a single step.
     interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))

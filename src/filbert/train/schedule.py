@@ -48,11 +48,6 @@ def rate_at_fraction(schedule: str, fraction: float, *, warmup: float, peak: flo
     return _curve(schedule)(fraction, 1.0, warmup, peak)
 
 
-def learning_rate(step: int, *, steps: int, warmup: float, peak: float) -> float:
-    """The linear schedule: rise to `peak` over the first `warmup` share of `steps`, fall to 0."""
-    return rate_at_step("linear", step, steps=steps, warmup=warmup, peak=peak)
-
-
 def parse_time(text: str) -> float:
     """Seconds of a time such as 90s, 20m, 1h30m or 1d, the larger units first.
 
