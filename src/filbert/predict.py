@@ -21,9 +21,9 @@ from filbert.data.records import Row
 from filbert.data.texts import Text
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.fill import fill_masks
-from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.hub import find_model
+from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
@@ -97,8 +97,8 @@ class Predictor:
             ConfigError: the precision is unknown or `max_length` is beyond the model's positions.
         """
         folder = find_model(str(name))
-        checkpoint = huggingface.read(folder)
-        tokenizer = Tokenizer.load(folder)
+        checkpoint = read_checkpoint(folder)
+        tokenizer = read_tokenizer(folder)
         config = checkpoint.config
         for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
             log.info(note)

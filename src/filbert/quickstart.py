@@ -13,10 +13,10 @@ from filbert.data.findings import Report
 from filbert.data.records import Row
 from filbert.formats.files import write_json
 from filbert.formats.hub import find_model
+from filbert.formats.opening import read_tokenizer
 from filbert.report.run import write_run_report
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
-from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import tfidf_baseline
 from filbert.train.finetune import finetune
 from filbert.train.log import say
@@ -31,7 +31,7 @@ SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")
 
 def check_sample(model: str) -> Report:
     """The data doctor's findings on the sample, counted in the model's tokens."""
-    tokenizer = Tokenizer.load(find_model(model))
+    tokenizer = read_tokenizer(find_model(model))
     judge = Classification.from_options(TaskOptions(), ColumnNames())
     return check(
         list(SPLITS.items()),

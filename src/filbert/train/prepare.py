@@ -13,9 +13,9 @@ from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.formats.hub import find_model
+from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, task_class
 from filbert.text.tokenizer import Tokenizer
@@ -83,8 +83,8 @@ def tokenise(
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
     """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
     folder = find_model(options.model)
-    tokenizer = Tokenizer.load(folder)
-    checkpoint = huggingface.read(folder)
+    tokenizer = read_tokenizer(folder)
+    checkpoint = read_checkpoint(folder)
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)

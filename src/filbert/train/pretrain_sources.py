@@ -13,6 +13,7 @@ from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.continued import for_pretraining, grow_vocabulary
 from filbert.formats.fresh import fresh_checkpoint
 from filbert.formats.hub import find_model
+from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.formats.replaced import replaced_model
 from filbert.model.heads import Model
 from filbert.model.replaced import ReplacedTokenModel
@@ -92,7 +93,7 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
             **sizes,
         )
     else:
-        checkpoint = for_pretraining(huggingface.read(continued), head)
+        checkpoint = for_pretraining(read_checkpoint(continued), head)
         if rows_from:
             checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
     config = checkpoint.config
@@ -132,12 +133,12 @@ def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
     """The one that was named, or the model's, or the corpus's."""
     assert options.corpus
     if options.tokenizer is not None:
-        folder = Path(options.tokenizer)
-        if not folder.exists():
-            folder = find_model(options.tokenizer, tokenizer_only=True)
-        return Tokenizer.load(folder)
+        file = Path(options.tokenizer)
+        if file.is_file():  # vocab.txt by itself will do
+            return Tokenizer.load(file)
+        return read_tokenizer(find_model(options.tokenizer, tokenizer_only=True))
     if continued is not None:
-        return Tokenizer.load(continued)
+        return read_tokenizer(continued)
     if _is_shards(options.corpus):
         return Tokenizer.load(Path(options.corpus[0]) / "tokenizer")
     raise ConfigError(

@@ -57,9 +57,9 @@ def check(
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.formats.hub import find_model
-        from filbert.text.tokenizer import Tokenizer
+        from filbert.formats.opening import read_tokenizer
 
-        tokenizer = Tokenizer.load(find_model(model))
+        tokenizer = read_tokenizer(find_model(model))
         limit = max_length or tokenizer.max_length or 512
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)

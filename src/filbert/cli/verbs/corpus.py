@@ -87,7 +87,7 @@ def corpus(
 
     from filbert.data.build import CorpusOptions, build_corpus
     from filbert.formats.hub import find_model
-    from filbert.text.tokenizer import Tokenizer
+    from filbert.formats.opening import read_tokenizer
 
     options = CorpusOptions(
         sentences=sentences,
@@ -96,13 +96,10 @@ def corpus(
         shard_tokens=shard_tokens,
         skip_bad_lines=skip_bad_lines,
     )
-    folder = Path(tokenizer)
     with progress_on_stderr(corpus) as (on_progress, on_bad):
         built = build_corpus(
             corpus,
-            Tokenizer.load(
-                folder if folder.is_dir() else find_model(tokenizer, tokenizer_only=True)
-            ),
+            read_tokenizer(find_model(tokenizer, tokenizer_only=True)),
             out,
             options=options,
             workers=default_workers() if workers is None else workers,

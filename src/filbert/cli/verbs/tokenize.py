@@ -29,17 +29,14 @@ def tokenize(
     max_length:
         cut texts to this many tokens; not cut when not given.
     """
-    from pathlib import Path
-
     from filbert.cli.flags import file_name
     from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts, text_of
     from filbert.formats.hub import find_model
-    from filbert.text.tokenizer import Tokenizer
+    from filbert.formats.opening import read_tokenizer
 
-    folder = Path(model)
-    tokenizer = Tokenizer.load(folder if folder.is_dir() else find_model(model))
+    tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
     rows = read_texts(file_name(file), names)
     texts = (text_of(row) for row in rows)
