@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-FAMILIES = ("roberta", "distilbert", "albert", "electra", "camembert", "mpnet")
+FAMILIES = ("roberta", "distilbert", "albert", "electra", "camembert", "mpnet", "modernbert")
 
 
 def test_no_file_is_longer_than_400_lines():
@@ -75,7 +75,7 @@ def test_the_public_names_are_exactly_these():
         ("import filbert.cli.main", "torch"),
         ("import filbert.text.tokenizer", "torch"),
         ("import filbert.data.doctor", "torch"),
-        ("import filbert.formats.hub", "torch"),
+        ("import filbert.formats.find", "torch"),
         ("import filbert.data.chunks", "torch"),
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),

@@ -18,7 +18,7 @@ from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.formats import huggingface
 from filbert.formats.files import sha256_of
-from filbert.formats.hub import find_model
+from filbert.formats.find import find_model
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,16 @@ from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.data.records import Row
-from filbert.data.texts import Text
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.data.texts import Text, checked_texts
+from filbert.errors import ConfigError, FormatError, InputError, printable
 from filbert.fill import fill_masks
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.hub import find_model
+from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.model.pooling import POOLINGS, hidden_states, pool
+from filbert.model.pooling import check_pooling, hidden_states, pool
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.tasks.base import Prediction, Task, task_class, task_names
@@ -103,7 +104,16 @@ class Predictor:
         for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
             log.info(note)
         stored = checkpoint.filbert or {}
-        max_length = check_max_length(max_length or stored.get("max_length"), checkpoint.config)
+        vectors = read_sentence_vectors(folder, config.hidden_size)
+        limit = stored.get("max_length")
+        if limit is not None and not _fits(limit, config):
+            raise FormatError(
+                f"{folder / 'filbert.json'}: max_length is {short(limit)}, not in "
+                f"3..{config.max_tokens_per_sequence}, what this model serves."
+            )
+        max_length = check_max_length(max_length or limit, config)
+        if max_length is None and vectors.max_length is not None:
+            max_length = min(vectors.max_length, config.max_tokens_per_sequence)
         if max_tokens is not None and max_tokens < 1:
             raise ConfigError(f"max_tokens is {max_tokens}; it must be above zero.")
         target = choose_device(device)
@@ -118,7 +128,7 @@ class Predictor:
             task,
             max_length=max_length,
             max_tokens=max_tokens,
-            sentence_vectors=read_sentence_vectors(folder),
+            sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
 
@@ -236,20 +246,22 @@ class Predictor:
 
         Args:
             texts: n texts or pairs.
-            pooling: "mean" over all tokens, "cls" (the first token), "max", or "none" for one
+            pooling: "mean" over all tokens, "cls" (the first token), "max", "mean_sqrt_len" (the
+                sum, divided by the root of the length), several with "+" between, or "none" for one
                 vector a token. When not given: what the folder says (sentence-transformers'
-                modules.json, which may also ask for unit length), else the mean.
+                modules.json, which may also ask for a prompt before every text, dense layers and
+                unit length), else the mean.
             normalize: scale to unit length.
             layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
 
         Returns:
-            float32 (n, H * layers); for pooling "none" a list of n arrays (tokens, H * layers).
+            float32 (n, `vector_size`); for pooling "none" a list of n arrays (tokens, H * layers).
         """
         vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
         if pooling == "none":
             return vectors
         if not vectors:
-            return np.zeros((0, self.model.config.hidden_size * len(layers)), dtype=np.float32)
+            return np.zeros((0, self.vector_size(pooling, layers)), dtype=np.float32)
         return np.stack(vectors)
 
     def embed_texts(
@@ -263,16 +275,14 @@ class Predictor:
         on_encoding: Callable[[Encoding], None] = lambda encoding: None,
     ) -> Iterator[np.ndarray]:
         """As `embed`, one vector at a time, in order and in fixed memory."""
-        default = self.sentence_vectors
-        if normalize is None:
-            normalize = default.normalize if pooling is None else False
-        pooling = pooling or default.pooling
-        if pooling not in POOLINGS:
-            raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
+        way = self._way(pooling, layers)
+        normalize = way.normalize if normalize is None else normalize
+        dense = [layer.to(self.device) for layer in way.dense]
         chosen = self._layer_numbers(layers)
         encoder = self.model.encoder
         for chunk in chunks(checked_texts(texts), characters_in):
-            encodings = self.tokenizer.encode(chunk, max_length=self.max_length)
+            prepared = [_prepared(text, way) for text in chunk]
+            encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
             examples = []
             for i, encoding in enumerate(encodings):
                 on_encoding(encoding)
@@ -282,15 +292,35 @@ class Predictor:
             vectors: list[np.ndarray] = [np.empty(0)] * len(chunk)
             for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
                 batch = collate([examples[i] for i in indices]).to(self.device)
-                with torch.inference_mode(), self.precision.autocast(self.device):
-                    hidden = hidden_states(encoder, batch, chosen).float()
-                    pooled = pool(hidden, batch, pooling)
+                with torch.inference_mode():
+                    with self.precision.autocast(self.device):
+                        hidden = hidden_states(encoder, batch, chosen).float()
+                    pooled = pool(hidden, batch, way.pooling)
+                    for layer in dense:
+                        pooled = list(layer(torch.stack(pooled)))
                     if normalize:
                         pooled = [nn.functional.normalize(p, dim=-1) for p in pooled]
                 for index, vector in zip(indices, pooled, strict=True):
                     vectors[index] = vector.cpu().numpy()
                 on_batch(batch.num_tokens)
             yield from vectors
+
+    def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
+        """The width of what `embed` gives for a pooling and layers."""
+        return self._way(pooling, layers).dimension(self.model.config.hidden_size * len(layers))
+
+    def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
+        """How vectors are made: the folder's way, unless a pooling is named."""
+        if pooling is not None:
+            check_pooling(pooling)
+            return SentenceVectors(pooling)
+        way = self.sentence_vectors
+        if way.dense and tuple(layers) != (-1,):
+            raise ConfigError(
+                "This model's vectors go through a dense layer over the last layer alone. Name a "
+                "pooling to have other layers, as they are."
+            )
+        return way
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """0 for the embeddings, 1..N for the layers."""
@@ -303,6 +333,15 @@ class Predictor:
         return tuple(layer % (count + 1) for layer in layers)
 
 
+def _prepared(text: Text, way: SentenceVectors) -> Text:
+    """A text, or the first of a pair with the second as it is, as the folder's way has it."""
+    return way.prepared(text) if isinstance(text, str) else (way.prepared(text[0]), text[1])
+
+
+def _fits(max_length: object, config: EncoderConfig) -> bool:
+    return isinstance(max_length, int) and 3 <= max_length <= config.max_tokens_per_sequence
+
+
 def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:
     """The same number, if the position table serves it.
 
@@ -310,8 +349,7 @@ def check_max_length(max_length: int | None, config: EncoderConfig) -> int | Non
         ConfigError: it does not.
     """
     positions = config.max_tokens_per_sequence
-    fits = isinstance(max_length, int) and 3 <= max_length <= positions
-    if max_length is not None and not fits:
+    if max_length is not None and not _fits(max_length, config):
         raise ConfigError(
             f"max_length {max_length} is not in 3..{positions}, what this model serves."
         )
@@ -332,13 +370,15 @@ def _task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
         if stored["name"] not in task_names():
             raise ValueError(f"{stored['name']!r} is no task of filbert")
         task = task_class(stored["name"]).from_dict(stored)
+        if task.labels is None and stored["name"] in ("classification", "tagging"):
+            raise ValueError("it names no labels")
         if None not in (checkpoint.labels, task.labels) and task.labels != checkpoint.labels:
             raise ValueError(f"its labels {task.labels} are not those of config.json")
         if task.head_kind != checkpoint.head:
             raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
-            f"{folder / 'filbert.json'}: the task cannot be read: {error}."
+            f"{folder / 'filbert.json'}: the task cannot be read: {printable(str(error), 300)}."
         ) from error
     return task
 
@@ -358,27 +398,3 @@ def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
         return {"name": "regression"} if len(labels) == 1 else None
     task = {"name": "classification", "labels": labels, "multilabel": multilabel}
     return task | {"declared": True}
-
-
-def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
-    """The same texts and pairs, each looked at.
-
-    Raises:
-        InputError: a bare string instead of a list, or something that is no text; with its index.
-    """
-    if isinstance(texts, str):
-        raise InputError(
-            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
-        )
-    for index, text in enumerate(texts):
-        if isinstance(text, list | tuple) and len(text) == 2:
-            if isinstance(text[0], str) and isinstance(text[1], str):
-                yield (text[0], text[1])
-                continue
-            if isinstance(text[0], str) and text[1] is None:
-                yield text[0]
-                continue
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
-        yield text

@@ -12,7 +12,7 @@ from filbert.data.doctor import check
 from filbert.data.findings import Report
 from filbert.data.records import Row
 from filbert.formats.files import write_json
-from filbert.formats.hub import find_model
+from filbert.formats.find import find_model
 from filbert.formats.opening import read_tokenizer
 from filbert.report.run import write_run_report
 from filbert.tasks.base import TaskOptions

@@ -118,13 +118,13 @@ def test_one_argument_is_a_text_for_the_built_in_model(model, capsys, monkeypatc
 
 
 def test_a_missing_built_in_model_is_told_in_one_sentence_without_the_network(monkeypatch):
-    from filbert.formats import hub
+    from filbert.formats import find as finder
 
     def find(name, *, local_files_only):
         assert (name, local_files_only) == ("filbert-mini", True)
         raise filbert.InputError("no folder and fetching is switched off")
 
-    monkeypatch.setattr(hub, "find_model", find)
+    monkeypatch.setattr(finder, "find_model", find)
     with pytest.raises(filbert.InputError, match="filbert-mini is not in this installation"):
         fill("the [MASK]")
 

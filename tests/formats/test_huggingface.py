@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from filbert.formats import huggingface
+from filbert.errors import InputError
+from filbert.formats import huggingface, saved_weights
 from filbert.formats.files import sha256_of
 
 WORDS = "bert.embeddings.word_embeddings.weight"
@@ -99,6 +101,47 @@ def test_sharded_safetensors_are_read(
 
     (folder / "model-00002-of-00002.safetensors").unlink()
     assert "model-00002-of-00002.safetensors is missing" in refusal(folder)
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 10_000])
+def test_a_model_over_the_limit_is_written_in_shards_and_read_back_equal(
+    tmp_path: Path, limit: int, make: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    whole = huggingface.write(make(), tmp_path)
+    hashes = huggingface.write(make(), tmp_path, max_shard_bytes=limit)
+    assert same(huggingface.read(tmp_path), make())
+    assert hashes == {path.name: sha256_of(path) for path in tmp_path.iterdir()}
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    shards = {name: load_file(tmp_path / name) for name in hashes if name.startswith("model-")}
+    assert index["weight_map"] == {key: name for name, part in shards.items() for key in part}
+    sizes = {name: [t.nbytes for t in part.values()] for name, part in shards.items()}
+    assert index["metadata"]["total_size"] == sum(sum(part) for part in sizes.values())
+    assert all(len(part) == 1 or sum(part) <= limit for part in sizes.values())
+    assert all(f"-of-{len(shards):05d}." in name for name in shards) and len(shards) > 1
+    # And back to one file: none of the shards is left to be read beside it.
+    assert huggingface.write(make(), tmp_path) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    same: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    huggingface.write(make(), tmp_path)
+    real = saved_weights.save_file
+
+    def full(tensors: Any, path: Path, **rest: Any) -> None:
+        if path.name.startswith("model-00003"):
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        real(tensors, path, **rest)
+
+    monkeypatch.setattr(saved_weights, "save_file", full)
+    with pytest.raises(InputError, match="No room left"):
+        huggingface.write(make("spans"), tmp_path, max_shard_bytes=1000)
+    assert same(huggingface.read(tmp_path), make())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize("bad", ["../model.safetensors", "/etc/passwd", "x.bin", 7, None])

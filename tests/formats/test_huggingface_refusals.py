@@ -53,13 +53,16 @@ def test_missing_and_unexpected_tensors_are_listed_with_their_number(
         ({"num_hidden_layers": 3}, "num_hidden_layers 3", "bert.encoder.layer.1."),
         ({"num_hidden_layers": 1}, "num_hidden_layers 1", "bert.encoder.layer.1."),
         ({"id2label": {"0": "a", "1": "b"}}, "2 labels (id2label)", "classifier.weight"),
-        ({"id2label": ...}, "2 labels (id2label)", "classifier.weight"),
+        (
+            {"id2label": ..., "label2id": ..., "num_labels": 2},
+            "2 labels (id2label)",
+            "classifier.weight",
+        ),
         (
             {"architectures": ["BertForQuestionAnswering"]},
             "BertForQuestionAnswering",
             "qa_outputs.weight",
         ),
-        ({"architectures": ["BertModel"]}, "BertModel", "classifier.weight"),
         ({"num_attention_heads": 3}, "num_attention_heads 3", "hidden_size 16"),
     ],
 )
@@ -229,7 +232,8 @@ def test_the_largest_config_that_is_allowed_costs_nothing(
     ("changes", "says"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2'"),
-        ({"model_type": ...}, "no model_type"),
+        ({"model_type": "mpnet"}, "relative position biases inside attention"),
+        ({"model_type": "roberta"}, "those of bert. Correct model_type"),
         ({"model_type": ["bert"]}, "model_type ['bert']"),
         ({"architectures": ["BertForPoetry"]}, "BertForPoetry"),
         ({"architectures": "BertModel"}, "architectures"),
@@ -247,7 +251,7 @@ def test_the_largest_config_that_is_allowed_costs_nothing(
         ({"id2label": {"0": "a", "2": "b"}}, "id2label"),
         ({"id2label": ["a"]}, "id2label"),
         ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "label 'a' to two ids"),
-        ({"id2label": ..., "num_labels": -3}, "num_labels"),
+        ({"id2label": ..., "label2id": ..., "num_labels": -3}, "num_labels"),
         ({"problem_type": "guessing"}, "problem_type is 'guessing'"),
     ],
 )
@@ -282,10 +286,16 @@ def test_a_config_that_the_family_cannot_say_is_not_written(
 
 
 def test_names_of_tensors_cannot_steer_a_terminal(folder, edit_tensors, refusal):
-    def change(tensors):
-        tensors["\x1b[31mred"] = torch.zeros(1)
-        tensors["y" * 500] = torch.zeros(1)
+    def add(prefix):
+        def change(tensors):
+            tensors[prefix + "\x1b[31mred"] = torch.zeros(1)
+            tensors[prefix + "y" * 500] = torch.zeros(1)
 
-    edit_tensors(folder, change)
+        return change
+
+    edit_tensors(folder, add(""))
+    (note,) = huggingface.read(folder).notes
+    assert note.isprintable() and "y" * 61 not in note and "left out: 2 tensors" in note
+    edit_tensors(folder, add("bert."))
     sentence = refusal(folder)
-    assert sentence.isprintable() and "y" * 61 not in sentence and "2 unexpected" in sentence
+    assert sentence.isprintable() and "y" * 61 not in sentence and "4 unexpected" in sentence

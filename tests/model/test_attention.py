@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
-from filbert.model.attention import _GroupedAttention, attend, group_lengths, plan_attention
+from filbert.model.attention import _GroupedAttention, attend
+from filbert.model.attention_plan import group_lengths, plan_attention
 
 LENGTHS = (5, 5, 7, 20, 20, 21, 3)
 

@@ -124,6 +124,15 @@ def test_new_weights_are_drawn_as_the_paper_says():
         ({"vocab_size": -1}, "vocab_size is -1"),
         ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0"),
         ({"num_hidden_groups": 3}, "num_hidden_groups 3"),
+        ({"num_hidden_groups": 1, "pre_norm": True}, "post-norm only"),
+        ({"rotary_base": 0.5}, "rotary_base is 0.5"),
+        ({"rotary_base": float("nan")}, "rotary_base is nan"),
+        ({"local_rotary_base": 10.0}, "no rotary_base"),
+        ({"rotary_base": 10.0, "hidden_size": 6}, "even number"),
+        ({"rotary_base": 10.0, "position_offset": 2}, "begin at 0"),
+        ({"local_window": -1}, "local_window is -1"),
+        ({"global_every": 0}, "global_every is 0"),
+        ({"pooled": "last"}, "pooled 'last' is not one of"),
     ],
 )
 def test_an_impossible_configuration_is_refused_by_name(changes, words):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from filbert.model.grouping import mean_of_groups, table_of_groups
+from filbert.model.grouping import mean_of_groups, mean_of_sequences, table_of_groups
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,)])
@@ -41,3 +41,15 @@ def test_uneven_groups_get_no_probability_in_their_empty_places():
     judge = -(values[:2].log_softmax(-1)[1] + values[2:].log_softmax(-1)[0])
     torch.testing.assert_close(loss, judge)
     torch.testing.assert_close(*(torch.autograd.grad(x, values)[0] for x in (loss, judge)))
+
+
+def test_the_mean_of_a_sequence_is_that_of_its_rows_and_an_empty_one_is_zero():
+    rows = torch.randn(6, 3, dtype=torch.float32, requires_grad=True)
+    borders = torch.tensor([0, 2, 2, 6], dtype=torch.int32)
+    found = mean_of_sequences(rows, borders)
+    wanted = torch.stack([rows[:2].mean(0), torch.zeros(3), rows[2:].mean(0)])
+    torch.testing.assert_close(found, wanted)
+    found.sum().backward()
+    assert torch.equal(
+        rows.grad, torch.tensor([0.5, 0.5, 0.25, 0.25, 0.25, 0.25])[:, None] + 0 * rows
+    )

@@ -254,3 +254,100 @@ def test_a_vocabulary_that_may_not_be_read_says_why(folder, monkeypatch):
 def test_a_folder_name_that_the_system_refuses_is_an_error_of_ours():
     with pytest.raises(FormatError, match="cannot be read: File name too long"):
         Tokenizer.load("x" * 5000)
+
+
+def test_added_tokens_get_the_ids_that_the_folder_states(folder):
+    write(folder / "added_tokens.json", {"<b>": 35, "<a>": 34})
+    write(
+        folder / "tokenizer_config.json",
+        {"added_tokens_decoder": {"34": {"content": "<a>", "lstrip": True, "special": True}}},
+    )
+    loaded = Tokenizer.load(folder)
+    assert [loaded.id_of("<a>"), loaded.id_of("<b>"), loaded.vocab_size] == [34, 35, 36]
+    assert tokens(loaded, "the <a>film<b>") == ["the", "<a>", "film", "<b>"]
+    assert loaded.decode([34, 35]) == "<b>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("added_tokens.json", {"<a>": 99}, "'<a>' has the id 99, but .* give it 34"),
+        ("added_tokens.json", {"film": 34}, "'film' has the id 34, but .* give it 7"),
+        ("added_tokens.json", {"<a>": -1}, "added_tokens.json: '<a>' has the id -1"),
+        ("added_tokens.json", {"<a>": "34"}, "has the id '34'"),
+        ("added_tokens.json", {"<a>": True}, "has the id True"),
+        ("added_tokens.json", {"<a>": 10**30}, "has the id 1000"),
+        ("tokenizer_config.json", {"added_tokens_decoder": []}, "is not an object of id: token"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"34": "<a>"}}, "'<a>' is not a token"),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"34": {"content": "<a>", "lstrip": 1}}},
+            "is not a token",
+        ),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"9" * 5000: {"content": "<a>"}}},
+            "'<a>' has the id '999",
+        ),
+    ],
+)
+def test_an_added_token_that_cannot_be_is_refused(folder, name, content, sentence):
+    write(folder / name, content)
+    with pytest.raises(FormatError, match=sentence):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"a": -1}', '{"a": 1e99}', '{"a": 4294967296}', '{"a": "0"}', '{"a": true}', '{"a": [0]}'],
+)
+def test_a_vocab_json_whose_numbers_cannot_be_ids_is_refused(tmp_path, content):
+    (tmp_path / "vocab.json").write_text(content)
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(FormatError, match=r"vocab.json: not a vocabulary"):
+        Tokenizer.load(tmp_path)
+    write(tmp_path / "vocab.json", {"a": 0, "b": 0})
+    with pytest.raises(FormatError, match="two tokens have the same number"):
+        Tokenizer.load(tmp_path)
+    write(tmp_path / "vocab.json", {"a": 0, "b": 10**9})
+    with pytest.raises(FormatError, match="2 entries, but ids up to 1000000000"):
+        Tokenizer.load(tmp_path)
+
+
+def test_words_that_another_program_cuts_are_refused_in_a_sentence(folder):
+    write(folder / "tokenizer_config.json", {"word_tokenizer_type": "mecab"})
+    with pytest.raises(FormatError, match="words are cut by 'mecab' here"):
+        Tokenizer.load(folder)
+    write(folder / "tokenizer_config.json", {"word_tokenizer_type": "basic"})
+    assert tokens(Tokenizer.load(folder), "the film") == ["the", "film"]
+
+
+def test_byte_level_entries_with_added_special_tokens_and_a_template_load(tmp_path):
+    """As ModernBERT's tokenizer.json has them."""
+    from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer as Backend
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Backend(models.BPE({c: n for n, c in enumerate(letters)}, []))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens([AddedToken("   ", normalized=True)])
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+    backend.add_special_tokens([AddedToken(name, normalized=False) for name in names])
+    backend.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 258), ("[SEP]", 259)],
+    )
+    backend.save(str(tmp_path / "tokenizer.json"))
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.kind, loaded.cls_id, loaded.sep_id, loaded.mask_id) == ("bytebpe", 258, 259, 261)
+    (found,) = loaded.encode(["a [MASK]"])
+    assert loaded.tokens(found.input_ids) == ["[CLS]", "a", "[MASK]", "[SEP]"]
+    loaded.save(tmp_path / "out")
+    again = Tokenizer.load(tmp_path / "out")
+    assert again.fingerprint == loaded.fingerprint
+    added = json.loads((tmp_path / "out/added_tokens.json").read_text())
+    assert added == {"   ": 256, **{name: 257 + n for n, name in enumerate([*names, "[MASK]"])}}

@@ -12,7 +12,8 @@ from filbert.data.loader import Loader
 from filbert.data.masking import MaskedRow
 from filbert.errors import ConfigError
 from filbert.model import replaced
-from filbert.model.attention import StaticBatch, attend, plan_attention
+from filbert.model.attention import attend
+from filbert.model.attention_plan import StaticBatch, plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head

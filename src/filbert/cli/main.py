@@ -44,6 +44,9 @@ VERBS = (
     "embed",
     "fill",
     "check",
+    "convert",
+    "push",
+    "replay",
     "doctor",
 )
 

@@ -31,8 +31,20 @@ Block = Sequence[Sequence[str]]  # documents, each of lines
 PORTION = 2**18
 MAX_PIECE = 2**16
 
+# Worker processes where nobody says how many: all cores, but for so many that memory stays under a
+# gigabyte.
+MOST_WORKERS = 4
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+
+
+def default_workers() -> int:
+    """The cores that this process may use, at most MOST_WORKERS."""
+    # Not on macOS.
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, min(cores, MOST_WORKERS))
 
 
 class Encoded(NamedTuple):

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
-from filbert.errors import FormatError, unreadable_as
+from filbert.errors import FormatError, printable, unreadable_as
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
@@ -90,8 +91,8 @@ class Corpus:
             return cls(folder, manifest)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{folder / MANIFEST} is damaged: {error!r} where something else was expected. "
-                "Build the corpus again."
+                f"{folder / MANIFEST} is damaged: {printable(repr(error), 200)} where something "
+                "else was expected. Build the corpus again."
             ) from error
 
     def borders(self, document: int) -> np.ndarray:
@@ -140,9 +141,12 @@ class Corpus:
         entry = self.manifest["shards"][index]
         path = self.folder / entry["name"]
         try:
-            shard = Shard(*(np.load(path / name, mmap_mode="r") for name in SHARD_FILES))
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path} cannot be read: {error}. Build the corpus again.") from error
+            shard = Shard(*(open_memmap(path / name, mode="r") for name in SHARD_FILES))
+        except Exception as error:  # a damaged header is Python's to parse, and fails as that does
+            reason = printable(str(error), 200)
+            raise FormatError(
+                f"{path} cannot be read: {reason}. Build the corpus again."
+            ) from error
         sizes = (entry["tokens"], entry["sentences"] + 1, entry["documents"] + 1)
         if tuple(array.shape for array in shard) != tuple((size,) for size in sizes):
             raise FormatError(
@@ -168,7 +172,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{folder}: no {MANIFEST} in it, so no folder of `filbert corpus`.")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: {error}. Build the corpus again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != "filbert corpus":
         raise FormatError(f"{path} was not written by `filbert corpus`.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +52,27 @@ def text_row(item: Any, index: int) -> Row:
         raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
     values = {"text": parts[0]} | ({} if parts[1] is None else {"text_pair": parts[1]})
     return Row(values, "texts", index + 1)
+
+
+def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
+    """The same texts and pairs, each looked at.
+
+    Raises:
+        InputError: a bare string instead of a list, or something that is no text; with its index.
+    """
+    if isinstance(texts, str):
+        raise InputError(
+            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
+        )
+    for index, text in enumerate(texts):
+        if isinstance(text, list | tuple) and len(text) == 2:
+            if isinstance(text[0], str) and isinstance(text[1], str):
+                yield (text[0], text[1])
+                continue
+            if isinstance(text[0], str) and text[1] is None:
+                yield text[0]
+                continue
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
+        yield text

@@ -18,6 +18,12 @@ from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import HEADS, Model, new_head
 
 _POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")
+_TRANSFORM = (
+    "head.transform.weight",
+    "head.transform.bias",
+    "head.norm.weight",
+    "head.norm.bias",
+)
 
 
 def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None = None) -> Model:
@@ -112,7 +118,8 @@ def with_new_head(
 
     The pooler follows the family's custom for this kind of head: it is kept where the old one has
     the same place, drawn anew where the head needs one and there is none, and dropped where the
-    head reads none. Everything new is drawn from torch's default generator.
+    head reads none. So is the transform that all heads of some families begin with. Everything new
+    is drawn from torch's default generator.
 
     Args:
         checkpoint: stays as it is; the result shares its encoder's tensors.
@@ -175,6 +182,10 @@ def with_new_head(
     if kind is not None:
         head = new_head(kind, config, count)
         tensors |= {f"head.{name}": value for name, value in head.state_dict().items()}
+        if config.head_transform and any(name in checkpoint.tensors for name in _TRANSFORM):
+            # All heads of such a family have it, and what the masked-LM head's learnt serves them.
+            tensors |= {name: checkpoint.tensors[name] for name in _TRANSFORM if name in tensors}
+            notes.append("kept: the dense layer and LayerNorm that the old head began with.")
         size = f" with {count} outputs" if count else ""
         notes.append(f"new head: {kind}{size}, drawn at random.")
     elif checkpoint.head is not None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.families import FAMILIES
 from filbert.formats.layouts import REQUIRED, Family
-from filbert.model.config import EncoderConfig
+from filbert.model.config import POOLED, EncoderConfig
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -19,59 +20,39 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "relu": "relu",
 }
 _WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 _FLOATS = frozenset(
-    ("layer_norm_eps", "hidden_dropout", "attention_dropout", "head_dropout", "initializer_range")
+    (
+        "layer_norm_eps",
+        "hidden_dropout",
+        "attention_dropout",
+        "head_dropout",
+        "initializer_range",
+        "rotary_base",
+        "local_rotary_base",
+    )
 )
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 # Kinds with as many outputs as there are labels.
 LABELLED = ("sequence", "tokens")
 
 
-def family_of(raw: dict[str, Any], path: Path) -> Family:
-    """The family that config.json names in `model_type`.
+def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], path: Path) -> None:
+    """Refuse settings that the encoder, or a head, cannot express.
 
     Raises:
-        FormatError: no such family, or a setting that the encoder cannot express.
+        FormatError: a key of `must` with a value that is not one of its values.
     """
-    model_type = raw.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
-        found = f"model_type {short(model_type)}" if "model_type" in raw else "no model_type"
-        raise FormatError(f"{path} names {found}; filbert reads {', '.join(FAMILIES)}.")
-    _check_must(raw, family.must, path)
-    return family
-
-
-def _check_must(raw: dict[str, Any], must: dict[str, tuple[Any, ...]], path: Path) -> None:
     for key, allowed in must.items():
         if key in raw and raw[key] not in allowed:
             raise FormatError(
                 f"{path}: {key} is {short(raw[key])}; filbert's encoder has only "
                 f"{short(allowed[0])}."
             )
-
-
-def head_kind(raw: dict[str, Any], family: Family, path: Path) -> str | None:
-    """The head kind of the first of `architectures`; None for a bare encoder.
-
-    Raises:
-        FormatError: a class that is not in the family's table.
-    """
-    names = raw.get("architectures")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise FormatError(
-            f"{path}: architectures is {short(names)}; it must be a list of one class name."
-        )
-    # Dialects of one family are often saved under each other's class names.
-    prefixes = {other.class_prefix for other in FAMILIES.values() if other.prefix == family.prefix}
-    for kind in family.heads:
-        if names[0] in {prefix + family.heads[kind].suffix for prefix in prefixes}:
-            return kind
-    allowed = ", ".join(family.class_name(kind) for kind in family.heads)
-    raise FormatError(f"{path}: architecture {short(names[0])} is not one of {allowed}.")
 
 
 def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bool) -> Any:
@@ -102,7 +83,9 @@ def encoder_config(
             cannot express.
     """
     head = family.heads[kind]
-    _check_must(raw, head.must, path)
+    check_expressible(raw, head.must, path)
+    if family.flattened is not None:
+        raw = family.flattened(raw, path)
     values: dict[str, Any] = dict(family.constants)
     for name, (key, default) in family.keys.items():
         if name == "hidden_act":
@@ -112,6 +95,12 @@ def encoder_config(
                     f"{path}: {key} is {short(given)}, not one of {', '.join(_ACTIVATIONS)}."
                 )
             values[name] = _ACTIVATIONS[given]
+        elif name == "pooled":
+            values[name] = raw.get(key, default)
+            if values[name] not in POOLED:
+                raise FormatError(
+                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(POOLED)}."
+                )
         else:
             values[name] = _number(raw, key, default, path, real=name in _FLOATS)
     if head.activation not in (None, values["hidden_act"]):
@@ -149,29 +138,37 @@ def encoder_config(
     return config
 
 
-def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """The labels by id; LABEL_0 and LABEL_1 when config.json names none.
+def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
+    """The labels by id; LABEL_0, LABEL_1 ... for a number without names; None for neither.
 
     Raises:
         FormatError: ids that are not 0..n-1, a label twice, or one that cannot be printed.
     """
     given = raw.get("id2label")
     if given is None:
-        count = _number(raw, "num_labels", 2, path, real=False)
+        given = _inverted(raw.get("label2id"))
+    if given is None:
+        # The second is how transformers called it inside, and sometimes wrote it, until 2020.
+        key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
+        if key is None:
+            return None
+        count = _number(raw, key, 2, path, real=False)
         if not 1 <= count <= 1_000_000:
-            raise FormatError(f"{path}: num_labels is {count}; it must be 1 to 1000000.")
+            raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
         return tuple(f"LABEL_{i}" for i in range(count))
     if (
         not isinstance(given, dict)
         or not given
         or set(given) != {str(i) for i in range(len(given))}
+        or any(isinstance(name, list | dict) for name in given.values())
     ):
         raise FormatError(
             f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
         )
     names = tuple(str(given[str(i)]) for i in range(len(given)))
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(names)
+        twice = next(name for name in names if counts[name] > 1)
         raise FormatError(
             f"{path}: id2label gives the label {short(twice)} to two ids; rename one of them."
         )
@@ -182,6 +179,14 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...]:
                 "character or half a surrogate pair; rename it."
             )
     return names
+
+
+def _inverted(label2id: Any) -> dict[str, Any] | None:
+    """`id2label` from `label2id` where only that is given; None if it does not count its ids."""
+    if not isinstance(label2id, dict) or not label2id:
+        return None
+    given = {str(id_): name for name, id_ in label2id.items()}
+    return given if set(given) == {str(i) for i in range(len(label2id))} else None
 
 
 def unprintable(label: str) -> bool:
@@ -224,6 +229,8 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         **{key: allowed[0] for key, allowed in head.must.items()},
     }
     for name, (key, _) in family.keys.items():
+        raw[key] = getattr(config, name)
+    for key, name in family.repeated.items():
         raw[key] = getattr(config, name)
     raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
     if "embedding_size" in raw and config.embedding_size is None and not family.always_projects:

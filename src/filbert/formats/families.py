@@ -16,6 +16,7 @@ from filbert.formats.conventions import (
     table_names,
     tied_names,
 )
+from filbert.formats.families_modern import modernbert
 from filbert.formats.layouts import REQUIRED, Family, PoolerSlot
 
 
@@ -286,5 +287,6 @@ FAMILIES: dict[str, Family] = {
         _distilbert(),
         _albert(),
         _electra(),
+        modernbert(),
     )
 }

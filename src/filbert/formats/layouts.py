@@ -6,7 +6,9 @@ Names are of modules; a tensor adds its last part ("weight", "bias").
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 REQUIRED: Any = ...
@@ -69,9 +71,13 @@ class Family:
         prefix: of the encoder's tensors in a model with a head; a bare encoder may go without.
         embeddings: our modules under "encoder.embeddings." to theirs.
         layer: their name of layer i (of parameter group i), with {} for i.
-        qkv: their three modules of our fused one.
+        qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES.
+        final_norm: their LayerNorm after the last layer, where there is one.
         keys: EncoderConfig field to (config key, default); REQUIRED for none.
+        repeated: further keys that hold such a field's value again.
+        flattened: takes a config.json and its path, for messages, and gives one in which `keys`
+            are found, for those that are nested in newer versions; None where all are flat.
         constants: EncoderConfig fields for which there is no key.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
@@ -86,9 +92,12 @@ class Family:
     prefix: str
     embeddings: dict[str, str]
     layer: str
-    qkv: tuple[str, str, str]
+    qkv: tuple[str, ...]
     layer_modules: tuple[str, str, str, str, str]
+    final_norm: str | None = None
     keys: dict[str, tuple[str, Any]]
+    repeated: dict[str, str] = field(default_factory=dict)
+    flattened: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     heads: dict[str | None, HeadLayout]
     written: dict[str, Any] = field(default_factory=dict)
@@ -97,12 +106,14 @@ class Family:
     always_projects: bool = False
 
     def theirs(self, ours: str, kind: str | None) -> tuple[str, ...]:
-        """Hugging Face's names of the tensor filbert calls `ours`: three for a fused one."""
+        """Hugging Face's names of the tensor filbert calls `ours`: three if only ours is fused."""
         module, _, leaf = ours.rpartition(".")
         head = self.heads[kind]
         if module == "encoder.pooler":
             assert head.pooler is not None
             return (f"{head.pooler.name}.{leaf}",)
+        if module == "encoder.final_norm":
+            return (f"{self.final_norm}.{leaf}",)
         if module.startswith("encoder.embeddings."):
             return (f"{self.embeddings[module.removeprefix('encoder.embeddings.')]}.{leaf}",)
         if (match := _LAYER_NAME.fullmatch(module)) is None:

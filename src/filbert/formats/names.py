@@ -6,12 +6,14 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from filbert.errors import FormatError, printable
 from filbert.formats.checkpoint import meta_model
-from filbert.formats.config_json import LABELLED, encoder_config, head_kind
-from filbert.formats.layouts import Family, HeadLayout
+from filbert.formats.config_json import LABELLED, encoder_config
+from filbert.formats.layouts import Family
+from filbert.formats.recognition import kind_of
 from filbert.model.config import EncoderConfig
 
 _BUFFERS = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
@@ -44,6 +46,7 @@ class Plan:
         config: of the encoder.
         sources: our tensor to the file's names of its parts, in the order in which they are joined.
         repeats: the file's names that must equal another of its tensors.
+        num_labels: outputs of the heads that have labels; None for the others.
         notes: what was left out or read otherwise than config.json says.
     """
 
@@ -51,6 +54,7 @@ class Plan:
     config: EncoderConfig
     sources: dict[str, tuple[str, ...]]
     repeats: dict[str, str]
+    num_labels: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -58,6 +62,7 @@ def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, 
     """The table's names to the file's: prefix added, LayerNorm's old names renewed."""
     bare = family.heads[None].pooler
     encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
+    encoder += [family.final_norm] if family.final_norm else []
     roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
     found: dict[str, str] = {}
     for name in names:
@@ -69,7 +74,8 @@ def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, 
             canonical = family.prefix + canonical
         if canonical in found:
             raise FormatError(
-                f"{path}: {found[canonical]} and {name} are the same tensor under two names."
+                f"{path}: {printable(found[canonical])} and {printable(name)} are the same tensor "
+                "under two names."
             )
         found[canonical] = name
     return found
@@ -86,39 +92,6 @@ def _split_tied(found: dict[str, str], tied: Mapping[str, str]) -> dict[str, str
     return repeats
 
 
-def _fits(found: Collection[str], family: Family, head: HeadLayout) -> bool:
-    """Whether the tensors outside the encoder are those of this head, by their modules."""
-    names = {head.tied.get(name, name) for name in found}
-    outside = {name.rpartition(".")[0] for name in names if not name.startswith(family.prefix)}
-    wanted = set(head.modules.values())
-    if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
-        wanted.add(head.pooler.name)
-    return outside == wanted
-
-
-def _kind(
-    raw: dict[str, Any], family: Family, found: Collection[str], config_path: Path, notes: list[str]
-) -> str | None:
-    """The head kind: from `architectures`, or from the tensors, as the oldest configs name none."""
-    fitting = [kind for kind, head in family.heads.items() if _fits(found, family, head)]
-    if raw.get("architectures"):
-        kind = head_kind(raw, family, config_path)
-        if kind == "masked_lm" and fitting == ["pretraining"]:
-            notes.append(
-                f"read as {family.class_name('pretraining')}: config.json says "
-                f"{family.class_name(kind)}, but the file also holds the head for sentence pairs."
-            )
-            return "pretraining"
-        return kind
-    if len(fitting) == 1:
-        return fitting[0]
-    names = ", ".join(family.class_name(kind) for kind in fitting) or "none of the known heads"
-    raise FormatError(
-        f"{config_path} has no architectures, and the weights fit {names}. "
-        'Add "architectures": ["..."] to say which class they are of.'
-    )
-
-
 def _listed(names: Collection[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(printable(name) for name in sorted(names)[:3]) + more
@@ -132,15 +105,21 @@ def _check_layers(
     layers = {
         int(match[1]): name
         for name in sorted(found)
-        if (match := re.match(rf"{before}(\d+){after}\.", name))
+        if (match := re.match(rf"{before}(\d{{1,9}}){after}\.", name))
     }
     if layers and max(layers) + 1 != config.num_groups:
         last = max(layers)
         field_ = "num_hidden_groups" if "num_hidden_groups" in family.keys else "num_hidden_layers"
         raise FormatError(
             f"{paths[0]} says {family.keys[field_][0]} {config.num_groups}, but {paths[1].name} "
-            f"holds {last + 1}, the last with {found[layers[last]]}."
+            f"holds {last + 1}, the last with {printable(found[layers[last]])}."
         )
+
+
+def _outputs(module: str, found: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """How many labels the weights of a head have, where config.json does not say."""
+    shape = shapes.get(found.get(f"{module}.weight", ""), ())
+    return shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
 
 
 def _check_shape(
@@ -149,6 +128,7 @@ def _check_shape(
     expected: tuple[int, ...],
     actual: tuple[int, ...],
     family: Family,
+    config: EncoderConfig,
     kind: str | None,
     paths: tuple[Path, Path],
 ) -> None:
@@ -169,12 +149,13 @@ def _check_shape(
             field_ = None
     if field_ is None:
         raise FormatError(
-            f"{paths[1]}: {theirs} has shape {actual}; {paths[0].name} asks for {expected}."
+            f"{paths[1]}: {theirs} has shape {short(actual)}; {paths[0].name} asks for {expected}."
         )
+    size = expected[axis]
+    if config.gated and field_ == "intermediate_size" and module.endswith(".up"):
+        size //= 2
     key = "id2label" if field_ == "id2label" else family.keys[field_][0]
-    value = (
-        f"{expected[axis]} labels (id2label)" if key == "id2label" else f"{key} {expected[axis]}"
-    )
+    value = f"{size} labels (id2label)" if key == "id2label" else f"{key} {size}"
     raise FormatError(
         f"{paths[0]} says {value}, but {theirs} in {paths[1].name} has shape {actual} instead of "
         f"{expected}."
@@ -195,15 +176,18 @@ def plan_reading(
         raw: content of config.json.
         family: of `raw`.
         shapes: of the file's tensors, by the file's names.
-        num_labels: that config.json names, for heads that have labels.
+        num_labels: that config.json names, for heads that have labels; None if it names none, and
+            the weights tell.
         paths: config.json and the file, for messages.
 
     Raises:
-        FormatError: a missing, unexpected or mis-shaped tensor, or anything wrong in config.json.
+        FormatError: a missing or mis-shaped tensor, one that the encoder does not have, or anything
+            wrong in config.json. What lies outside of the encoder and is of no use is left out,
+            with a note.
     """
     notes: list[str] = []
     found = _canonical(shapes, family, paths[1])
-    kind = _kind(raw, family, found, paths[0], notes)
+    kind = kind_of(raw, family, found, paths[0], notes)
     head = family.heads[kind]
     repeats = _split_tied(found, head.tied)
     slot, bare = head.pooler, family.heads[None].pooler
@@ -220,7 +204,18 @@ def plan_reading(
     has_pooler = slot is not None and (present or slot.required)
     config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
 
-    model = meta_model(config, kind, num_labels if kind in LABELLED else None)
+    count = None
+    if kind in LABELLED:
+        count = (
+            _outputs(head.modules["head.out"], found, shapes) if num_labels is None else num_labels
+        )
+    if config.num_groups > len(found):  # even an outline of so many layers takes its time
+        _check_layers(found, family, config, paths)
+        raise FormatError(
+            f"{paths[0]} describes {config.num_groups} layers, but {paths[1].name} holds only "
+            f"{len(found)} tensors."
+        )
+    model = meta_model(config, kind, count)
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
     sources = {}
     for ours, tensor in model.state_dict().items():
@@ -229,6 +224,14 @@ def plan_reading(
         wanted |= {name: (ours, part) for name in theirs}
         sources[ours] = theirs
     missing, unexpected = wanted.keys() - found.keys(), found.keys() - wanted.keys()
+    outside = {name for name in unexpected if not name.startswith(family.prefix)}
+    if not missing and outside == unexpected and outside:
+        listed = _listed([found[name] for name in outside])
+        number = "1 tensor" if len(outside) == 1 else f"{len(outside)} tensors"
+        notes.append(
+            f"left out: {number} for which a {family.class_name(kind)} has no place ({listed})."
+        )
+        unexpected = set()
     if missing or unexpected:
         _check_layers(found, family, config, paths)
         parts = [f"{len(missing)} missing ({_listed(missing)})"] if missing else []
@@ -240,6 +243,13 @@ def plan_reading(
             f"{paths[0].name} describes: {', '.join(parts)}."
         )
     for name, (ours, expected) in wanted.items():
-        _check_shape(ours, found[name], expected, shapes[found[name]], family, kind, paths)
+        actual = shapes[found[name]]
+        _check_shape(ours, found[name], expected, actual, family, config, kind, paths)
+    for key, field_ in family.repeated.items():
+        if key in raw and raw[key] != getattr(config, field_):
+            notes.append(
+                f"{key} {short(raw[key])} left out: {family.keys[field_][0]} "
+                f"{getattr(config, field_)} serves for both."
+            )
     file_names = {ours: tuple(found[name] for name in theirs) for ours, theirs in sources.items()}
-    return Plan(kind, config, file_names, repeats, notes)
+    return Plan(kind, config, file_names, repeats, count, notes)

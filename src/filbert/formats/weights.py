@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import stat
 import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -28,17 +30,22 @@ _DTYPES = {
     "BF16": torch.bfloat16,
 }
 _NAMES = ("model.safetensors", "pytorch_model.bin")
-_MAX_JSON_BYTES = 64 * 2**20
+# A JSON text can take thirty times its size as objects. Names for 100,000 labels fit in.
+MAX_JSON_BYTES = 8 * 2**20
+# Tensors of a pickle may share their numbers, as tied weights do.
+_MAX_SHARING = 16
 
 
 def load_json(path: Path) -> Any:
     """The value in a JSON file.
 
     Raises:
-        FormatError: no such file, not UTF-8, not JSON, or over 64 MiB.
+        FormatError: no such file, not UTF-8, not JSON, or over 8 MiB.
     """
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FormatError(f"{path} is no plain file.")
+        if path.stat().st_size > MAX_JSON_BYTES:
             raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -83,15 +90,15 @@ class Weights:
         path = self.files[name]
         if self.dtypes[name] not in _DTYPES:
             raise FormatError(
-                f"{path}: {name} has dtype {self.dtypes[name]}; only {', '.join(_DTYPES)} can be "
-                "read. Convert the checkpoint to floating point first."
+                f"{path}: {printable(name)} has dtype {self.dtypes[name]}; only "
+                f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
             )
         tensor = self._readers[path](name).contiguous()
         # NaN wins both ends of aminmax, so one pass finds everything that is not finite.
         if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
             raise FormatError(
-                f"{path}: {name} holds values that are not finite (NaN or infinity). The file is "
-                "damaged, or it was saved by a run that had diverged."
+                f"{path}: {printable(name)} holds values that are not finite (NaN or infinity). "
+                "The file is damaged, or it was saved by a run that had diverged."
             )
         return tensor
 
@@ -105,11 +112,17 @@ class Weights:
         self._readers[path] = reader
         for name, (shape, dtype) in tensors.items():
             if name in self.files:
-                raise FormatError(f"{name} stands both in {self.files[name]} and in {path.name}.")
+                raise FormatError(
+                    f"{printable(name)} stands both in {self.files[name]} and in {path.name}."
+                )
             self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
 
 
 def _add_safetensors(weights: Weights, path: Path) -> None:
+    with path.open("rb") as start:
+        size = int.from_bytes(start.read(8), "little")
+    if size > MAX_JSON_BYTES:
+        raise FormatError(f"{path} is not a whole safetensors file: a header of {size:,} bytes.")
     try:
         file: Any = safe_open(path, framework="pt")
         tensors = {}
@@ -118,19 +131,42 @@ def _add_safetensors(weights: Weights, path: Path) -> None:
             tensors[name] = (tuple(part.get_shape()), str(part.get_dtype()))
     except (SafetensorError, OSError, ValueError) as error:
         raise FormatError(
-            f"{path} is not a whole safetensors file ({str(error)[:200]}). "
+            f"{path} is not a whole safetensors file ({printable(str(error), 200)}). "
             "Download or copy it again."
         ) from error
     weights.add(path, tensors, file.get_tensor)
+
+
+def _is_zip(path: Path) -> bool:
+    """Whether it is a zip archive, after making sure that it takes no more memory than it has."""
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            _check_calls(content)
+        return False
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        for part in parts:
+            if part.filename.endswith(".pkl") and part.compress_type == zipfile.ZIP_STORED:
+                _check_calls(archive.read(part))
+    if (
+        any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+        or sum(part.file_size for part in parts) > path.stat().st_size
+    ):
+        raise ValueError("its parts are compressed or overlap, which torch.save never does")
+    return True
+
+
+def _check_calls(content: bytes | mmap) -> None:
+    # torch's weights-only loading calls it with whatever number the file has, for so many bytes.
+    if content.find(b"bytearray\n") >= 0:
+        raise pickle.UnpicklingError("it calls bytearray, which no tensor needs")
 
 
 def _add_pickle(weights: Weights, path: Path) -> None:
     try:
         with warnings.catch_warnings():  # what torch says about old pickles helps nobody here
             warnings.simplefilter("ignore")
-            values = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-            )
+            values = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except pickle.UnpicklingError as error:
         raise FormatError(
             f"{path} is damaged or holds more than tensors, so it was not opened: loading it could "
@@ -151,6 +187,12 @@ def _add_pickle(weights: Weights, path: Path) -> None:
                 f"{path}: {printable(name)} is on the meta device, so its numbers are not in the "
                 "file. Save the model again, with all its weights loaded."
             )
+    total = sum(value.numel() * value.element_size() for value in values.values())
+    if total > _MAX_SHARING * path.stat().st_size:
+        raise FormatError(
+            f"{path} has {path.stat().st_size:,} bytes, but its tensors would take {total:,}. It "
+            "is damaged, or made to fill the memory."
+        )
     names = {dtype: name for name, dtype in _DTYPES.items()}
     tensors = {
         name: (tuple(value.shape), names.get(value.dtype, str(value.dtype).removeprefix("torch.")))

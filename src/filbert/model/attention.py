@@ -8,175 +8,19 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate
-from typing import Any, cast, overload
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.batch import PackedBatch
+from filbert.model.attention_plan import AttentionPlan, Group, StaticPlan, distance
 from filbert.model.dropout import keep_mask
+from filbert.model.rotary import rotate
 
 log = logging.getLogger(__name__)
-
-# A group may hold at most this share of padding, and (unless it is one sequence) this many scores
-# per head: 12 heads of 2**17 two-byte scores are 3 MB, which the cores' caches still hold.
-_MAX_PADDING = 0.05
-_MAX_SCORES_PER_HEAD = 2**17
-
-
-@dataclass(frozen=True)
-class Group:
-    """Neighbouring sequences that share one attention product.
-
-    Attributes:
-        start, end: rows of the batch, [start, end).
-        count: number of sequences n.
-        length: the longest, L.
-        gather: row of the group for each of the n * L places, int64; None when all lengths are
-            equal, as then the rows are already in order. Empty places repeat the sequence's first
-            row and are masked.
-        place: the place of each row, int64 (end - start,); None as above.
-        is_padding: bool (n, 1, 1, L); None as above.
-    """
-
-    start: int
-    end: int
-    count: int
-    length: int
-    gather: Tensor | None = None
-    place: Tensor | None = None
-    is_padding: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class AttentionPlan:
-    """How one batch is attended to; made once per batch, used by every layer."""
-
-    batch: PackedBatch
-    groups: tuple[Group, ...]
-
-    @property
-    def fill(self) -> float:
-        """Real tokens as a share of the places inside attention, in (0, 1]."""
-        places = sum(group.count * group.length for group in self.groups)
-        return self.batch.num_tokens / places if places else 1.0
-
-
-@dataclass(frozen=True)
-class StaticBatch:
-    """T tokens in S sequences of which no number but the shapes is known before it runs.
-
-    It stands where a `PackedBatch` does inside a compiled program, which one set of shapes is
-    recorded for: `lengths` would be recorded with it. Sequences may be empty.
-
-    Attributes:
-        input_ids, position_ids, token_type_ids: int64 (T,).
-        cu_seqlens: borders, int32 (S + 1,), from 0 to T.
-        starts: row of the first token of every sequence, int64 (S,), each below T.
-        max_seqlen: no sequence is longer; some may all be shorter.
-    """
-
-    input_ids: Tensor
-    position_ids: Tensor
-    token_type_ids: Tensor
-    cu_seqlens: Tensor
-    starts: Tensor
-    max_seqlen: int
-
-
-@dataclass(frozen=True)
-class StaticPlan:
-    """How a `StaticBatch` is attended to: as a grid of S sequences by L places, or by its borders.
-
-    Attributes:
-        cu_seqlens: as of the batch.
-        longest: L.
-        gather: row of the batch for each place of the grid, int64 (S * L,); row 0 where there is
-            none.
-        place: the place of each row, int64 (T,).
-        is_real: whether a place holds a row, bool (S * L,).
-    """
-
-    cu_seqlens: Tensor
-    longest: int
-    gather: Tensor
-    place: Tensor
-    is_real: Tensor
-
-
-def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
-    runs, first = [], 0
-    while first < len(lengths):
-        longest = total = lengths[first]
-        last = first + 1
-        while last < len(lengths):
-            longest_next = max(longest, lengths[last])
-            places = longest_next * (last - first + 1)
-            real = total + lengths[last]
-            if (
-                places - real > _MAX_PADDING * places
-                or places * longest_next > _MAX_SCORES_PER_HEAD
-            ):
-                break
-            longest, total, last = longest_next, real, last + 1
-        runs.append((first, last))
-        first = last
-    return runs
-
-
-@overload
-def plan_attention(batch: PackedBatch) -> AttentionPlan: ...
-@overload
-def plan_attention(batch: StaticBatch) -> StaticPlan: ...
-
-
-def plan_attention(batch: PackedBatch | StaticBatch) -> AttentionPlan | StaticPlan:
-    """Group the sequences of a batch.
-
-    Neighbours of near-equal length share a group, so sort by length first.
-    """
-    if isinstance(batch, StaticBatch):
-        return _plan_static(batch)
-    borders = list(accumulate(batch.lengths, initial=0))
-    groups = []
-    for first, last in group_lengths(batch.lengths):
-        lengths = batch.lengths[first:last]
-        longest = max(lengths)
-        group = Group(borders[first], borders[last], last - first, longest)
-        if min(lengths) < longest:
-            count = torch.tensor(lengths)
-            starts = torch.tensor(borders[first:last]) - borders[first]
-            places = torch.arange(longest)
-            padding = places >= count[:, None]
-            gather = (starts[:, None] + places).masked_fill(padding, 0) + starts[:, None] * padding
-            group = Group(
-                group.start,
-                group.end,
-                group.count,
-                longest,
-                gather.flatten().to(batch.input_ids.device),
-                (~padding).flatten().nonzero().flatten().to(batch.input_ids.device),
-                padding[:, None, None, :].to(batch.input_ids.device),
-            )
-        groups.append(group)
-    return AttentionPlan(batch, tuple(groups))
-
-
-def _plan_static(batch: StaticBatch) -> StaticPlan:
-    borders, longest = batch.cu_seqlens.long(), batch.max_seqlen
-    places = torch.arange(longest, device=borders.device)
-    rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
-    is_real = places < borders.diff()[:, None]
-    gather = torch.where(is_real, borders[:-1, None] + places, 0)
-    # The first border above a row ends its sequence; those of empty sequences are passed over.
-    sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
-    place = sequence_ids * longest + rows - borders[sequence_ids]
-    return StaticPlan(batch.cu_seqlens, longest, gather.flatten(), place, is_real.flatten())
 
 
 def _to_heads(rows_TxAD: Tensor, group: Group) -> Tensor:
@@ -205,9 +49,10 @@ def _probabilities(query: Tensor, key: Tensor, group: Group) -> Tensor:
     Source: Vaswani et al. 2017, section 3.2.1.
     """
     scores = torch.bmm(query, key.transpose(1, 2)).mul_(1 / math.sqrt(query.shape[-1]))
-    if group.is_padding is not None:
+    unseen = group.is_padding if group.unseen is None else group.unseen
+    if unseen is not None:
         grid = scores.view(group.count, -1, group.length, group.length)
-        grid.masked_fill_(group.is_padding, float("-inf"))
+        grid.masked_fill_(unseen, float("-inf"))
     return torch.softmax(scores, -1)
 
 
@@ -300,16 +145,20 @@ def _grid_attention(qkv_T3AD: Tensor, plan: StaticPlan, rate: float) -> Tensor:
     all_real = torch.ones_like(plan.place, dtype=torch.bool)
     grid = _Move.apply(qkv_T3AD, plan.gather, plan.place, all_real)  # type: ignore[no-untyped-call]
     query, key, value = grid.view(-1, plan.longest, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
-    # The first place is always seen: a softmax over nothing is not a number.
-    first = torch.arange(plan.longest, device=qkv_T3AD.device) == 0
-    seen = plan.is_real.view(-1, 1, 1, plan.longest) | first
+    seen = plan.is_real.view(-1, 1, 1, plan.longest)
+    # A softmax over nothing is not a number: everyone sees the first place, or else his own.
+    if plan.reach is None:
+        seen = seen | (torch.arange(plan.longest, device=qkv_T3AD.device) == 0)
+    else:
+        apart = distance(plan.longest, qkv_T3AD.device)
+        seen = (seen & (apart <= plan.reach)) | (apart == 0)
     mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=rate)
     mixed = mixed.transpose(1, 2).reshape(-1, heads, size)
     return cast("Tensor", _Move.apply(mixed, plan.place, plan.gather, plan.is_real))  # type: ignore[no-untyped-call]
 
 
 def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0) -> Tensor:
-    """Every token looks at the tokens of its own sequence.
+    """Every token looks at the tokens of its own sequence, or at those within the plan's reach.
 
     | device | dtype | dropout | plan | how |
     |---|---|---|---|---|
@@ -325,6 +174,8 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
     Returns:
         (T, A, D), the dtype of `qkv_T3AD`.
     """
+    if plan.rotary is not None:
+        qkv_T3AD = rotate(qkv_T3AD, plan.rotary)
     if qkv_T3AD.is_cuda and not rate and qkv_T3AD.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
@@ -334,7 +185,10 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
         else:
             _say_once("attention: varlen kernel")
             borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
-        return cast("Tensor", varlen_attn(query, key, value, borders, borders, longest, longest))
+        kernel: Callable[..., Any] = varlen_attn
+        if plan.reach is not None:
+            kernel = partial(varlen_attn, window_size=(plan.reach, plan.reach))
+        return cast("Tensor", kernel(query, key, value, borders, borders, longest, longest))
     if isinstance(plan, StaticPlan):
         return _grid_attention(qkv_T3AD, plan, rate)
     _say_once("attention: grouped products")

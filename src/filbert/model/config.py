@@ -8,6 +8,7 @@ from filbert.errors import ConfigError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 POOLERS = (None, "tanh", "relu", "gelu")
+POOLED = ("cls", "mean")
 
 # Far above any published encoder; they bound what a hostile config.json can make us allocate.
 _UPPER_BOUND = {
@@ -19,7 +20,12 @@ _UPPER_BOUND = {
     "max_position_embeddings": 1_048_576,
     "type_vocab_size": 1_024,
     "position_offset": 1_024,
+    "global_every": 512,
+    "local_window": 1_048_576,
 }
+_MAY_BE_ZERO = ("type_vocab_size", "position_offset", "local_window")
+# The largest published base is 16 million.
+_MOST_ROTARY_BASE = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +38,34 @@ class EncoderConfig:
         num_hidden_layers: layers executed.
         num_attention_heads: heads per layer; divides `hidden_size`.
         intermediate_size: width of the feed-forward layer.
-        max_position_embeddings: rows of the position table (RoBERTa: 514 rows serve 512 tokens).
+        max_position_embeddings: rows of the position table (RoBERTa: 514 rows serve 512 tokens);
+            with rotary positions the longest sequence.
         position_offset: row of the first token's position (RoBERTa: 2).
+        rotary_base: base of the rotary positions that stand in for the position table
+            (ModernBERT: 160,000); None for the table.
+        local_rotary_base: the same in local layers (ModernBERT: 10,000); None for `rotary_base`.
+        local_window: width of the window of tokens that local layers see: half of it to either side
+            of a token, and itself (ModernBERT: 128). None: no layer is local.
+        global_every: layer i sees whole sequences when i is a multiple of this, and is local
+            otherwise (ModernBERT: 3).
         type_vocab_size: rows of the token type table; 0 for no table (DistilBERT).
         embedding_size: width of the embedding tables when narrower than H (ALBERT, ELECTRA-small);
             None for H itself.
         num_hidden_groups: distinct sets of layer parameters; None for one per layer, 1 for all
             shared (ALBERT). Layer i uses group i * groups // layers.
         hidden_act: "gelu" (erf), "gelu_tanh" or "relu".
+        gated: the feed-forward layer is twice as wide, and its first half, activated, is multiplied
+            by the second (Shazeer 2020, GEGLU).
+        pre_norm: LayerNorm before each sub-layer and after the last, instead of after each. The
+            first layer's attention has none: the embeddings are normalised already.
+        biases: whether the layers' products, LayerNorms and the transforms of heads have them; the
+            pooler and the outputs of heads always do.
         layer_norm_eps: added to the variance in every LayerNorm.
-        pooler: activation of the dense layer over the first token, or None for no such layer.
+        pooled: what stands for a sequence: its first token ("cls") or the mean of all ("mean").
+        pooler: activation of the dense layer over that, or None for no such layer.
         pooler_dropout: dropout also before that dense layer (RoBERTa's and ELECTRA's classifiers).
+        head_transform: every head begins as the masked-LM head does, with a dense layer, the
+            activation and LayerNorm.
         hidden_dropout: rate on embeddings and sub-layer outputs, in [0, 1).
         attention_dropout: rate on attention probabilities, in [0, 1).
         head_dropout: rate on what a task head reads, in [0, 1).
@@ -57,13 +80,22 @@ class EncoderConfig:
     intermediate_size: int
     max_position_embeddings: int = 512
     position_offset: int = 0
+    rotary_base: float | None = None
+    local_rotary_base: float | None = None
+    local_window: int | None = None
+    global_every: int = 1
     type_vocab_size: int = 2
     embedding_size: int | None = None
     num_hidden_groups: int | None = None
     hidden_act: str = "gelu"
+    gated: bool = False
+    pre_norm: bool = False
+    biases: bool = True
     layer_norm_eps: float = 1e-12
+    pooled: str = "cls"
     pooler: str | None = "tanh"
     pooler_dropout: bool = False
+    head_transform: bool = False
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     head_dropout: float = 0.1
@@ -73,8 +105,8 @@ class EncoderConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             bound = _UPPER_BOUND.get(field.name)
-            if bound is not None:
-                least = 0 if field.name in ("type_vocab_size", "position_offset") else 1
+            if bound is not None and not (field.name == "local_window" and value is None):
+                least = 0 if field.name in _MAY_BE_ZERO else 1
                 if not isinstance(value, int) or not least <= value <= bound:
                     raise ConfigError(
                         f"{field.name} is {value!r}; it must be from {least} to {bound}."
@@ -90,14 +122,46 @@ class EncoderConfig:
             raise ConfigError(f"hidden_act {self.hidden_act!r} is not one of {list(ACTIVATIONS)}.")
         if self.pooler not in POOLERS:
             raise ConfigError(f"pooler {self.pooler!r} is not one of {list(POOLERS)}.")
+        if self.pooled not in POOLED:
+            raise ConfigError(f"pooled {self.pooled!r} is not one of {list(POOLED)}.")
+        self._check_positions()
         groups = self.num_hidden_groups
         if groups is not None and not 1 <= groups <= self.num_hidden_layers:
             raise ConfigError(f"num_hidden_groups {groups} is not in 1..{self.num_hidden_layers}.")
+        if self.pre_norm and self.num_groups < self.num_hidden_layers:
+            # The first layer has one LayerNorm less than the others.
+            raise ConfigError(
+                f"num_hidden_groups {groups} with pre_norm: layers that share their weights are "
+                "post-norm only."
+            )
         for name in ("hidden_dropout", "attention_dropout", "head_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be in [0, 1).")
         if not self.layer_norm_eps > 0 or not self.initializer_range > 0:
             raise ConfigError("layer_norm_eps and initializer_range must be above zero.")
+
+    def _check_positions(self) -> None:
+        for name in ("rotary_base", "local_rotary_base"):
+            base = getattr(self, name)
+            if base is not None and not 1.0 <= base <= _MOST_ROTARY_BASE:
+                raise ConfigError(f"{name} is {base!r}; it must be from 1 to {_MOST_ROTARY_BASE}.")
+        if self.rotary_base is None:
+            if self.local_rotary_base is not None:
+                raise ConfigError("local_rotary_base is given, but no rotary_base.")
+        elif self.head_size % 2:
+            raise ConfigError(
+                f"hidden_size {self.hidden_size} gives each of the {self.num_attention_heads} "
+                f"num_attention_heads {self.head_size} elements; rotary positions need an even "
+                "number."
+            )
+        elif self.position_offset:
+            raise ConfigError(
+                f"position_offset is {self.position_offset}; rotary positions begin at 0."
+            )
+
+    def is_local(self, index: int) -> bool:
+        """Whether layer `index` sees no more than `local_window`."""
+        return self.local_window is not None and index % self.global_every != 0
 
     @property
     def head_size(self) -> int:
@@ -116,5 +180,5 @@ class EncoderConfig:
 
     @property
     def max_tokens_per_sequence(self) -> int:
-        """The longest sequence the position table serves, special tokens included."""
+        """The longest sequence the positions serve, special tokens included."""
         return self.max_position_embeddings - self.position_offset

@@ -9,14 +9,22 @@ from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
-from filbert.model.attention import AttentionPlan, attend, plan_attention
+from filbert.model.attention import attend
+from filbert.model.attention_plan import AttentionPlan, plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.linear import dense
+from filbert.model.grouping import mean_of_sequences
+from filbert.model.linear import activate, dense
+from filbert.model.rotary import rotary_tables
+
+
+def new_norm(width: int, config: EncoderConfig) -> nn.LayerNorm:
+    """A LayerNorm as all of this encoder's are."""
+    return nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.biases)
 
 
 class Embeddings(nn.Module):
-    """Word, position and token type tables, summed and normalised.
+    """Word, position and token type tables, those that there are, summed and normalised.
 
     Source: Devlin et al. 2019, section 3, figure 2.
     """
@@ -26,49 +34,114 @@ class Embeddings(nn.Module):
         self.config = config
         width = config.table_size
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(config.max_position_embeddings, width)
+        self.position = (
+            nn.Embedding(config.max_position_embeddings, width)
+            if config.rotary_base is None
+            else None
+        )
         self.token_type = (
             nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         )
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.project = nn.Linear(width, config.hidden_size) if config.embedding_size else None
+        self.norm = new_norm(width, config)
+        self.project = (
+            nn.Linear(width, config.hidden_size, bias=config.biases)
+            if config.embedding_size
+            else None
+        )
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states before the first layer, (T, H)."""
+        hidden = dropout(self.normed(batch), self.config.hidden_dropout, self.training)
+        return hidden if self.project is None else dense(hidden, self.project)
+
+    def normed(self, batch: PackedBatch) -> Tensor:
+        """The same before dropout and projection, (T, E)."""
         sum_TE = self.word(batch.input_ids)
         if self.token_type is not None:
             sum_TE = sum_TE + self.token_type(batch.token_type_ids)
-        sum_TE = sum_TE + self.position(batch.position_ids + self.config.position_offset)
-        hidden = dropout(self.norm(sum_TE), self.config.hidden_dropout, self.training)
-        return hidden if self.project is None else dense(hidden, self.project)
+        if self.position is not None:
+            sum_TE = sum_TE + self.position(batch.position_ids + self.config.position_offset)
+        return self.norm(sum_TE)  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual, then LayerNorm (post-LN)."""
+    """Self-attention and a feed-forward network, each with a residual and a LayerNorm.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    LayerNorm comes after the sum (post-LN, the paper's), or with `pre_norm` before each of the two;
+    Xiong et al. 2020, figure 1.
+    """
+
+    def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
         self.config = config
-        width = config.hidden_size
+        width, wide, bias = config.hidden_size, config.intermediate_size, config.biases
         # One product for query, key and value: rows 0..H-1, H..2H-1 and 2H..3H-1 of the weight.
-        self.qkv = nn.Linear(width, 3 * width)
-        self.attention_out = nn.Linear(width, width)
-        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.up = nn.Linear(width, config.intermediate_size)
-        self.down = nn.Linear(config.intermediate_size, width)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        self.attention_out = nn.Linear(width, width, bias=bias)
+        has_norm = index > 0 or not config.pre_norm
+        self.attention_norm = new_norm(width, config) if has_norm else nn.Identity()
+        # One product again: what is activated, then the gate.
+        self.up = nn.Linear(width, 2 * wide if config.gated else wide, bias=bias)
+        self.down = nn.Linear(wide, width, bias=bias)
+        self.norm = new_norm(width, config)
 
     def forward(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
         """(T, H) to (T, H)."""
+        if self.config.pre_norm:
+            hidden_TH = hidden_TH + self._attention(self.attention_norm(hidden_TH), plan)
+            return hidden_TH + self._feed_forward(self.norm(hidden_TH))
+        hidden_TH = self.attention_norm(hidden_TH + self._attention(hidden_TH, plan))
+        return self.norm(hidden_TH + self._feed_forward(hidden_TH))  # type: ignore[no-any-return]
+
+    def _attention(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
         config = self.config
         qkv = dense(hidden_TH, self.qkv).view(-1, 3, config.num_attention_heads, config.head_size)
         mixed = attend(qkv, plan, config.attention_dropout if self.training else 0.0)
         mixed = dense(mixed.reshape(-1, config.hidden_size), self.attention_out)
-        mixed = dropout(mixed, config.hidden_dropout, self.training)
-        hidden_TH = self.attention_norm(hidden_TH + mixed)
-        wide = dense(hidden_TH, self.up, config.hidden_act)
-        narrow = dropout(dense(wide, self.down), config.hidden_dropout, self.training)
-        return self.norm(hidden_TH + narrow)  # type: ignore[no-any-return]
+        return dropout(mixed, config.hidden_dropout, self.training)
+
+    def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
+        config = self.config
+        if config.gated:
+            value, gate = dense(hidden_TH, self.up).chunk(2, -1)
+            wide = activate(value, config.hidden_act) * gate
+        else:
+            wide = dense(hidden_TH, self.up, config.hidden_act)
+        return dropout(dense(wide, self.down), config.hidden_dropout, self.training)
+
+
+def new_layers(config: EncoderConfig) -> nn.ModuleList:
+    """All distinct sets of layer parameters."""
+    return nn.ModuleList(Layer(config, index) for index in range(config.num_groups))
+
+
+def run_layers(layers: nn.ModuleList, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
+    """Hidden states through every layer in turn, (T, H) to (T, H); see `layer_of`."""
+    config: EncoderConfig = layers[0].config  # type: ignore[assignment]
+    plans = _plans(batch, config)
+    for index in range(config.num_hidden_layers):
+        hidden_TH = layer_of(layers, index)(hidden_TH, plans[config.is_local(index)])
+    return hidden_TH
+
+
+def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
+    """The parameters that layer `index` runs with; shared by several layers in ALBERT."""
+    config: EncoderConfig = layers[0].config  # type: ignore[assignment]
+    return layers[index * config.num_groups // config.num_hidden_layers]
+
+
+def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, AttentionPlan]:
+    """How layers that see everything attend, and local ones."""
+    base, window = config.rotary_base, config.local_window
+    if base is None and window is None:
+        plan = plan_attention(batch)
+        return plan, plan
+    turns = [
+        None if some is None else rotary_tables(batch.position_ids, config.head_size, some)
+        for some in (base, config.local_rotary_base or base)
+    ]
+    reach = None if window is None else window // 2
+    return plan_attention(batch, None, turns[0]), plan_attention(batch, reach, turns[1])
 
 
 class Encoder(nn.Module):
@@ -81,7 +154,8 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_groups))
+        self.layers = new_layers(config)
+        self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
@@ -96,26 +170,25 @@ class Encoder(nn.Module):
                 f"A sequence of {batch.max_seqlen} tokens; this model's position table ends at "
                 f"{longest}. Cut the text to max_length {longest}."
             )
-        hidden = self.embeddings(batch)
-        plan = plan_attention(batch)
-        for index in range(self.config.num_hidden_layers):
-            hidden = self.layer(index)(hidden, plan)
-        return hidden  # type: ignore[no-any-return]
+        hidden = run_layers(self.layers, self.embeddings(batch), batch)
+        return self.final_norm(hidden)  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:
-        """The parameters that layer `index` runs with; shared by several layers in ALBERT."""
-        config = self.config
-        return self.layers[index * config.num_groups // config.num_hidden_layers]
+        """The parameters that layer `index` runs with."""
+        return layer_of(self.layers, index)
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
-        """One vector a sequence, (S, H): the first token, through the pooler if there is one."""
-        first_SH = hidden_TH[batch.starts]
+        """One vector a sequence, (S, H): the first token or the mean, through the pooler if any."""
+        if self.config.pooled == "cls":
+            pooled_SH = hidden_TH[batch.starts]
+        else:
+            pooled_SH = mean_of_sequences(hidden_TH, batch.cu_seqlens)
         if self.pooler is None:
-            return first_SH
+            return pooled_SH
         assert self.config.pooler is not None
         if self.config.pooler_dropout:
-            first_SH = dropout(first_SH, self.config.head_dropout, self.training)
-        return dense(first_SH, self.pooler, self.config.pooler)
+            pooled_SH = dropout(pooled_SH, self.config.head_dropout, self.training)
+        return dense(pooled_SH, self.pooler, self.config.pooler)
 
 
 def initialize(module: nn.Module, std: float) -> None:
@@ -131,4 +204,5 @@ def initialize(module: nn.Module, std: float) -> None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

@@ -1,6 +1,6 @@
-"""Sequences of one row brought together: its windows averaged, its choices side by side.
+"""Rows brought together: tokens of a sequence averaged, windows too, choices side by side.
 
-S sequences, R rows, G the most sequences of a row.
+T tokens, S sequences, R rows, G the most sequences of a row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,18 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+
+def mean_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """The mean of every sequence's rows, (S, H), differentiable; zeros for an empty one.
+
+    Args:
+        rows_TH: float (T, H). Sums are float32, the result is of their dtype.
+        cu_seqlens: borders, int32 (S + 1,), from 0 to T.
+    """
+    lengths = cu_seqlens.diff().long()
+    sums = torch.segment_reduce(rows_TH.float(), "sum", lengths=lengths, unsafe=True)
+    return (sums / lengths.clamp_min(1)[:, None]).to(rows_TH.dtype)
 
 
 def mean_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from filbert.batch import PackedBatch
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.encoder import Encoder, initialize
+from filbert.model.encoder import Encoder, initialize, new_norm
 from filbert.model.linear import dense
 from filbert.model.pooling import pool
 
@@ -42,14 +42,28 @@ class Head(nn.Module):
     Attributes:
         reads_pooled: whether the encoder's pooler has to run.
         per_token: whether the output has a row per token rather than one per sequence.
+        transform, norm: a dense layer and, after the activation, a LayerNorm over what the head
+            reads; None for heads that read it as it is.
     """
 
     reads_pooled = False
     per_token = False
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, transform_to: int | None = None) -> None:
+        """`transform_to`: the width that the transform gives, where there is one."""
         super().__init__()
         self.config = config
+        self.transform: nn.Linear | None = None
+        self.norm: nn.LayerNorm | None = None
+        if transform_to is not None:
+            self.transform = nn.Linear(config.hidden_size, transform_to, bias=config.biases)
+            self.norm = new_norm(transform_to, config)
+
+    def transformed(self, rows: Tensor) -> Tensor:
+        """The rows through the transform, if there is one."""
+        if self.transform is None or self.norm is None:
+            return rows
+        return self.norm(dense(rows, self.transform, self.config.hidden_act))  # type: ignore[no-any-return]
 
     def drop(self, values: Tensor) -> Tensor:
         """Head dropout, in training only."""
@@ -71,16 +85,13 @@ class MaskedLMHead(Head):
     per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
-        self.transform = nn.Linear(config.hidden_size, config.table_size)
-        self.norm = nn.LayerNorm(config.table_size, eps=config.layer_norm_eps)
+        super().__init__(config, config.table_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Unnormalised log-probabilities, (K, V); all T rows when `at` is None."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        hidden = self.norm(dense(rows, self.transform, self.config.hidden_act))
-        return F.linear(hidden, features.word_table_VE, self.bias)
+        return F.linear(self.transformed(rows), features.word_table_VE, self.bias)
 
 
 class PairHead(Head):
@@ -132,19 +143,23 @@ class DiscriminatorHead(Head):
         return self.out(dense(rows, self.dense, self.config.hidden_act)).squeeze(-1)  # type: ignore[no-any-return]
 
 
+def _transform_width(config: EncoderConfig) -> int | None:
+    return config.hidden_size if config.head_transform else None
+
+
 class SequenceHead(Head):
     """C scores per sequence on the pooled vector. Devlin et al. 2019, section 4.1."""
 
     reads_pooled = True
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
-        super().__init__(config)
+        super().__init__(config, _transform_width(config))
         self.out = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (S, C)."""
         assert features.pooled_SH is not None
-        return self.out(self.drop(features.pooled_SH))  # type: ignore[no-any-return]
+        return self.out(self.drop(self.transformed(features.pooled_SH)))  # type: ignore[no-any-return]
 
 
 class TokenHead(Head):
@@ -153,13 +168,13 @@ class TokenHead(Head):
     per_token = True
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
-        super().__init__(config)
+        super().__init__(config, _transform_width(config))
         self.out = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (K, C); all T rows when `at` is None."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(self.drop(rows))  # type: ignore[no-any-return]
+        return self.out(self.drop(self.transformed(rows)))  # type: ignore[no-any-return]
 
 
 class SpanHead(Head):
@@ -171,13 +186,13 @@ class SpanHead(Head):
     per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
+        super().__init__(config, _transform_width(config))
         self.out = nn.Linear(config.hidden_size, 2)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (K, 2): start, end; all T rows when `at` is None."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(rows)  # type: ignore[no-any-return]
+        return self.out(self.transformed(rows))  # type: ignore[no-any-return]
 
 
 class ChoiceHead(Head):
@@ -186,13 +201,13 @@ class ChoiceHead(Head):
     reads_pooled = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
+        super().__init__(config, _transform_width(config))
         self.out = nn.Linear(config.hidden_size, 1)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (S,)."""
         assert features.pooled_SH is not None
-        return self.out(self.drop(features.pooled_SH)).squeeze(-1)  # type: ignore[no-any-return]
+        return self.out(self.drop(self.transformed(features.pooled_SH))).squeeze(-1)  # type: ignore[no-any-return]
 
 
 class VectorHead(Head):

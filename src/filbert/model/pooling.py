@@ -5,19 +5,76 @@ T tokens in the batch, S sequences, H hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, split
+from filbert.errors import ConfigError
 from filbert.model.encoder import Encoder
 
-POOLINGS = ("mean", "cls", "max", "none")
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "none")
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "identity": lambda vectors: vectors,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A layer that pooled vectors go through, as sentence-transformers has it.
+
+    Attributes:
+        weight_OI: float (outputs, inputs).
+        bias_O: float (outputs,), or None.
+        activation: "tanh", "relu", "gelu" (erf) or "identity".
+    """
+
+    weight_OI: Tensor
+    bias_O: Tensor | None
+    activation: str
+
+    def __call__(self, vectors_SI: Tensor) -> Tensor:
+        """Vectors (S, inputs) to vectors (S, outputs)."""
+        return _ACTIVATIONS[self.activation](F.linear(vectors_SI, self.weight_OI, self.bias_O))
+
+    def to(self, device: torch.device) -> Dense:
+        """The same layer on a device."""
+        bias = None if self.bias_O is None else self.bias_O.to(device)
+        return Dense(self.weight_OI.to(device), bias, self.activation)
+
+    @property
+    def description(self) -> str:
+        """In words: "768 to 256, tanh"."""
+        outputs, inputs = self.weight_OI.shape
+        return f"{inputs} to {outputs}, {self.activation}"
+
+
+def check_pooling(pooling: str) -> None:
+    """Make sure that `pool` knows it.
+
+    Raises:
+        ConfigError: it is neither one of POOLINGS nor several of them, but "none", joined by "+".
+    """
+    parts = pooling.split("+")
+    if not all(part in POOLINGS for part in parts) or (len(parts) > 1 and "none" in parts):
+        raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
 
 
 def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
-    """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none"."""
+    """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none".
+
+    Several poolings with "+" between give vectors (H * poolings,), end to end.
+    """
+    if "+" in pooling:
+        parts = [pool(hidden_TH, batch, part) for part in pooling.split("+")]
+        return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
     if pooling == "cls":
         return list(hidden_TH[batch.starts])
     pieces = split(hidden_TH, batch)
@@ -25,6 +82,8 @@ def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
         return list(pieces)
     if pooling == "max":
         return [piece.amax(0) for piece in pieces]
+    if pooling == "mean_sqrt_len":
+        return [piece.sum(0) / len(piece) ** 0.5 for piece in pieces]
     return [piece.mean(0) for piece in pieces]
 
 
@@ -41,8 +100,10 @@ def hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...])
     parts = [encoder.embeddings, *encoder.layers]
     hooks = [part.register_forward_hook(keep) for part in parts]
     try:
-        encoder(batch)
+        # The last layer's, through the LayerNorm that may follow it.
+        last = encoder(batch)
     finally:
         for hook in hooks:
             hook.remove()
+    states[-1] = last
     return torch.cat([states[layer] for layer in layers], -1)

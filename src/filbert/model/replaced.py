@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
-from filbert.model.attention import plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.encoder import Embeddings, Encoder, Layer
+from filbert.model.encoder import Embeddings, Encoder, new_layers, new_norm, run_layers
 from filbert.model.heads import DiscriminatorHead, Features, MaskedLMHead
 from filbert.model.linear import dense
 
@@ -80,19 +79,17 @@ class Generator(nn.Module):
         self.config = config
         narrow = config.embedding_size is not None
         self.project = nn.Linear(config.table_size, config.hidden_size) if narrow else None
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_groups))
+        self.layers = new_layers(config)
+        self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
         self.head = MaskedLMHead(config)
 
     def forward(self, tables: Embeddings, batch: PackedBatch, at: Tensor) -> Tensor:
         """Unnormalised log-probabilities over the vocabulary at the rows `at`, (K, V)."""
         config = self.config
-        hidden = dropout(_normed_sum(tables, batch), config.hidden_dropout, self.training)
+        hidden = dropout(tables.normed(batch), config.hidden_dropout, self.training)
         if self.project is not None:
             hidden = dense(hidden, self.project)
-        plan = plan_attention(batch)
-        for index in range(config.num_hidden_layers):
-            layer = self.layers[index * config.num_groups // config.num_hidden_layers]
-            hidden = layer(hidden, plan)
+        hidden = self.final_norm(run_layers(self.layers, hidden, batch))
         return self.head(Features(hidden, None, tables.word.weight, batch), at)  # type: ignore[no-any-return]
 
 
@@ -153,12 +150,3 @@ def sample(logits_KV: Tensor) -> Tensor:
     with torch.no_grad():
         noise = torch.empty_like(logits_KV, dtype=torch.float32).exponential_()
         return noise.clamp_min_(_LEAST_NOISE).log_().neg_().add_(logits_KV).argmax(-1)
-
-
-def _normed_sum(tables: Embeddings, batch: PackedBatch) -> Tensor:
-    """What `Embeddings` computes before dropout and projection, (T, E)."""
-    sum_TE = tables.word(batch.input_ids)
-    if tables.token_type is not None:
-        sum_TE = sum_TE + tables.token_type(batch.token_type_ids)
-    sum_TE = sum_TE + tables.position(batch.position_ids + tables.config.position_offset)
-    return tables.norm(sum_TE)  # type: ignore[no-any-return]

@@ -23,14 +23,18 @@ def forward_flops(
         num_pooled: sequences whose first token goes through the pooler.
     """
     width, wide, table = config.hidden_size, config.intermediate_size, config.table_size
-    # Query, key, value and output; the feed-forward network's two products.
-    per_token = config.num_hidden_layers * (4 * width * width + 2 * width * wide)
+    # Query, key, value and output; the feed-forward network's two products and its gate.
+    matrices = 3 if config.gated else 2
+    per_token = config.num_hidden_layers * (4 * width * width + matrices * width * wide)
     if config.embedding_size:
         per_token += table * width
-    # Scores and the weighted sum: every token with every token of its sequence.
-    per_pair = config.num_hidden_layers * 2 * width
+    # Scores and the weighted sum: every token with every token of its sequence, or of its window.
     lengths = list(lengths)
-    products = per_token * sum(lengths) + per_pair * sum(length**2 for length in lengths)
+    num_local = sum(map(config.is_local, range(config.num_hidden_layers)))
+    seen = 1 + (config.local_window or 0)
+    num_pairs = (config.num_hidden_layers - num_local) * sum(length**2 for length in lengths)
+    num_pairs += num_local * sum(length * min(length, seen) for length in lengths)
+    products = per_token * sum(lengths) + 2 * width * num_pairs
     products += num_masked * (width * table + table * config.vocab_size)
     products += num_pooled * width * width
     return 2 * products

@@ -75,6 +75,7 @@ def add_entries(
         dict(tokenizer.specials),
         tokenizer.max_length,
         dict(tokenizer.settings),
+        tokenizer.convention,
     )
     rows_from = {number: pieces[form] for form, number in zip(forms, ids, strict=True)}
     notes = []

@@ -1,9 +1,9 @@
-"""Read a SentencePiece model file without SentencePiece: its pieces, scores and character map.
+"""SentencePiece model files, read and written without SentencePiece: pieces, scores, characters.
 
 The file is one protocol buffer message, `ModelProto` of google/sentencepiece,
 src/sentencepiece_model.proto: field 1 = pieces {1 text, 2 score, 3 type}, field 2 = training {3
 algorithm, 40 unknown id}, field 3 = normalisation {2 compiled character map}. Everything else in it
-is skipped.
+is skipped. Their library is not needed, and files written here are read by it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from filbert.errors import FormatError
+from filbert.errors import FormatError, printable
+from filbert.protobuf import Damaged, encode_field, encode_fixed32, fields
 
 UNIGRAM = 1  # TrainerSpec.ModelType
 SPACE = "▁"
-
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+COMMA_PENALTY = 100.0  # see `build_unigram`
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # ModelProto.SentencePiece.Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,61 @@ class SentencePieceModel:
     charsmap: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PieceOrder:
+    """Ids that are not the model file's own: its first pieces give way to others.
+
+    Attributes:
+        skipped: what the file's first pieces are called, the unknown piece among them.
+        head: what stands in their place, with scores.
+        tail: what stands behind all others.
+        unknown: the entry of `head` for unknown text.
+    """
+
+    skipped: tuple[str, ...]
+    head: tuple[tuple[str, float], ...]
+    tail: tuple[str, ...]
+    unknown: str
+
+    def apply(self, model: SentencePieceModel, path: Path) -> SentencePieceModel:
+        """The model as the vocabulary numbers it.
+
+        Raises:
+            FormatError: the file at `path` begins with other pieces, or has the new ones already.
+        """
+        begin = tuple(text for text, _ in model.pieces[: len(self.skipped)])
+        if sorted(begin) != sorted(self.skipped) or model.unk_id >= len(begin):
+            raise FormatError(
+                f"{path}: begins with {' '.join(begin)}, where {' '.join(self.skipped)} is "
+                "expected. Give a folder with its tokenizer.json instead."
+            )
+        tail = tuple((text, 0.0) for text in self.tail)
+        pieces = (*self.head, *model.pieces[len(begin) :], *tail)
+        if len({text for text, _ in pieces}) != len(pieces):
+            names = " ".join(text for text, _ in (*self.head, *tail))
+            raise FormatError(f"{path}: has a piece that is added to it here: one of {names}.")
+        unk_id = [text for text, _ in self.head].index(self.unknown)
+        return SentencePieceModel(pieces, unk_id, model.charsmap)
+
+    def undo(self, model: SentencePieceModel) -> SentencePieceModel:
+        """The model as the file numbers it.
+
+        Raises:
+            FormatError: its entries do not stand in this order.
+        """
+        end = len(model.pieces) - len(self.tail)
+        head = tuple(text for text, _ in self.head)
+        found = tuple(text for text, _ in model.pieces)
+        if found[: len(head)] != head or found[end:] != self.tail or end < len(head):
+            raise FormatError(
+                f"The vocabulary does not begin with {' '.join(head)} and end in "
+                f"{' '.join(self.tail)}, so no SentencePiece model can stand for it."
+            )
+        begin = tuple((text, 0.0) for text in self.skipped)
+        unk_id = self.skipped.index(self.unknown)
+        return SentencePieceModel((*begin, *model.pieces[len(head) : end]), unk_id, model.charsmap)
+
+
 @contextlib.contextmanager
 def damage_named(what: str | Path) -> Iterator[None]:
     """Turn what the `tokenizers` library raises over damaged files into a FormatError about `what`.
@@ -43,45 +99,49 @@ def damage_named(what: str | Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error) in (Exception, ValueError) or type(error).__name__ == "PanicException":
-            raise FormatError(f"{what}: damaged ({error}). Fetch the file again.") from error
+        known = (Exception, ValueError, OverflowError, TypeError, UnicodeEncodeError)
+        if type(error) in known or type(error).__name__ == "PanicException":
+            reason = printable(str(error), 200)
+            raise FormatError(f"{what}: damaged ({reason}). Fetch the file again.") from error
         raise
 
 
-class _Damaged(ValueError):
-    """The bytes are not the message they should be."""
-
-
 def read_spiece(path: Path) -> SentencePieceModel:
-    """Parse the file at `path`.
+    """Parse the file at `path`; see `parse_spiece`."""
+    return parse_spiece(path.read_bytes(), path)
+
+
+def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
+    """The pieces, unknown piece and character map in the content of the file at `path`.
 
     Raises:
-        FormatError: the file is cut off, damaged, or holds another algorithm than unigram.
+        FormatError: it is cut off, damaged, or holds another algorithm than unigram.
     """
-    data = path.read_bytes()
     pieces: list[tuple[str, float]] = []
     algorithm, unk_id, charsmap = UNIGRAM, 0, b""
     try:
-        for field, value in _fields(data):
+        for field, value in fields(data):
             if field == 1:
                 pieces.append(_piece(_as_bytes(value)))
             elif field == 2:
-                training = dict(_fields(_as_bytes(value)))
+                training = dict(fields(_as_bytes(value)))
                 algorithm = training.get(3, UNIGRAM)  # type: ignore[assignment]
                 unk_id = training.get(40, 0)  # type: ignore[assignment]
             elif field == 3:
-                charsmap = _as_bytes(dict(_fields(_as_bytes(value))).get(2, b""))
+                charsmap = _as_bytes(dict(fields(_as_bytes(value))).get(2, b""))
         if not pieces:
-            raise _Damaged("it holds no pieces")
+            raise Damaged("it holds no pieces")
         if len({text for text, _ in pieces}) != len(pieces):
-            raise _Damaged("a piece stands in it twice")
+            raise Damaged("a piece stands in it twice")
+        if not isinstance(algorithm, int):
+            raise Damaged("its algorithm is not a number")
         if not isinstance(unk_id, int) or unk_id >= len(pieces):
-            raise _Damaged("its unknown piece is not in it")
+            raise Damaged("its unknown piece is not in it")
         if charsmap and (
             len(charsmap) < 4 or struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4
         ):
-            raise _Damaged("its character map is cut off")
-    except (_Damaged, struct.error) as error:
+            raise Damaged("its character map is cut off")
+    except (Damaged, struct.error) as error:
         raise FormatError(
             f"{path}: not a whole SentencePiece model: {error}. Fetch the file again."
         ) from error
@@ -93,6 +153,45 @@ def read_spiece(path: Path) -> SentencePieceModel:
     return SentencePieceModel(tuple(pieces), unk_id, charsmap)
 
 
+def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
+    """The content of a model file that SentencePiece itself reads, with the same ids.
+
+    It normalises by the model's character map, joins spaces and puts one before a text; what
+    happens to a text before (lower-casing, say) cannot stand in such a file.
+
+    Args:
+        model: no piece is empty.
+        control: the pieces that no text is ever cut into.
+    """
+    parts = []
+    for number, (text, score) in enumerate(model.pieces):
+        kind = _UNKNOWN if number == model.unk_id else _CONTROL if text in control else _NORMAL
+        entry = encode_field(1, text) + encode_fixed32(2, struct.pack("<f", score))
+        parts.append(encode_field(1, entry if kind == _NORMAL else entry + encode_field(3, kind)))
+    ids = {text: number for number, (text, _) in enumerate(model.pieces)}
+    training = encode_field(3, UNIGRAM) + encode_field(4, len(ids))
+    # 40 unknown, 41 begin, 42 end, 43 padding; -1: there is none.
+    marks = (model.unk_id, ids.get("<s>", -1), ids.get("</s>", -1), ids.get("<pad>", -1))
+    for field, number in enumerate(marks, 40):
+        training += encode_field(field, number)
+    training += encode_field(45, model.pieces[model.unk_id][0])
+    normalising = encode_field(1, "nmt_nfkc" if model.charsmap else "identity")
+    if model.charsmap:
+        normalising += encode_field(2, model.charsmap)
+    for field in (3, 4, 5):  # a space before the text, spaces joined, spaces as SPACE
+        normalising += encode_field(field, 1)
+    return b"".join(parts) + encode_field(2, training) + encode_field(3, normalising)
+
+
+def build_plain_unigram(model: SentencePieceModel) -> Tokenizer:
+    """The tokenizer that SentencePiece itself is, for a model that keeps case and accents."""
+    backend = Tokenizer(models.Unigram(list(model.pieces), model.unk_id, byte_fallback=False))
+    if model.charsmap:
+        backend.normalizer = normalizers.Precompiled(model.charsmap)
+    _split_on_spaces(backend)
+    return backend
+
+
 def build_unigram(model: SentencePieceModel, *, lowercase: bool, keep_accents: bool) -> Tokenizer:
     """The tokenizer that ALBERT's own code is: normalise, split on whitespace, best segmentation.
 
@@ -101,7 +200,7 @@ def build_unigram(model: SentencePieceModel, *, lowercase: bool, keep_accents: b
     effect.
     """
     scored = [
-        (text, score - 100.0 if _ends_in_digit_comma(text) else score)
+        (text, score - COMMA_PENALTY if ends_in_digit_comma(text) else score)
         for text, score in model.pieces
     ]
     backend = Tokenizer(models.Unigram(scored, unk_id=model.unk_id, byte_fallback=False))
@@ -117,64 +216,34 @@ def build_unigram(model: SentencePieceModel, *, lowercase: bool, keep_accents: b
         steps.append(normalizers.Precompiled(model.charsmap))
     steps.append(normalizers.Replace(Regex(" {2,}"), " "))
     backend.normalizer = normalizers.Sequence(steps)
-    metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
-    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    _split_on_spaces(backend)
     return backend
 
 
-def _ends_in_digit_comma(piece: str) -> bool:
+def _split_on_spaces(backend: Tokenizer) -> None:
+    metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether it is a piece such as "1,"."""
     return len(piece) >= 2 and piece[-1] == "," and piece[-2].isdigit()
 
 
 def _piece(data: bytes) -> tuple[str, float]:
-    parts = dict(_fields(data))
+    parts = dict(fields(data))
     try:
         text = _as_bytes(parts.get(1, b"")).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _Damaged("a piece is not UTF-8") from error
+        raise Damaged("a piece is not UTF-8") from error
     score = struct.unpack("<f", _as_bytes(parts.get(2, b"\0\0\0\0")))[0]
     if not text or not math.isfinite(score):
-        raise _Damaged("a piece is empty or its score is not a number")
+        raise Damaged("a piece is empty or its score is not a number")
     return text, score
 
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise _Damaged("a number stands where a text is expected")
+        raise Damaged("a number stands where a text is expected")
     return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of one message in file order: varints as int, all other kinds as their bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == _VARINT:
-            number, at = _varint(data, at)
-            yield key >> 3, number
-            continue
-        if kind == _BYTES:
-            size, at = _varint(data, at)
-        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            size = 8 if kind == _EIGHT_BYTES else 4
-        else:
-            raise _Damaged(f"unknown field kind {kind} at byte {at}")
-        if at + size > len(data):
-            raise _Damaged(f"it ends at byte {len(data)}, in the middle of a field")
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise _Damaged(f"it ends at byte {len(data)}, in the middle of a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise _Damaged(f"a number at byte {at} does not end")

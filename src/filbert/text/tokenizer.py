@@ -8,7 +8,6 @@ as those tokens, as in Hugging Face's libraries; `fill` needs that.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,9 @@ import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.encoding import Encoding, Part, cut, join, learn_template
+from filbert.text.saving import fingerprint, save_tokenizer
 from filbert.text.spiece import damage_named
+from filbert.text.stated import Convention
 from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, read_vocabulary
 
 # Texts are handed to the library in pieces of this size, so that memory stays flat.
@@ -30,6 +31,9 @@ CHUNK_CHARACTERS = 2**21
 
 # Word tables are often padded to a multiple of 64 or 128 rows; more than this is no padding.
 USUAL_PADDING = 256
+
+# A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
+LARGEST_HOLE = 10_000
 
 _KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -48,6 +52,7 @@ class Tokenizer:
         max_length: the limit that the folder states, in tokens with specials, or None.
         lowercase: whether text is lower-cased.
         cls_id, sep_id, mask_id, pad_id, unk_id: None where the vocabulary has no such token.
+        convention: what its family's files leave unsaid, where the family is known.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -55,9 +60,11 @@ class Tokenizer:
         self.settings = vocabulary.settings
         self.specials = vocabulary.specials
         self.max_length = vocabulary.max_length
+        self.convention = vocabulary.convention
+        self.spiece = vocabulary.spiece
         self.kind = _KINDS[type(self.backend.model).__name__]
         self.lowercase: bool | None = lowercases(self.backend)
-        self.vocab_size = 1 + max(self.backend.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = _size_of(self.backend.get_vocab(with_added_tokens=True))
         ids = {role: self.backend.token_to_id(name) for role, name in self.specials.items()}
         self.cls_id: int | None = ids.get("cls")
         self.sep_id: int | None = ids.get("sep")
@@ -75,6 +82,7 @@ class Tokenizer:
         *,
         lowercase: bool | None = None,
         max_word_length: int = MAX_WORD_LENGTH,
+        convention: Convention | None = None,
     ) -> Tokenizer:
         """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
 
@@ -83,19 +91,18 @@ class Tokenizer:
         """
         _silence_fork_warning()
         return cls(
-            read_vocabulary(Path(folder), lowercase=lowercase, max_word_length=max_word_length)
+            read_vocabulary(
+                Path(folder),
+                lowercase=lowercase,
+                max_word_length=max_word_length,
+                convention=convention,
+            )
         )
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """sha256 of everything that decides which ids a text becomes."""
-        content = json.loads(self.backend.to_str())
-        if self.kind == "unigram":
-            # The library reads back some of the scores that it writes with the last bit changed.
-            content["model"]["vocab"] = [
-                [piece, f"{score:.6g}"] for piece, score in content["model"]["vocab"]
-            ]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return fingerprint(json.loads(self.backend.to_str()))
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
         """Make sure that a model has a row for whatever this tokenizer writes.
@@ -222,40 +229,24 @@ class Tokenizer:
         return self.backend.token_to_id(token)
 
     def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
-        """Write tokenizer.json, its two JSON companions and, for WordPiece, vocab.txt.
+        """Write tokenizer.json, its JSON companions and the classic files of its kind.
+
+        Those are vocab.txt (WordPiece), vocab.json and merges.txt (byte-level BPE) or a
+        SentencePiece model (unigram); left out where they cannot hold the vocabulary. The class in
+        tokenizer_config.json is the family's own where the classic files say everything, else the
+        generic one, which reads tokenizer.json only.
 
         Args:
             folder: is made if it is not there.
             token_type_ids: whether other tools shall pass token types to the model. None: if this
                 tokenizer's pairs have any.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        if token_type_ids is None:
-            token_type_ids = 1 in self._pair.types
-        names = {f"{role}_token": name for role, name in self.specials.items()}
-        settings = {key: value for key, value in self.settings.items() if key in _KEPT_SETTINGS}
-        settings.update(names)
-        # The generic class takes tokenizer.json as it is. The classes named after a family rebuild
-        # it from the vocabulary and lose the word length limit (transformers 5: always 100).
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        settings["do_lower_case"] = self.lowercase
-        settings["model_input_names"] = ["input_ids", "attention_mask"]
-        if token_type_ids:
-            settings["model_input_names"].insert(1, "token_type_ids")
-        if self.max_length is not None:
-            settings["model_max_length"] = self.max_length
-        (target / "tokenizer.json").write_text(self.backend.to_str(), encoding="utf-8")
-        _write_json(target / "tokenizer_config.json", settings)
-        _write_json(target / "special_tokens_map.json", names)
-        if self.kind == "wordpiece":
-            ids = self.backend.get_vocab(with_added_tokens=True)
-            lines = [""] * self.vocab_size
-            for token, number in ids.items():
-                lines[number] = token
-            (target / "vocab.txt").write_text(
-                "\n".join(lines) + "\n", encoding="utf-8", newline="\n"
-            )
+        save_tokenizer(self, folder, token_type_ids=token_type_ids)
+
+    @property
+    def pair_has_types(self) -> bool:
+        """Whether the second text of a pair has another token type than the first."""
+        return 1 in self._pair.types
 
     def _check_room(self, texts: Sequence[Text], max_length: int | None) -> None:
         if max_length is None:
@@ -322,16 +313,15 @@ class Tokenizer:
             start += min(end - start, stride)
 
 
-# Kept when a loaded tokenizer is saved again; all else in tokenizer_config.json is set anew or tied
-# to a class.
-_KEPT_SETTINGS = {
-    "add_prefix_space",
-    "clean_up_tokenization_spaces",
-    "keep_accents",
-    "model_max_length",
-    "strip_accents",
-    "tokenize_chinese_chars",
-}
+def _size_of(ids: dict[str, int]) -> int:
+    """One more than the largest id; far more ids than entries are a file made to fill memory."""
+    size = 1 + max(ids.values())
+    if size > 2 * len(ids) + LARGEST_HOLE:
+        raise FormatError(
+            f"The tokenizer has {len(ids)} entries, but ids up to {size - 1}. Its files are "
+            "damaged; fetch them again."
+        )
+    return size
 
 
 def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
@@ -343,10 +333,6 @@ def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
             begin, size = index + 1, 0
     if begin < len(texts):
         yield texts[begin:]
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @functools.cache

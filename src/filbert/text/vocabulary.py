@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,17 @@ from tokenizers import (
 )
 
 from filbert.errors import FormatError, unreadable_as
-from filbert.text.spiece import build_unigram, damage_named, read_spiece
+from filbert.text.growth import check_growth
+from filbert.text.spiece import build_plain_unigram, build_unigram, damage_named, parse_spiece
+from filbert.text.stated import (
+    MAX_JSON_BYTES,
+    Convention,
+    add_tokens,
+    read_data,
+    read_json,
+    read_settings,
+    read_text,
+)
 
 # Hugging Face's limit. Google's own code cuts at 200 (RECIPES section 1); a tokenizer.json carries
 # its own.
@@ -28,6 +38,11 @@ MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
 LARGEST_MAX_LENGTH = 10**6 - 1
+LARGEST_ID = 2**31 - 1
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model")
 
 # What a special token is called, in the order in which names are tried.
 SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
@@ -45,20 +60,27 @@ class Vocabulary:
 
     `specials` maps cls, sep, mask, pad and unk to the token's text where the vocabulary has it.
     `max_length` is the limit that the folder states, in tokens with specials, or None.
-    `settings` is the content of tokenizer_config.json.
+    `settings` is the content of tokenizer_config.json. `convention` is the family's, where known.
+    `spiece` is the content of the SentencePiece model file in the folder.
     """
 
     backend: Tokenizer
     specials: dict[str, str]
     max_length: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    convention: Convention | None = None
+    spiece: bytes | None = None
 
 
 @unreadable_as(FormatError)
 def read_vocabulary(
-    folder: Path, *, lowercase: bool | None = None, max_word_length: int = MAX_WORD_LENGTH
+    folder: Path,
+    *,
+    lowercase: bool | None = None,
+    max_word_length: int = MAX_WORD_LENGTH,
+    convention: Convention | None = None,
 ) -> Vocabulary:
-    """Read tokenizer.json, else vocab.txt, else vocab.json + merges.txt, else spiece.model.
+    """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
     Args:
         folder: where the files lie; the path of one of those files itself will do.
@@ -67,6 +89,7 @@ def read_vocabulary(
             lower-cases.
         max_word_length: a longer word becomes unknown, in characters. Used with vocab.txt alone;
             tokenizer.json states its own.
+        convention: what the files leave unsaid; what they say goes first.
 
     Raises:
         FormatError: no known layout, or a file that is damaged or cannot be read.
@@ -84,19 +107,22 @@ def read_vocabulary(
     if not layouts:
         raise FormatError(
             f"{folder}: no tokenizer here. "
-            "Expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model."
+            "Expected tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model or "
+            "sentencepiece.bpe.model."
         )
     name, _, read = layouts[0]
-    settings = _settings(home)
-    options = dict(settings)
+    settings = read_settings(home)
+    options = {**(convention.settings() if convention else {}), **settings}
     if lowercase is not None:
         options["do_lower_case"] = lowercase
     options["max_word_length"] = max_word_length
-    with damage_named(home / (chosen or name)):
-        backend = read(home / (chosen or name), options)
+    file = home / (chosen or name)
+    with damage_named(file):
+        backend = read(file, options, convention)
+        check_growth(backend, file)
     if not backend.get_vocab_size(with_added_tokens=True):
-        raise FormatError(f"{home / (chosen or name)}: an empty vocabulary.")
-    sentence = _json(home / "sentence_bert_config.json")
+        raise FormatError(f"{file}: an empty vocabulary.")
+    sentence = read_json(home / "sentence_bert_config.json")
     if lowercase is None and sentence.get("do_lower_case") is True:
         lowercase = True  # sentence-transformers lower-cases before its tokenizer does
     if lowercase is not None:
@@ -108,8 +134,11 @@ def read_vocabulary(
     limit = sentence.get("max_seq_length") or settings.get("model_max_length")
     if not isinstance(limit, int | float) or not 0 < limit <= LARGEST_MAX_LENGTH:
         limit = None
-    specials = find_specials(lambda name: backend.token_to_id(name) is not None, settings)
-    return Vocabulary(backend, specials, None if limit is None else int(limit), settings)
+    specials = find_specials(lambda name: backend.token_to_id(name) is not None, options)
+    models = [file] if file.suffix == ".model" else [home / name for name in SPIECE_NAMES]
+    spiece = next((read_data(path) for path in models if path.is_file()), None)
+    stated = None if limit is None else int(limit)
+    return Vocabulary(backend, specials, stated, settings, convention, spiece)
 
 
 def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[str, str]:
@@ -118,7 +147,10 @@ def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[
     for role, names in SPECIAL_NAMES.items():
         stated = settings.get(f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
-        present = [name for name in (stated, *names) if isinstance(name, str) and has(name)]
+        # No token holds half a surrogate pair, and the library cannot be asked for one.
+        if isinstance(stated, str) and not _SURROGATE.search(stated):
+            names = (stated, *names)
+        present = [name for name in names if has(name)]
         if present:
             found[role] = present[0]
     return found
@@ -167,8 +199,10 @@ def _steps(normalizer: Any) -> list[Any]:
     return [normalizer[index] for index in range(len(normalizer))]
 
 
-def _read_tokenizer_json(path: Path, options: dict[str, Any]) -> Tokenizer:
-    text = _text(path)
+def _read_tokenizer_json(
+    path: Path, options: dict[str, Any], convention: Convention | None
+) -> Tokenizer:
+    text = read_text(path)
     backend = Tokenizer.from_str(text)
     if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram"):
         raise FormatError(
@@ -178,9 +212,17 @@ def _read_tokenizer_json(path: Path, options: dict[str, Any]) -> Tokenizer:
     return backend
 
 
-def _read_wordpiece(path: Path, options: dict[str, Any]) -> Tokenizer:
+def _read_wordpiece(
+    path: Path, options: dict[str, Any], convention: Convention | None
+) -> Tokenizer:
+    if options.get("word_tokenizer_type", "basic") != "basic":
+        raise FormatError(
+            f"{path.parent}: words are cut by {short(options['word_tokenizer_type'])} here, which "
+            "filbert does not have. Give a folder with a tokenizer.json, or cut the texts into "
+            "words with spaces yourself and set word_tokenizer_type to basic."
+        )
     # Not splitlines(): U+2028 is an entry of the Chinese vocabulary.
-    lines = _text(path).split("\n")
+    lines = read_text(path).split("\n")
     if lines and lines[-1] == "":
         lines.pop()
     # A repeated line keeps its last number, as in every reader of this format.
@@ -206,20 +248,22 @@ def _read_wordpiece(path: Path, options: dict[str, Any]) -> Tokenizer:
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    backend.add_special_tokens([AddedToken(name, normalized=False) for name in names.values()])
-    backend.post_processor = _template(ids, names)
+    add_tokens(backend, _specials(names, convention), path.parent, options)
+    backend.post_processor = _template(backend, names, convention)
     return backend
 
 
-def _read_bytebpe(path: Path, options: dict[str, Any]) -> Tokenizer:
-    ids = _json(path)
-    if not ids or not all(isinstance(number, int) for number in ids.values()):
+def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
+    ids = read_json(path, most=2 * MAX_JSON_BYTES)
+    if not ids or any(type(n) is not int or not 0 <= n <= LARGEST_ID for n in ids.values()):
         raise FormatError(f"{path}: not a vocabulary; expected an object of token: number.")
+    if len(set(ids.values())) != len(ids):
+        raise FormatError(f"{path}: two tokens have the same number.")
     merges_path = path.parent / "merges.txt"
     if not merges_path.is_file():
         raise FormatError(f"{path.parent}: vocab.json without merges.txt. Both files are needed.")
     merges: list[tuple[str, str]] = []
-    for number, line in enumerate(_text(merges_path).split("\n"), 1):
+    for number, line in enumerate(read_text(merges_path).split("\n"), 1):
         # Only the version line is a comment: "# #" is a merge.
         if not line.strip("\r") or (number == 1 and line.startswith("#version")):
             continue
@@ -233,83 +277,80 @@ def _read_bytebpe(path: Path, options: dict[str, Any]) -> Tokenizer:
     backend.decoder = decoders.ByteLevel()
     names = find_specials(ids.__contains__, options)
     # The mask takes the space before it, as RoBERTa's own tokenizer.json says.
-    backend.add_special_tokens(
-        [
-            AddedToken(name, lstrip=role == "mask", normalized=True)
-            for role, name in sorted(names.items(), key=lambda item: ids[item[1]])
-        ]
-    )
+    specials = [
+        AddedToken(name, lstrip=role == "mask", normalized=True, special=True)
+        for role, name in names.items()
+    ]
+    add_tokens(backend, specials, path.parent, options)
+    names = find_specials(lambda name: backend.token_to_id(name) is not None, options)
     if "cls" in names and "sep" in names:
-        sep, cls = (names["sep"], ids[names["sep"]]), (names["cls"], ids[names["cls"]])
+        known = backend.get_vocab(with_added_tokens=True)
+        sep, cls = ((names[role], known[names[role]]) for role in ("sep", "cls"))
         backend.post_processor = processors.RobertaProcessing(sep, cls, True, prefix_space)
     else:
         backend.post_processor = processors.ByteLevel(trim_offsets=True)
     return backend
 
 
-def _read_unigram(path: Path, options: dict[str, Any]) -> Tokenizer:
-    model = read_spiece(path)
+def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
+    model = parse_spiece(read_data(path), path)
+    order = convention.order if convention else None
+    if order is None and path.name == SPIECE_NAMES[1]:
+        raise FormatError(
+            f"{path}: nothing says which ids its pieces have. A config.json with model_type or a "
+            "tokenizer_config.json with tokenizer_class beside it would; so would a tokenizer.json."
+        )
+    if order is not None:
+        model = order.apply(model, path)
     ids = {text: number for number, (text, _) in enumerate(model.pieces)}
-    lowercase = options.get("do_lower_case")
-    if lowercase is None:
-        lowercase = not has_cased_entries(ids)
-    backend = build_unigram(
-        model, lowercase=bool(lowercase), keep_accents=options.get("keep_accents") is True
-    )
+    if order is not None:
+        backend = build_plain_unigram(model)
+    else:
+        lowercase = options.get("do_lower_case")
+        if lowercase is None:
+            lowercase = not has_cased_entries(ids)
+        backend = build_unigram(
+            model, lowercase=bool(lowercase), keep_accents=options.get("keep_accents") is True
+        )
     names = find_specials(ids.__contains__, options)
-    backend.add_special_tokens([AddedToken(name, normalized=False) for name in names.values()])
+    add_tokens(backend, _specials(names, convention), path.parent, options)
     if "cls" in names and "sep" in names:
-        backend.post_processor = _template(ids, names)
+        backend.post_processor = _template(backend, names, convention)
     return backend
 
 
-_LAYOUTS: tuple[tuple[str, str, Callable[[Path, dict[str, Any]], Tokenizer]], ...] = (
+_Reader = Callable[[Path, dict[str, Any], Convention | None], Tokenizer]
+_LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
     ("tokenizer.json", ".json", _read_tokenizer_json),
     ("vocab.txt", ".txt", _read_wordpiece),
     ("vocab.json", "vocab.json", _read_bytebpe),
     ("spiece.model", ".model", _read_unigram),
+    ("sentencepiece.bpe.model", ".model", _read_unigram),
 )
 
 
-def _template(ids: dict[str, int], names: dict[str, str]) -> processors.TemplateProcessing:
-    """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2."""
+def _specials(names: dict[str, str], convention: Convention | None) -> list[AddedToken]:
+    strip = convention is not None and convention.double_separator
+    return [
+        AddedToken(name, lstrip=strip and role == "mask", normalized=False, special=True)
+        for role, name in names.items()
+    ]
+
+
+def _template(
+    backend: Tokenizer, names: dict[str, str], convention: Convention | None
+) -> processors.TemplateProcessing:
+    """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.
+
+    With a double separator: CLS A SEP SEP B SEP, all of type 0. Source: fairseq,
+    roberta/hub_interface.py, encode.
+    """
     cls, sep = names["cls"], names["sep"]
+    pair = [f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"]
+    if convention is not None and convention.double_separator:
+        pair = [f"{cls}:0", "$A:0", f"{sep}:0", f"{sep}:0", "$B:0", f"{sep}:0"]
     return processors.TemplateProcessing(
         single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
+        pair=pair,
+        special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
     )
-
-
-_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    settings = _json(folder / "special_tokens_map.json")
-    path = folder / "tokenizer_config.json"
-    settings.update(_json(path))
-    for key in _SWITCHES:
-        if not isinstance(settings.get(key), bool | None):
-            raise FormatError(f"{path}: {key} is {short(settings[key])}; it must be true or false.")
-    return settings
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: broken JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"{path}: expected a JSON object.")
-    return content
-
-
-def _text(path: Path) -> str:
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte {error.start} is not UTF-8.") from error

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from filbert.data.examples import lengths_of, rows_of
@@ -19,16 +18,18 @@ from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
+from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.prepare import Split
+from filbert.train.provenance import base_model, commit, versions
 from filbert.train.trainer import Outcome
 
 # How many token counts run.json keeps per split, for the report's histogram.
 _SAMPLED_LENGTHS = 2_000
 
 
-def _split_facts(split: Split, max_length: int, labels: Counter[str]) -> dict[str, Any]:
+def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]) -> dict[str, Any]:
     rows = lengths_of(split.examples, rows_of(split.examples))
     lengths = [row["num_tokens"] for row in rows]
     every = max(1, len(lengths) // _SAMPLED_LENGTHS)
@@ -38,6 +39,7 @@ def _split_facts(split: Split, max_length: int, labels: Counter[str]) -> dict[st
         "rows": len(split.rows),
         "sequences": len(split.examples),
         "label_counts": dict(labels),
+        "has_pairs": any(isinstance(text, tuple) for text in task.sequences(split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
         "max_length": max_length,
@@ -51,6 +53,7 @@ def begun(
     out: str,
     source: str | None,
     checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
     model: Trainable,
     started: datetime,
     precision: Precision,
@@ -59,15 +62,12 @@ def begun(
     """What run.json knows of any run before its first step."""
     return {
         "filbert": version("filbert"),
+        "commit": commit(),
         "command": command,
         "name": Path(out).name,
         "started": started.isoformat(timespec="seconds"),
         "options": {k: v for k, v in dataclasses.asdict(options).items() if v is not None},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": versions(),
         "device": {
             "name": device_name(parallel.device),
             "threads": torch.get_num_threads(),
@@ -83,6 +83,12 @@ def begun(
             "config": dataclasses.asdict(checkpoint.config),
             "notes": list(checkpoint.notes),
         },
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "vocab_size": tokenizer.vocab_size,
+            "fingerprint": tokenizer.fingerprint,
+        },
+        "base_model": None if source is None else base_model(source, checkpoint.source),
     }
 
 
@@ -104,6 +110,7 @@ def opening(
     options: FinetuneOptions,
     task: Task,
     checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
     model: Model,
     splits: dict[str, Split],
     max_length: int,
@@ -119,6 +126,7 @@ def opening(
         options.out,
         options.model,
         checkpoint,
+        tokenizer,
         model,
         started,
         precision,
@@ -129,7 +137,8 @@ def opening(
         "problem": _problem(task),
         "positive": _positive(task),
         "data": {
-            name: _split_facts(split, max_length, labels[name]) for name, split in splits.items()
+            name: _split_facts(split, task, max_length, labels[name])
+            for name, split in splits.items()
         },
     }
 

@@ -51,7 +51,7 @@ class Features:
 
 def first_only(model: Model) -> bool:
     """Whether the head needs no more than the first token of a sequence."""
-    return model.head is not None and model.head.reads_pooled
+    return model.head is not None and model.head.reads_pooled and model.config.pooled == "cls"
 
 
 def num_bytes(model: Model, examples: Sequence[Example]) -> int:

@@ -34,6 +34,7 @@ from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
 from filbert.train.prepare import Split, build, fingerprint, load_for_task, read_splits, tokenise
 from filbert.train.save import save_model
+from filbert.train.story import story_of
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
@@ -85,6 +86,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
             options,
             job.task,
             job.checkpoint,
+            job.tokenizer,
             job.model,
             splits,
             job.max_length,
@@ -103,9 +105,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
                 metrics[name] = fitted.metrics(splits[name].gold, predictions)
                 _write_predictions(folder / "predictions", splits[name], fitted, predictions)
             run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
-            told = ("filbert", "options", "versions", "data", "metrics", "precision")
-            story = {key: run[key] for key in told}
-            story |= {"task": fitted.to_dict(), "max_length": job.max_length}
+            story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
             save_model(
                 folder / "model", outcome.weights, job.tokenizer, job.checkpoint, fitted, story
             )

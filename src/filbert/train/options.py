@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from filbert.train.schedule import SCHEDULES, parse_time
 
 # Flags that hold several names.
 NAME_LISTS = ("labels", "label_columns", "choice_columns")
+# What a model card may declare, in the Hub's spelling.
+DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
 Flags = TypeVar("Flags", bound="DataFlags")
 
@@ -63,6 +66,9 @@ class TrainOptions:
         distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
         compile: record the model once as a program of one static shape: faster on a GPU, but the
             first step takes minutes.
+        license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
+            model it starts from when not given.
+        language: for the model card, codes such as en or en,de; likewise.
     """
 
     batch_size: int = 32
@@ -95,6 +101,8 @@ class TrainOptions:
     resume: bool = False
     distributed: str = "ddp"
     compile: bool = False
+    license: str | None = None
+    language: str | None = None
 
     def __post_init__(self) -> None:
         for part in fields(TrainOptions):
@@ -126,6 +134,13 @@ class TrainOptions:
             raise ConfigError(f"time is {self.time!r}; it must be above zero.")
         if self.distributed not in ("ddp", "fsdp"):
             raise ConfigError(f"distributed is {self.distributed!r}; it must be ddp or fsdp.")
+        for name, form in DECLARED.items():
+            for declared in names_of(getattr(self, name) or ""):
+                if not re.fullmatch(form, declared):
+                    raise ConfigError(
+                        f"{name} is {declared!r}; write it as the Hugging Face Hub does, such as "
+                        f"{'apache-2.0' if name == 'license' else 'en or en,de'}."
+                    )
         if self.compile and self.distributed == "fsdp":
             raise ConfigError("compile does not go with distributed fsdp; take ddp.")
 

@@ -14,7 +14,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.hub import find_model
+from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
 from filbert.tasks.base import Task, task_class
@@ -28,7 +28,7 @@ from filbert.train.trainable import reinitialize_top
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
     "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
-    "dry_run",
+    "dry_run", "license", "language",
 )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from filbert.train.pretrain_facts import closing, opening
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.pretrain_save import save_pretrained
 from filbert.train.pretrain_sources import Sources, read_sources
+from filbert.train.story import story_of
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
@@ -102,13 +103,12 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         with recorded(options.out, run, resume=options.resume) as folder:
             outcome, metrics = _learn(job, parallel, folder)
             run |= closing(outcome, metrics, time.perf_counter() - clock)
-            told = ("filbert", "command", "options", "versions", "data", "metrics", "precision")
             save_pretrained(
                 folder / "model",
                 outcome.weights,
                 job.sources.tokenizer,
                 job.sources.checkpoint,
-                {key: run[key] for key in told} | {"family": run["model"]["family"]},
+                story_of(run) | {"family": run["model"]["family"]},
                 generator=job.model.generator.config
                 if isinstance(job.model, ReplacedTokenModel)
                 else None,

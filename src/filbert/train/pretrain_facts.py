@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from filbert.data.shards import Corpus
@@ -33,18 +34,12 @@ def opening(
         options.out,
         options.model,
         sources.checkpoint,
+        sources.tokenizer,
         model,
         started,
         precision,
         parallel,
-    ) | {
-        "tokenizer": {
-            "kind": sources.tokenizer.kind,
-            "vocab_size": sources.tokenizer.vocab_size,
-            "fingerprint": sources.tokenizer.fingerprint,
-        },
-        "data": data,
-    }
+    ) | {"data": data}
 
 
 def closing(
@@ -61,4 +56,8 @@ def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
         "documents": corpus.num_documents,
         "sentences": corpus.num_sentences,
         "tokens": corpus.num_tokens,
+        "inputs": [
+            {"path": Path(entry["path"]).name, "sha256": entry["sha256"], "bytes": entry["bytes"]}
+            for entry in corpus.manifest.get("inputs", ())
+        ],
     }

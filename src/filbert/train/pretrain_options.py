@@ -21,7 +21,7 @@ class ModelOptions:
     Attributes:
         model: folder, built-in name or Hub id to continue from; a new model when not given.
         new_tokens: file of words, one a line, that become vocabulary entries of their own.
-        family: of a new model: bert, roberta, distilbert, albert or electra.
+        family: of a new model: bert, roberta, distilbert, albert, electra or modernbert.
         num_hidden_layers: of a new model, as all that follow; the family's base model otherwise.
         hidden_size: width.
         num_attention_heads: of every layer.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
-from filbert.data.build import build_corpus
+from filbert.data.blocks import default_workers
+from filbert.data.build import Progress, build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.continued import for_pretraining, grow_vocabulary
+from filbert.formats.find import find_model
 from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.hub import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.formats.replaced import replaced_model
 from filbert.model.heads import Model
@@ -22,6 +24,10 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.pretrain_options import PretrainOptions
+
+_TELL_SECONDS = 10.0
+# Bytes of text that are tokenised sooner than worker processes have started.
+_ALONE = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,10 +183,34 @@ def _corpus(
     folder = out.with_name(f"{out.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
     if parallel.is_first:
         say(f"{name}: token shards in {folder.parent.name}/{folder.name}")
-        # The folder is ours: what an earlier try left there of other text is not in the way.
-        build_corpus(paths, tokenizer, folder, overwrite=True)
+        size = sum(Path(path).stat().st_size for path in paths)
+        build_corpus(
+            paths,
+            tokenizer,
+            folder,
+            workers=default_workers() if size > _ALONE else 1,
+            overwrite=True,  # the folder is ours: what an earlier try left there is not in the way
+            on_progress=_teller(name),
+        )
     parallel.barrier()
     return Corpus.open(folder)
+
+
+def _teller(name: str) -> Callable[[Progress], None]:
+    """Says every ten seconds how far the tokenising is."""
+    told = 0.0
+
+    def tell(progress: Progress) -> None:
+        nonlocal told
+        if progress.seconds >= told + _TELL_SECONDS:
+            told = progress.seconds
+            say(
+                f"{name}: {progress.num_bytes / 1e6:,.0f} MB, "
+                f"{progress.num_tokens / 1e6:,.1f} M tokens, "
+                f"{progress.num_bytes / 1e6 / progress.seconds:,.1f} MB/s"
+            )
+
+    return tell
 
 
 def _entries(path: str) -> list[str]:

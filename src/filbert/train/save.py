@@ -13,21 +13,13 @@ from torch import Tensor
 
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder
-from filbert.formats.sentence_transformers import write_sentence_vectors
-from filbert.tasks.base import Task
+from filbert.formats.files import replace_folder, write_atomically, write_json
+from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.formats.weights import read_json
+from filbert.tasks.base import Task, task_class
 from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer
-
-# What model hubs call the tasks.
-_PIPELINES = {
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "span_qa": "question-answering",
-    "multiple_choice": "multiple-choice",
-    "embedding": "sentence-similarity",
-}
+from filbert.train.card import model_card
 
 
 def save_model(
@@ -55,13 +47,8 @@ def save_model(
         folder, weights, tokenizer, checkpoint, story, model_card(task, story)
     ) as new:
         if isinstance(task, Embedding):
-            write_sentence_vectors(
-                new,
-                task.pooling,
-                False,
-                max_length=story["max_length"],
-                dimension=checkpoint.config.hidden_size,
-            )
+            vectors = SentenceVectors(task.pooling, max_length=story["max_length"])
+            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
 
 
 @contextmanager
@@ -84,25 +71,23 @@ def model_folder(
         yield new
 
 
-def model_card(task: Task, story: dict[str, Any]) -> str:
-    """A model card with YAML front matter, as model hubs read it."""
-    options, metrics = story["options"], story["metrics"]
-    lines = [
-        "---",
-        "library_name: filbert",
-        f"pipeline_tag: {_PIPELINES.get(task.name, task.name)}",
-    ]
-    lines += [f"base_model: {json.dumps(str(options['model']))}", "---", ""]
-    about = f": {', '.join(task.labels)}" if task.labels else ""
-    lines += [f"# {task.name}{about}", ""]
-    lines += [f"Fine-tuned from `{options['model']}` with filbert {story['filbert']}.", ""]
-    for split, figures in metrics.items():
-        shown = {k: v for k, v in figures.items() if isinstance(v, float)}
-        lines += [f"| {split} | |", "|---|---|"]
-        lines += [f"| {name} | {value:.4f} |" for name, value in shown.items()]
-        lines.append("")
-    lines += [
-        f"Texts longer than {story['max_length']} tokens are cut. The rest is in `filbert.json`.",
-        "",
-    ]
-    return "\n".join(lines)
+def tell_seeds(folder: Path, run: dict[str, Any]) -> None:
+    """Say in a model folder that the model is the best of several, and how far they are apart.
+
+    Args:
+        folder: of the best seed's model; filbert.json and README.md are written anew.
+        run: the content of run.json, with "seeds".
+    """
+    seeds = run["seeds"]
+    spread = seeds["figures"]["dev"].get(seeds["metric"]) or {}
+    story = read_json(folder / "filbert.json")
+    story["seeds"] = {
+        "count": len(seeds["runs"]),
+        "metric": seeds["metric"],
+        "values": spread.get("values"),
+        "mean": spread.get("mean"),
+        "deviation": spread.get("deviation"),
+    }
+    task = task_class(run["options"]["task"]).from_dict(story["task"])
+    write_json(folder / "filbert.json", story)
+    write_atomically(folder / "README.md", model_card(task, story))

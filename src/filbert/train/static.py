@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filbert.data.examples import Example
 from filbert.data.loader import Batches
 from filbert.errors import ConfigError
-from filbert.model.attention import StaticBatch
+from filbert.model.attention_plan import StaticBatch
 from filbert.model.heads import PretrainingHead, VectorHead
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.tasks.base import Objective, Targets

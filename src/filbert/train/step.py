@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, collate
-from filbert.model.attention import group_lengths
+from filbert.model.attention_plan import group_lengths
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss

@@ -32,6 +32,8 @@ def freeze(model: Trainable, asked: str | None) -> bool:
     frozen = _parts(asked, len(encoder.layers)) if asked else set()
     for part in frozen:
         (encoder.embeddings if part < 0 else encoder.layers[part]).requires_grad_(False)
+    if len(encoder.layers) - 1 in frozen:
+        encoder.final_norm.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"--freeze {asked} leaves nothing to train.")
     return len(frozen) == len(encoder.layers) + 1
@@ -73,7 +75,7 @@ def reinitialize_top(model: Trainable, num_layers: int) -> None:
             "layers share their weights" if shared else f"encoder has {len(encoder.layers)} layers"
         )
         raise ConfigError(f"--reinit-layers {num_layers}: this model's {why}.")
-    parts: list[nn.Module] = list(encoder.layers[-num_layers:])
+    parts: list[nn.Module] = [*encoder.layers[-num_layers:], encoder.final_norm]
     parts += [] if encoder.pooler is None else [encoder.pooler]
     for part in parts:
         initialize(part, encoder.config.initializer_range)
@@ -94,6 +96,8 @@ def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:
             depth = int(layer[1]) + 1
         elif name.startswith("encoder.embeddings."):
             depth = 0
+        elif name.startswith("encoder.final_norm."):
+            depth = layers
         if parameter.requires_grad:
             shares[name] = layer_decay ** (layers + 2 - depth)
     return shares

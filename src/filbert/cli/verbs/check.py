@@ -56,7 +56,7 @@ def check(
         raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
     tokenizer, limit = None, max_length or 512
     if model is not None:
-        from filbert.formats.hub import find_model
+        from filbert.formats.find import find_model
         from filbert.formats.opening import read_tokenizer
 
         tokenizer = read_tokenizer(find_model(model))

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from filbert.data.build import Built, Progress
     from filbert.errors import InputError
 
-# What is used without --workers: all cores, but for so many that memory stays under a gigabyte.
-MOST_WORKERS = 4
-
 # Skipped lines that are named; all are counted.
 _BAD_SHOWN = 5
 
@@ -85,8 +82,9 @@ def corpus(
         missing = "--tokenizer" if tokenizer is None else "--out"
         raise ConfigError(f"{missing} is missing. To look at a corpus: its folder and --show 3.")
 
+    from filbert.data.blocks import default_workers
     from filbert.data.build import CorpusOptions, build_corpus
-    from filbert.formats.hub import find_model
+    from filbert.formats.find import find_model
     from filbert.formats.opening import read_tokenizer
 
     options = CorpusOptions(
@@ -121,16 +119,6 @@ def corpus(
 def is_corpus(paths: Sequence[str]) -> bool:
     """Whether the paths are a single folder, so that there is nothing to build."""
     return len(paths) == 1 and Path(paths[0]).is_dir()
-
-
-def default_workers() -> int:
-    """The cores that this process may use, at most MOST_WORKERS."""
-    import os
-
-    # Not on macOS.
-    known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    return max(1, min(cores, MOST_WORKERS))
 
 
 def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:

@@ -34,8 +34,9 @@ def embed(
     out:
         file to write; the ending decides: .npy (float32 matrix), .parquet or .jsonl.
     pooling:
-        mean, cls, max, or none for one vector a token. When not given: what the folder's
-        modules.json says (which may also ask for unit length), else mean.
+        mean, cls, max, mean_sqrt_len, several with + between, or none for one vector a token. When
+        not given: what the folder's modules.json says (which may also ask for a prompt, dense
+        layers and unit length), else mean.
     layers:
         layers to join, between commas: 0 is the embedding layer, -1 the last.
     normalize:
@@ -75,7 +76,7 @@ def embed(
     )
     names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
     rows = read_texts(file_name(file), names)
-    width = predictor.model.config.hidden_size * len(chosen)
+    width = predictor.vector_size(pooling, chosen)
     with (
         Counts("embed", predictor.max_length) as counts,
         unfinished(Path(out)) as part,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-def info(model: str, /, *, json: bool = False) -> None:
-    """Say what a checkpoint is: family, sizes, tokenizer, task, labels.
+def info(model: str, other: str | None = None, /, *, json: bool = False) -> None:
+    """Say what a checkpoint is, and how it came to be; of two, what differs between them.
 
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id.
+        folder, checkpoint prefix, built-in name or Hub id.
+    other:
+        a second one to compare with: sizes, tokenizer, task, options, data, figures, weights.
     json:
         print JSON.
     """
@@ -21,21 +26,82 @@ def info(model: str, /, *, json: bool = False) -> None:
 
     from filbert.cli.flags import print_json
 
+    if other is not None:
+        _compare(model, other, json)
+        return
     facts = _facts(model)
+    tensors = tensor_report(model)
     if json:
-        print_json(facts)
+        print_json(facts if tensors is None else {**facts, "tensors": tensors})
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in facts.items():
-        if name == "config":
-            value = ", ".join(f"{k} {v}" for k, v in value.items() if v is not None)
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {_figure(v)}" for k, v in _flat(value) if v is not None)
         if isinstance(value, list | tuple):
-            value = "\n".join(str(item) for item in value)
+            value = "\n".join(_figure(item) for item in value)
         if isinstance(value, int) and not isinstance(value, bool):
             value = f"{value:,}"
         if value not in (None, ""):
-            table.add_row(name.replace("_", " "), str(value))
+            table.add_row(name.replace("_", " "), _figure(value))
     Console().print(table, markup=False, highlight=False)
+    if tensors is not None:
+        _print_tensors(tensors, Console())
+
+
+def tensor_report(name: str) -> list[dict[str, Any]] | None:
+    """What becomes of each tensor of a TensorFlow checkpoint; None for other formats."""
+    from filbert.formats.find import find_model
+    from filbert.formats.opening import is_google
+
+    place = find_model(name)
+    if not is_google(place):
+        return None
+    from filbert.formats import google
+
+    return google.tensor_report(place)
+
+
+def _print_tensors(tensors: list[dict[str, Any]], console: Console) -> None:
+    from rich.table import Table
+
+    from filbert.errors import printable
+
+    table = Table(box=None, pad_edge=False, title_justify="left", title=f"{len(tensors)} tensors")
+    for column in ("tensor", "shape", "dtype", "becomes"):
+        table.add_column(column, overflow="fold")
+    for row in tensors:
+        shape = " x ".join(map(str, row["shape"])) or "scalar"
+        table.add_row(printable(row["name"], 200), shape, row["dtype"], row["becomes"])
+    console.print(table, markup=False, highlight=False)
+
+
+def _compare(first: str, second: str, json: bool) -> None:
+    from rich.console import Console
+
+    from filbert.cli.comparison import print_differences
+    from filbert.cli.flags import print_json
+    from filbert.formats.differences import differences
+    from filbert.formats.find import find_model
+
+    found = differences((first, second), (find_model(first), find_model(second)))
+    if json:
+        print_json(found.to_json())
+    else:
+        print_differences(found, Console())
+
+
+def _flat(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Entries of objects within objects, by their whole names."""
+    found: list[tuple[str, Any]] = []
+    for name, value in content.items():
+        whole = f"{before}{name}"
+        found += _flat(value, f"{whole} ") if isinstance(value, dict) else [(whole, value)]
+    return found
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -66,8 +132,33 @@ def _facts(name: str) -> dict[str, Any]:
             "lowercase": tokenizer.lowercase,
             "sha256": tokenizer.fingerprint,
         },
-        "sentence_vectors": dataclasses.asdict(predictor.sentence_vectors),
+        "sentence_vectors": predictor.sentence_vectors.facts(),
         "config": dataclasses.asdict(checkpoint.config),
         "metrics": stored.get("metrics"),
+        "run": _run(stored),
         "notes": list(checkpoint.notes),
+    }
+
+
+def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
+    """From what, when and on what a model was trained, out of its filbert.json."""
+    options, data = stored.get("options"), stored.get("data")
+    if not isinstance(options, dict) or not isinstance(data, dict):
+        return None
+    train = data.get("train") or {}
+    base = stored.get("base_model") or {}
+    versions = stored.get("versions") or {}
+    return {
+        "command": stored.get("command"),
+        "started from": base.get("name") or options.get("model"),
+        "trained on": train.get("path"),
+        "rows": train.get("rows"),
+        "tokens": stored.get("tokens") or train.get("tokens"),
+        "steps": stored.get("steps"),
+        "seconds": stored.get("seconds"),
+        "finished": stored.get("finished"),
+        "seed": options.get("seed"),
+        "filbert": stored.get("filbert"),
+        "commit": stored.get("commit"),
+        "torch": versions.get("torch"),
     }

@@ -1,0 +1,1 @@
+"""Hostile files, made from a seed: what stress_formats.py and the tests feed to the readers."""

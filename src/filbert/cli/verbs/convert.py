@@ -1,0 +1,183 @@
+"""filbert convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from filbert.formats.checkpoint import Checkpoint
+    from filbert.text.tokenizer import Tokenizer
+
+FORMATS = ("huggingface", "google")
+# A folder that holds one of these was made by a conversion, or is one that can be made again.
+_MARKERS = ("config.json", "bert_config.json", "albert_config.json")
+
+
+def convert(
+    source: str,
+    target: Path,
+    /,
+    *,
+    to: str,
+    hidden_act: str | None = None,
+    part: str | None = None,
+    encoder_only: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a model in another format: every tensor bit for bit, the tokenizer with it.
+
+    Parameters
+    ----------
+    source:
+        folder, TensorFlow checkpoint (its prefix, its .index file or the published .zip), built-in
+        name or Hub id.
+    target:
+        folder to write; it appears when everything in it is complete.
+    to:
+        huggingface (config.json, model.safetensors, tokenizer.json) or google (bert_config.json,
+        vocab.txt, bert_model.ckpt.index and its data).
+    hidden_act:
+        what a TensorFlow checkpoint means by "gelu": gelu (the erf form) or gelu_tanh.
+    part:
+        of an ELECTRA checkpoint that holds both models: discriminator or generator.
+    encoder_only:
+        leave the head out.
+    overwrite:
+        replace the target if it is a model's folder.
+    json:
+        print what was done as JSON.
+    """
+    import sys
+
+    from filbert.cli.flags import print_json
+    from filbert.errors import ConfigError
+    from filbert.formats.checkpoint import with_new_head
+    from filbert.formats.find import find_model
+    from filbert.formats.opening import read_checkpoint, read_tokenizer
+
+    if to not in FORMATS:
+        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
+    place = find_model(source)
+    marker = _check_target(target, place, overwrite)
+    checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)
+    tokenizer = read_tokenizer(place)
+    config = checkpoint.config
+    notes = list(tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place))
+    if encoder_only and checkpoint.head is not None:
+        checkpoint = with_new_head(checkpoint, None)
+    notes = [*checkpoint.notes, *notes]
+    if to == "google":
+        notes += _left_behind(place)
+        digests = _write_google(checkpoint, tokenizer, target, marker)
+    else:
+        digests = _write_huggingface(checkpoint, tokenizer, target, marker, place, source)
+    for note in notes:
+        print(note, file=sys.stderr)
+    facts = {
+        "target": str(target),
+        "format": to,
+        "family": checkpoint.family,
+        "head": checkpoint.head,
+        "hidden_act": config.hidden_act,
+        "tensors": len(checkpoint.tensors),
+        "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
+        "files": digests,
+        "notes": notes,
+    }
+    if json:
+        print_json(facts)
+        return
+    head = f"with its {checkpoint.head} head" if checkpoint.head else "without a head"
+    print(f"{target}: {checkpoint.family} {head}, {facts['parameters']:,} parameters, bit for bit.")
+    for name, digest in digests.items():
+        print(f"  {name}  sha256 {digest[:16]}...")
+
+
+def _check_target(target: Path, place: Path, overwrite: bool) -> str:
+    """The file that shows a folder to be replaceable.
+
+    Raises:
+        InputError: the target is taken, or it is the source.
+    """
+    from filbert.errors import InputError
+
+    home = (place if place.is_dir() else place.parent).resolve()
+    resolved = target.resolve()
+    if home == resolved or resolved in home.parents:
+        raise InputError(f"{target} holds the source. Name another folder to write to.")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return _MARKERS[0]
+    if not overwrite:
+        raise InputError(f"{target} exists. Name another folder, or add --overwrite.")
+    return next((name for name in _MARKERS if (target / name).is_file()), _MARKERS[0])
+
+
+def _left_behind(place: Path) -> list[str]:
+    """What a Hugging Face folder holds beside the model, and Google's format has no place for."""
+    kept = {"modules.json": "how sentence vectors are made", "filbert.json": "the model's story"}
+    return [
+        f"{name} is left out: Google's format cannot say {what}."
+        for name, what in kept.items()
+        if place.is_dir() and (place / name).is_file()
+    ]
+
+
+def _write_google(
+    checkpoint: Checkpoint, tokenizer: Tokenizer, target: Path, marker: str
+) -> dict[str, str]:
+    from filbert.formats import google
+    from filbert.formats.files import replace_folder
+
+    with replace_folder(target, marker=marker) as new:
+        return google.write(checkpoint, tokenizer, new)
+
+
+def _write_huggingface(
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    target: Path,
+    marker: str,
+    place: Path,
+    source: str,
+) -> dict[str, str]:
+    import json
+    from dataclasses import replace
+
+    from filbert import __version__
+    from filbert.formats import huggingface
+    from filbert.formats.files import replace_folder, sha256_of
+    from filbert.formats.google_vocabulary import special_ids
+    from filbert.formats.opening import is_google
+    from filbert.formats.sentence_transformers import (
+        read_sentence_vectors,
+        write_sentence_vectors,
+    )
+
+    from_google = is_google(place)
+    length = checkpoint.config.max_tokens_per_sequence
+    extra = special_ids(tokenizer, checkpoint.family) if from_google else {}
+    if tokenizer.max_length is None:
+        tokenizer.max_length = length
+    with replace_folder(target, marker=marker) as new:
+        digests = huggingface.write(checkpoint, new, extra=extra)
+        tokenizer.save(new)
+        if not from_google and (place / "modules.json").is_file():
+            vectors = read_sentence_vectors(place, checkpoint.config.hidden_size)
+            if vectors.max_length is None:
+                vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
+            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+        story: dict[str, Any] = {
+            **(checkpoint.filbert or {}),
+            "converted": {
+                "from": source,
+                "format": FORMATS[from_google],
+                "filbert": __version__,
+                "notes": list(checkpoint.notes),
+            },
+            "files": {name: {"sha256": digest} for name, digest in digests.items()},
+        }
+        (new / "filbert.json").write_text(json.dumps(story, indent=2) + "\n", encoding="utf-8")
+        files = sorted(path for path in new.rglob("*") if path.is_file())
+        return {path.relative_to(new).as_posix(): sha256_of(path) for path in files}

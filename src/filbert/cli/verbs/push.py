@@ -1,0 +1,56 @@
+"""filbert push."""
+
+from __future__ import annotations
+
+
+def push(
+    model: str,
+    repo: str,
+    /,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    message: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Upload a model folder to the Hugging Face Hub; its address is the last line on stdout.
+
+    Parameters
+    ----------
+    model:
+        a model folder, such as runs/toxic/model.
+    repo:
+        owner/name on the Hub; made when it is not there.
+    private:
+        make a repository that only its owner sees.
+    revision:
+        a branch; made when it is not there. The main branch when not given.
+    message:
+        of the commit.
+    dry_run:
+        print what would be uploaded, and send nothing.
+    """
+    from pathlib import Path
+
+    from filbert.formats import hub
+
+    folder = Path(model).expanduser()
+    if dry_run:
+        _print_files(hub.files_to_push(folder))
+        print(f"dry run: nothing was sent to {repo}")
+        return
+    url = hub.push(
+        folder,
+        repo,
+        private=private,
+        revision=revision,
+        message=message,
+        announce=_print_files,
+    )
+    print(url)
+
+
+def _print_files(files: dict[str, int]) -> None:
+    for name, size in files.items():
+        print(f"{size:>15,}  {name}")
+    print(f"{sum(files.values()):>15,}  bytes in {len(files)} files", flush=True)

@@ -1,0 +1,227 @@
+"""What differs between two models: description, tokenizer, task, run, figures and weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert.errors import FormatError
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.tensor_differences import GroupDifference, tensor_differences
+from filbert.text.tokenizer import Tokenizer
+
+Pair = tuple[Any, Any]
+
+# So many vocabulary entries are named.
+_NAMED = 8
+# Entries of filbert.json that are sections of their own, or tell nothing about the model.
+_STORY = ("filbert", "commit", "command", "started", "steps", "tokens", "precision")
+
+
+@dataclass(frozen=True)
+class ModelDifferences:
+    """Two models side by side; every pair is (first, second).
+
+    Attributes:
+        names: as the user gave them.
+        about: family, head, labels, parameters, dtype ...: all, whether they differ or not.
+        config: the fields of `EncoderConfig` that differ.
+        tokenizer: kind, size, casing ... that differ, and in "only" what vocabularies have alone.
+        task: entries of the stored task that differ: labels, thresholds, temperature ...
+        run: of the training runs, where both or one is known: dates, versions, base models.
+        options: of the runs, those that differ.
+        data: "train.sha256" and the like, those that differ.
+        metrics: split -> metric -> the two values; all.
+        groups: the tensors.
+    """
+
+    names: tuple[str, str]
+    about: dict[str, Pair]
+    config: dict[str, Pair]
+    tokenizer: dict[str, Pair]
+    task: dict[str, Pair]
+    run: dict[str, Pair]
+    options: dict[str, Pair]
+    data: dict[str, Pair]
+    metrics: dict[str, dict[str, Pair]]
+    groups: list[GroupDifference]
+
+    @property
+    def same_weights(self) -> bool:
+        """Whether all tensors are there twice, with the same numbers."""
+        return all(group.is_same for group in self.groups)
+
+    @property
+    def same_answers(self) -> bool:
+        """Whether the two cannot answer differently: weights, tokenizer, sizes and task agree."""
+        return self.same_weights and not (self.config or self.tokenizer or self.task)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `json.dumps`."""
+        content = {
+            name: getattr(self, name)
+            for name in (
+                "names", "about", "config", "tokenizer", "task", "run", "options", "data", "metrics"
+            )
+        }  # fmt: skip
+        groups = [
+            {
+                name: getattr(group, name)
+                for name in ("name", "equal", "different", "shapes", "only", "largest", "relative")
+            }
+            for group in self.groups
+        ]
+        return {
+            "same_weights": self.same_weights,
+            "same_answers": self.same_answers,
+            **content,
+            "tensors": groups,
+        }
+
+
+def differences(names: tuple[str, str], places: tuple[Path, Path]) -> ModelDifferences:
+    """Read two models and compare them; both are in memory at the same time, and no third.
+
+    Args:
+        names: for people.
+        places: as `find_model` gives them.
+
+    Raises:
+        FormatError: one of them is damaged.
+    """
+    first, second = (read_checkpoint(place) for place in places)
+    tokenizers = [_tokenizer_of(place) for place in places]
+    stories = [one.filbert or {} for one in (first, second)]
+    base, other = (_about(one) for one in (first, second))
+    runs = [_run(story) for story in stories]
+    data = [_data(story) for story in stories]
+    options = [_mapping(story, "options") for story in stories]
+    metrics = [_mapping(story, "metrics") for story in stories]
+    return ModelDifferences(
+        names,
+        {name: (base[name], other[name]) for name in base},
+        differing(dataclasses.asdict(first.config), dataclasses.asdict(second.config)),
+        _tokenizers(*tokenizers),
+        differing(*(_mapping(story, "task") for story in stories)),
+        differing(*runs),
+        # Where one run is unknown, its options do not differ: there are none.
+        differing(*options) if all(options) else {},
+        differing(*data),
+        {
+            split: {
+                name: (_mapping(metrics[0], split).get(name), _mapping(metrics[1], split).get(name))
+                for name in dict.fromkeys(
+                    [*_mapping(metrics[0], split), *_mapping(metrics[1], split)]
+                )
+            }
+            for split in dict.fromkeys([*metrics[0], *metrics[1]])
+        },
+        tensor_differences(first.tensors, second.tensors),
+    )
+
+
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Pair]:
+    """The entries that are not the same in both; None stands for a missing one."""
+    return {
+        name: (first.get(name), second.get(name))
+        for name in dict.fromkeys([*first, *second])
+        if _plain(first.get(name)) != _plain(second.get(name))
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _mapping(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An entry of filbert.json that should be an object; {} when it is none."""
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _about(checkpoint: Checkpoint) -> dict[str, Any]:
+    dtypes = sorted({str(one.dtype).removeprefix("torch.") for one in checkpoint.tensors.values()})
+    sizes = {name: tensor.numel() for name, tensor in checkpoint.tensors.items()}
+    return {
+        "family": checkpoint.family,
+        "parameters": sum(sizes.values()),
+        "encoder_parameters": sum(n for name, n in sizes.items() if name.startswith("encoder.")),
+        "dtype": ", ".join(dtypes),
+        "head": checkpoint.head,
+        "problem_type": checkpoint.problem_type,
+        "labels": list(checkpoint.labels or ()),
+        "max_length": (checkpoint.filbert or {}).get("max_length"),
+    }
+
+
+def _run(story: Mapping[str, Any]) -> dict[str, Any]:
+    base = _mapping(story, "base_model")
+    device = _mapping(story, "device")
+    facts = {name: story[name] for name in _STORY if name in story}
+    facts |= {f"version of {name}": value for name, value in _mapping(story, "versions").items()}
+    facts |= {
+        "device" if name == "name" else name: device[name]
+        for name in ("name", "threads", "processes")
+        if name in device
+    }
+    if base:
+        facts["base model"] = base.get("name")
+        facts |= {
+            f"sha256 of the base model's {name}": _mapping(_mapping(base, "files"), name)["sha256"]
+            for name in _mapping(base, "files")
+            if "sha256" in _mapping(_mapping(base, "files"), name)
+        }
+    return facts
+
+
+def _data(story: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{split} {name}": value
+        for split, facts in _mapping(story, "data").items()
+        if isinstance(facts, dict)
+        for name, value in facts.items()
+        if isinstance(value, int | str)
+    }
+
+
+def _tokenizer_of(place: Path) -> Tokenizer | None:
+    try:
+        return read_tokenizer(place)
+    except FormatError:  # weights alone can be compared, too
+        return None
+
+
+def _tokenizers(first: Tokenizer | None, second: Tokenizer | None) -> dict[str, Pair]:
+    if first is None or second is None:
+        there = tuple(None if one is None else one.kind for one in (first, second))
+        return {} if there == (None, None) else {"kind": (there[0], there[1])}
+    if first.fingerprint == second.fingerprint:
+        return differing({"max_length": first.max_length}, {"max_length": second.max_length})
+    words = [one.backend.get_vocab(with_added_tokens=True) for one in (first, second)]
+    alone = [
+        sorted(words[i].keys() - words[1 - i].keys(), key=words[i].__getitem__) for i in (0, 1)
+    ]
+    moved = sum(words[1].get(word, number) != number for word, number in words[0].items())
+    found = differing(
+        *(
+            {
+                "kind": one.kind,
+                "entries": one.vocab_size,
+                "lowercase": one.lowercase,
+                "max_length": one.max_length,
+                "special tokens": dict(sorted(one.specials.items())),
+            }
+            for one in (first, second)
+        )
+    )
+    if any(alone):
+        found["entries of its own"] = (len(alone[0]), len(alone[1]))
+        found["such as"] = (alone[0][:_NAMED], alone[1][:_NAMED])
+    if moved:
+        found["shared entries with another id"] = (moved, moved)
+    # Same vocabulary, but texts are cut or cleaned by other rules.
+    return found or {"rules (sha256)": (first.fingerprint, second.fingerprint)}

@@ -1,0 +1,216 @@
+"""How a batch is attended to: which sequences share a product, and how far a token sees.
+
+T tokens in the batch, S sequences, A heads. A group is n neighbouring sequences of (nearly) equal
+length, laid out as (n * A, L, D); L is the longest of the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from filbert.batch import PackedBatch
+from filbert.model.rotary import Rotary
+
+# A group may hold at most this share of padding, and (unless it is one sequence) this many scores
+# per head: 12 heads of 2**17 two-byte scores are 3 MB, which the cores' caches still hold.
+_MAX_PADDING = 0.05
+_MAX_SCORES_PER_HEAD = 2**17
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring sequences that share one attention product.
+
+    Attributes:
+        start, end: rows of the batch, [start, end).
+        count: number of sequences n.
+        length: the longest, L.
+        gather: row of the group for each of the n * L places, int64; None when all lengths are
+            equal, as then the rows are already in order. Empty places repeat the sequence's first
+            row and are masked.
+        place: the place of each row, int64 (end - start,); None as above.
+        is_padding: bool (n, 1, 1, L); None as above.
+        unseen: bool (n or 1, 1, L, L), the places that a place may not look at, for those who see
+            no further than their neighbourhood; an empty place sees itself, as a softmax over
+            nothing is not a number. None when everyone sees all real places.
+    """
+
+    start: int
+    end: int
+    count: int
+    length: int
+    gather: Tensor | None = None
+    place: Tensor | None = None
+    is_padding: Tensor | None = None
+    unseen: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """How one batch is attended to; made once per batch, used by every layer of a kind.
+
+    Attributes:
+        batch: that it is for.
+        groups: of all its sequences, in order.
+        reach: how far a token sees to either side; None for the whole sequence.
+        rotary: turns queries and keys first; None where positions are in the embeddings.
+    """
+
+    batch: PackedBatch
+    groups: tuple[Group, ...]
+    reach: int | None = None
+    rotary: Rotary | None = None
+
+    @property
+    def fill(self) -> float:
+        """Real tokens as a share of the places inside attention, in (0, 1]."""
+        places = sum(group.count * group.length for group in self.groups)
+        return self.batch.num_tokens / places if places else 1.0
+
+
+@dataclass(frozen=True)
+class StaticBatch:
+    """T tokens in S sequences of which no number but the shapes is known before it runs.
+
+    It stands where a `PackedBatch` does inside a compiled program, which one set of shapes is
+    recorded for: `lengths` would be recorded with it. Sequences may be empty.
+
+    Attributes:
+        input_ids, position_ids, token_type_ids: int64 (T,).
+        cu_seqlens: borders, int32 (S + 1,), from 0 to T.
+        starts: row of the first token of every sequence, int64 (S,), each below T.
+        max_seqlen: no sequence is longer; some may all be shorter.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    token_type_ids: Tensor
+    cu_seqlens: Tensor
+    starts: Tensor
+    max_seqlen: int
+
+
+@dataclass(frozen=True)
+class StaticPlan:
+    """How a `StaticBatch` is attended to: as a grid of S sequences by L places, or by its borders.
+
+    Attributes:
+        cu_seqlens: as of the batch.
+        longest: L.
+        gather: row of the batch for each place of the grid, int64 (S * L,); row 0 where there is
+            none.
+        place: the place of each row, int64 (T,).
+        is_real: whether a place holds a row, bool (S * L,).
+        reach, rotary: as of an `AttentionPlan`.
+    """
+
+    cu_seqlens: Tensor
+    longest: int
+    gather: Tensor
+    place: Tensor
+    is_real: Tensor
+    reach: int | None = None
+    rotary: Rotary | None = None
+
+
+def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
+    runs, first = [], 0
+    while first < len(lengths):
+        longest = total = lengths[first]
+        last = first + 1
+        while last < len(lengths):
+            longest_next = max(longest, lengths[last])
+            places = longest_next * (last - first + 1)
+            real = total + lengths[last]
+            if (
+                places - real > _MAX_PADDING * places
+                or places * longest_next > _MAX_SCORES_PER_HEAD
+            ):
+                break
+            longest, total, last = longest_next, real, last + 1
+        runs.append((first, last))
+        first = last
+    return runs
+
+
+@overload
+def plan_attention(
+    batch: PackedBatch, reach: int | None = None, rotary: Rotary | None = None
+) -> AttentionPlan: ...
+@overload
+def plan_attention(
+    batch: StaticBatch, reach: int | None = None, rotary: Rotary | None = None
+) -> StaticPlan: ...
+
+
+def plan_attention(
+    batch: PackedBatch | StaticBatch, reach: int | None = None, rotary: Rotary | None = None
+) -> AttentionPlan | StaticPlan:
+    """Group the sequences of a batch.
+
+    Neighbours of near-equal length share a group, so sort by length first.
+
+    Args:
+        batch: T tokens.
+        reach: how far a token sees to either side; None for the whole sequence.
+        rotary: of the batch's positions, where queries and keys are to be turned.
+    """
+    if isinstance(batch, StaticBatch):
+        return _plan_static(batch, reach, rotary)
+    borders = list(accumulate(batch.lengths, initial=0))
+    groups = []
+    for first, last in group_lengths(batch.lengths):
+        lengths = batch.lengths[first:last]
+        longest = max(lengths)
+        group = Group(borders[first], borders[last], last - first, longest)
+        if min(lengths) < longest:
+            count = torch.tensor(lengths)
+            starts = torch.tensor(borders[first:last]) - borders[first]
+            places = torch.arange(longest)
+            padding = places >= count[:, None]
+            gather = (starts[:, None] + places).masked_fill(padding, 0) + starts[:, None] * padding
+            group = Group(
+                group.start,
+                group.end,
+                group.count,
+                longest,
+                gather.flatten().to(batch.input_ids.device),
+                (~padding).flatten().nonzero().flatten().to(batch.input_ids.device),
+                padding[:, None, None, :].to(batch.input_ids.device),
+            )
+        if reach is not None and longest > reach + 1:
+            group = replace(group, unseen=_unseen(group, reach, batch.input_ids.device))
+        groups.append(group)
+    return AttentionPlan(batch, tuple(groups), reach, rotary)
+
+
+def _unseen(group: Group, reach: int, device: torch.device) -> Tensor:
+    apart = distance(group.length, device)
+    if group.is_padding is None:
+        return (apart > reach)[None, None]
+    return (group.is_padding | (apart > reach)) & (apart > 0)
+
+
+def distance(length: int, device: torch.device) -> Tensor:
+    """Between any two places, int64 (L, L)."""
+    places = torch.arange(length, device=device)
+    return (places[:, None] - places).abs()
+
+
+def _plan_static(batch: StaticBatch, reach: int | None, rotary: Rotary | None) -> StaticPlan:
+    borders, longest = batch.cu_seqlens.long(), batch.max_seqlen
+    places = torch.arange(longest, device=borders.device)
+    rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
+    is_real = places < borders.diff()[:, None]
+    gather = torch.where(is_real, borders[:-1, None] + places, 0)
+    # The first border above a row ends its sequence; those of empty sequences are passed over.
+    sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
+    place = sequence_ids * longest + rows - borders[sequence_ids]
+    gather, is_real = gather.flatten(), is_real.flatten()
+    return StaticPlan(batch.cu_seqlens, longest, gather, place, is_real, reach, rotary)

@@ -1,0 +1,257 @@
+"""The model card of a fine-tuned model: README.md, for people and for model hubs.
+
+No text of the data stands in it, and no folder of the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from filbert.errors import printable
+from filbert.tasks.base import Task
+from filbert.train.front_matter import SHORT, figures, front_matter
+from filbert.train.options import FinetuneOptions
+from filbert.train.story import PATHS
+
+# What model hubs call the tasks.
+_PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "span_qa": "question-answering",
+    "multiple_choice": "multiple-choice",
+    "embedding": "sentence-similarity",
+}
+# Python that asks the model, and the row that asks the same on the command line.
+_ONE_TEXT = ('model.predict(["A sentence of yours."])', '{"text": "A sentence of yours."}')
+_TWO_TEXTS = (
+    'model.predict([("A first text.", "A second text.")])',
+    '{"text": "A first text.", "text_pair": "A second text."}',
+)
+_EXAMPLES = {
+    "tagging": (
+        'model.tag("Ada lived in London.")',
+        '{"tokens": ["Ada", "lived", "in", "London", "."]}',
+    ),
+    "span_qa": (
+        'model.answer("Where did Ada live?", "Ada lived in London.")',
+        '{"question": "Where did Ada live?", "context": "Ada lived in London."}',
+    ),
+    "multiple_choice": (
+        'model.predict([{"context": "Ada went", "choices": ["home", "blue"]}])',
+        '{"context": "Ada went", "choices": ["home", "blue"]}',
+    ),
+    "embedding": ('model.embed(["A first text.", "A second text."]).shape', ""),
+}
+# Options that say nothing about how the model was trained.
+_UNTOLD = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
+           "license", "language", "dry_run")  # fmt: skip
+_MOST_LABELS = 20
+_FEW_ROWS = 20
+
+
+def model_card(task: Task, story: Mapping[str, Any]) -> str:
+    """README.md of a fine-tuned model.
+
+    Args:
+        task: as it was fitted.
+        story: the content of filbert.json.
+    """
+    name = task.name.rpartition(":")[2]
+    base = code(str(story["options"]["model"]))
+    labels = [code(label) for label in task.labels or ()]
+    lines = [
+        front_matter(story, name.replace("_", " "), _PIPELINES.get(name)),
+        "",
+        f"# {printable(story['name'])}",
+        "",
+        f"A {story['model']['family']} encoder for {name.replace('_', ' ')}, fine-tuned from "
+        f"{base} with filbert {story['filbert']}: {story['model']['parameters']:,} parameters, "
+        f"texts of up to {story['max_length']:,} tokens.",
+        "",
+    ]
+    if labels:
+        more = f" and {len(labels) - _MOST_LABELS} more" if len(labels) > _MOST_LABELS else ""
+        lines += [f"Labels: {', '.join(labels[:_MOST_LABELS])}{more}.", ""]
+    lines += [*_use(name, story), *data_table(story["data"]), *figure_table(story)]
+    lines += [*training(story, FinetuneOptions), *_limits(task, story), *versions(story)]
+    return "\n".join(lines)
+
+
+def code(text: str) -> str:
+    """A name in a code span, which no character of it can leave."""
+    return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
+
+
+def _use(name: str, story: Mapping[str, Any]) -> list[str]:
+    pairs = story["data"]["train"].get("has_pairs")
+    call, row = _EXAMPLES.get(name, _TWO_TEXTS if pairs else _ONE_TEXT)
+    ask = f"echo '{row}' > row.jsonl\nfilbert predict . row.jsonl"
+    if name == "embedding":
+        ask = "echo 'A first text.' > texts.txt\nfilbert embed . texts.txt --out vectors.npy"
+    return [
+        "## Use",
+        "",
+        "```python",
+        "import filbert",
+        "",
+        'model = filbert.load(".")  # this folder, or the name of its repository on the Hub',
+        f"print({call})",
+        "```",
+        "",
+        "```bash",
+        *ask.split("\n"),
+        "```",
+        "",
+    ]
+
+
+def data_table(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Files, their hashes and what was counted in them, a column per split."""
+    rows = {
+        "file": {name: code(facts["path"]) for name, facts in data.items()},
+        "sha256": {name: code(facts["sha256"][:SHORT]) for name, facts in data.items()},
+    }
+    for key in ("rows", "documents", "sentences", "sequences", "tokens", "truncated"):
+        heading = "rows cut for length" if key == "truncated" else key
+        rows[heading] = {n: f"{facts[key]:,}" for n, facts in data.items() if key in facts}
+    counts = {name: facts.get("label_counts") or {} for name, facts in data.items()}
+    for label in list(dict.fromkeys(label for found in counts.values() for label in found))[
+        :_MOST_LABELS
+    ]:
+        cells = {name: f"{found.get(label, 0):,}" for name, found in counts.items()}
+        rows[f"label {code(label)}"] = cells
+    return ["## Data", "", *table(list(data), {k: v for k, v in rows.items() if v})]
+
+
+def figure_table(story: Mapping[str, Any]) -> list[str]:
+    """The metrics, a column per split."""
+    measured = figures(story["metrics"])
+    if not any(measured.values()):
+        return []
+    names = dict.fromkeys(name for found in measured.values() for name in found)
+    rows = {
+        name.replace("_", " "): {s: f"{f[name]:.4f}" for s, f in measured.items() if name in f}
+        for name in names
+    }
+    return ["## Figures", "", *table(list(measured), rows)]
+
+
+def table(columns: list[str], rows: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A Markdown table: headings, a rule, a line a row."""
+    head = ["| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    body = [
+        f"| {name} | " + " | ".join(cells.get(column, "") for column in columns) + " |"
+        for name, cells in rows.items()
+    ]
+    return [*head, *body, ""]
+
+
+def training(story: Mapping[str, Any], kind: type) -> list[str]:
+    """How it was trained: steps, time, machine, and the options that differ from their defaults."""
+    device = story["device"]
+    processes = f" in {device['processes']} processes" if device["processes"] > 1 else ""
+    threads = f"{device['threads']} thread{'' if device['threads'] == 1 else 's'}"
+    best = story.get("best") or {}
+    chosen = f"; the weights are those of step {best['step']}" if best.get("step") else ""
+    lines = [
+        "## Training",
+        "",
+        f"{story['steps']:,} steps in {story['seconds']:,.0f} s on "
+        f"{printable(device['name'])} ({threads}{processes}), {story['precision']}, seed "
+        f"{story['options'].get('seed')}{chosen}.",
+        "",
+    ]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    told = {
+        name: value
+        for name, value in story["options"].items()
+        if name not in _UNTOLD and value != defaults.get(name)
+    }
+    if told:
+        lines += ["Options that differ from the defaults: "]
+        lines[-1] += ", ".join(code(f"{name}={_plain(v)}") for name, v in told.items()) + "."
+        lines.append("")
+    return lines
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _limits(task: Task, story: Mapping[str, Any]) -> list[str]:
+    data, metrics = story["data"], story["metrics"]
+    found = [] if task.windows else _cut(story)
+    if "dev" not in data:
+        found.append("There were no dev rows: no best step was chosen and nothing was calibrated.")
+    elif "test" not in metrics:
+        found.append(
+            "There were no test rows. The figures are those of dev, on which the step and the "
+            "thresholds were chosen, so they flatter."
+        )
+    else:
+        found.append("Step and thresholds were chosen on dev; only test is unseen.")
+    few = [
+        label
+        for label, count in (data["train"].get("label_counts") or {}).items()
+        if count < _FEW_ROWS
+    ]
+    if few:
+        names = ", ".join(map(code, few[:_MOST_LABELS]))
+        found.append(f"Fewer than {_FEW_ROWS} training rows have: {names}.")
+    fitted = story["task"]
+    stored = [key for key in ("thresholds", "temperature", "null_threshold") if fitted.get(key)]
+    if stored:
+        names = " and ".join(key.replace("_", " ") for key in stored)
+        found.append(
+            f"Its {names} stand in `filbert.json`; other tools load the weights and ignore them."
+        )
+    return limits(story, found)
+
+
+def _cut(story: Mapping[str, Any]) -> list[str]:
+    way = story["options"].get("on_overflow", "truncate")
+    shares = [
+        f"{facts['truncated']:,} of {facts['rows']:,} {name} rows"
+        for name, facts in story["data"].items()
+        if facts.get("truncated")
+    ]
+    counted = f" ({', '.join(shares)})" if shares else ""
+    return [f"Longer texts are cut at {story['max_length']:,} tokens, by `{way}`{counted}."]
+
+
+def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
+    """What a reader should not expect: `found`, and what holds of every run."""
+    base = story.get("base_model") or {}
+    seeds = story.get("seeds")
+    if seeds and seeds.get("mean") is not None:
+        found = [
+            *found,
+            f"It is the best of {seeds['count']} runs with different seeds by dev "
+            f"{seeds['metric'].replace('_', ' ')} (mean {seeds['mean']:.4f}, deviation "
+            f"{seeds['deviation']:.4f}); being chosen flatters it.",
+        ]
+    else:
+        found = [
+            *found,
+            f"This is one run with one seed ({story['options'].get('seed')}); others may come out "
+            f"better or worse.",
+        ]
+    if not (story["options"].get("license") or base.get("license")):
+        found.append("No license is stated here. Ask the author before you use it.")
+    return ["## Limits", "", *(f"- {sentence}" for sentence in found), ""]
+
+
+def versions(story: Mapping[str, Any]) -> list[str]:
+    """Code and libraries, and how to repeat the run."""
+    named = ", ".join(f"{name} {version}" for name, version in story["versions"].items())
+    commit = f" (commit {story['commit'][:SHORT]})" if story.get("commit") else ""
+    return [
+        "## Versions",
+        "",
+        f"filbert {story['filbert']}{commit}, {named}. `filbert.json` holds every option and hash; "
+        "`filbert replay` runs it again and compares.",
+        "",
+    ]

@@ -1,0 +1,129 @@
+"""filbert convert: a whole folder or none, every tensor bit for bit, refusals as sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from filbert.cli.verbs.convert import convert
+from filbert.cli.verbs.info import info
+from filbert.errors import ConfigError, InputError
+from filbert.formats import google
+from filbert.formats.checkpoint import with_new_head
+from filbert.formats.find import find_model
+from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.huggingface import read, write
+from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.text.tokenizer import Tokenizer
+
+SIZES = {"vocab_size": 34, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
+
+
+@pytest.fixture
+def there(tiny_model: Path, tmp_path: Path) -> Path:
+    convert(str(tiny_model), tmp_path / "google", to="google")
+    return tmp_path / "google"
+
+
+def test_there_and_back_is_the_same_model_and_the_same_files(
+    tiny_model: Path, there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sorted(path.name for path in there.iterdir()) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+    convert(str(there), tmp_path / "hf", to="huggingface")
+    before, after = read(tiny_model), read_checkpoint(tmp_path / "hf")
+    assert after.config == before.config
+    assert all(torch.equal(after.tensors[name], value) for name, value in before.tensors.items())
+    assert read_tokenizer(tmp_path / "hf").max_length == 64
+    assert json.loads((tmp_path / "hf/config.json").read_text())["pad_token_id"] == 0
+    story = json.loads((tmp_path / "hf/filbert.json").read_text())
+    assert story["converted"]["format"] == "google"
+    convert(str(tmp_path / "hf"), tmp_path / "again", to="google")
+    for path in there.iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    out = capsys.readouterr()
+    assert "erf form, as the checkpoints of 2018" in out.err
+    assert "bit for bit" in out.out
+
+
+def test_json_says_what_was_done(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    convert(str(tiny_model), tmp_path / "new", to="google", json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["format"], facts["family"], facts["head"]) == ("google", "bert", None)
+    assert "bert_model.ckpt.index" in facts["files"]
+
+
+def test_the_form_of_gelu_is_chosen_and_kept(there: Path, tmp_path: Path) -> None:
+    convert(str(there), tmp_path / "hf", to="huggingface", hidden_act="gelu_tanh")
+    assert json.loads((tmp_path / "hf/config.json").read_text())["hidden_act"] == "gelu_new"
+
+
+def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
+    tiny_model: Path, there: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="exists.*--overwrite"):
+        convert(str(tiny_model), there, to="huggingface")
+    convert(str(tiny_model), there, to="huggingface", overwrite=True)
+    assert (there / "config.json").is_file()
+    assert not (there / "bert_config.json").exists()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="not replaced"):
+        convert(str(tiny_model), tmp_path / "home", to="google", overwrite=True)
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
+
+
+def test_a_model_is_not_written_over_itself(there: Path) -> None:
+    for target in (there, there.parent):
+        with pytest.raises(InputError, match="holds the source"):
+            convert(str(there), target, to="huggingface", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "words"),
+    [
+        ("roberta", "masked_lm", "names for the tensors of a roberta"),
+        ("bert", "tokens", "'tokens'"),
+    ],
+)
+def test_what_google_cannot_say_is_refused_and_nothing_is_left(
+    family: str, head: str, words: str, vocab: Path, tmp_path: Path
+) -> None:
+    made = fresh_checkpoint(family, head="masked_lm", **SIZES)
+    if head == "tokens":
+        made = with_new_head(made, head, 3)
+    write(made, tmp_path / "model")
+    Tokenizer.load(vocab).save(tmp_path / "model")
+    with pytest.raises(ConfigError, match=words):
+        convert(str(tmp_path / "model"), tmp_path / "new", to="google")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    if head == "tokens":
+        convert(str(tmp_path / "model"), tmp_path / "new", to="google", encoder_only=True)
+        assert read_checkpoint(find_model(str(tmp_path / "new"))).head is None
+
+
+def test_an_unknown_format_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--to onnx is not one of huggingface, google"):
+        convert(str(tiny_model), tmp_path / "new", to="onnx")
+
+
+def test_info_lists_every_tensor_of_a_google_checkpoint(
+    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info(str(there), json=True)
+    rows = json.loads(capsys.readouterr().out)["tensors"]
+    assert rows == google.tensor_report(there / google.PREFIX)
+    monkeypatch.setenv("COLUMNS", "200")
+    info(str(there))
+    out = capsys.readouterr().out
+    assert "bert/encoder/layer_1/attention/self/value/kernel" in out
+    assert "encoder.layers.1.qkv.weight, part 3 of 3" in out

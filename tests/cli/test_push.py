@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from filbert.cli.verbs.push import push
+from filbert.errors import FormatError, InputError
+from filbert.formats import hub
+
+
+def test_a_dry_run_lists_the_files_and_sends_nothing(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "push", lambda *args, **options: pytest.fail("sent"))
+    push(str(tiny_model), "me/tiny", dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    size = (tiny_model / "model.safetensors").stat().st_size
+    assert f"{size:>15,}  model.safetensors" in lines
+    assert lines[-2].endswith(f"bytes in {len(lines) - 2} files")
+    assert lines[-1] == "dry run: nothing was sent to me/tiny"
+
+
+def test_the_address_is_the_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+
+    def upload(folder: Path, repo: str, *, announce: object, **options: object) -> str:
+        asked.update(options, folder=folder, repo=repo)
+        announce({"config.json": 12})  # type: ignore[operator]
+        return "https://hub/me/tiny"
+
+    monkeypatch.setattr(hub, "push", upload)
+    push(str(tmp_path), "me/tiny", private=True, revision="v2", message="Second")
+    assert asked == {
+        "folder": tmp_path,
+        "repo": "me/tiny",
+        "private": True,
+        "revision": "v2",
+        "message": "Second",
+    }
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["12", "config.json"]
+    assert lines[-1] == "https://hub/me/tiny"
+
+
+def test_a_run_folder_is_pointed_at_its_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no folder here"):
+        push(str(tmp_path / "gone"), "me/tiny", dry_run=True)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(FormatError, match="Did you mean .*/model?"):
+        push(str(tmp_path), "me/tiny", dry_run=True)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filbert.errors import ConfigError, FormatError, InputError
+from filbert.formats import find
+from filbert.formats.find import find_model
+
+
+def refusal(kind: type[Exception], name: object, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        find_model(str(name), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def fill(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"{}")
+    return folder
+
+
+def bundle(prefix: str) -> tuple[str, str]:
+    return f"{prefix}.index", f"{prefix}.data-00000-of-00001"
+
+
+BERT = ("bert_config.json", "vocab.txt", *bundle("bert_model.ckpt"), "bert_model.ckpt.meta")
+ALBERT = ("albert_config.json", "30k-clean.model", *bundle("model.ckpt-best"))
+ELECTRA = ("vocab.txt", "checkpoint", *bundle("electra_small"))
+
+
+def test_importing_the_module_brings_in_nothing_heavy() -> None:
+    heavy = "{'torch', 'huggingface_hub', 'numpy', 'safetensors'}"
+    code = f"import sys, filbert.formats.find; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Folders in Hugging Face's layout.
+
+
+def test_a_folder_with_a_config_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert find_model(str(fill(tmp_path, "config.json"))) == tmp_path
+
+
+def test_a_folder_goes_before_a_name_and_before_a_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("minilm", "bert@v2"):
+        fill(tmp_path / name, "config.json")
+        assert find_model(name) == Path(name)
+
+
+def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
+    assert "no config.json (found: nothing)" in refusal(FormatError, tmp_path)
+    fill(tmp_path, "b.csv", "a.csv")
+    assert "no config.json (found: a.csv, b.csv)" in refusal(FormatError, tmp_path)
+    fill(tmp_path / "model", "config.json")
+    assert f"Did you mean {tmp_path / 'model'}?" in refusal(FormatError, tmp_path)
+
+
+def test_an_unpacked_folder_within_a_folder_is_pointed_at(tmp_path: Path) -> None:
+    inner = fill(tmp_path / "uncased_L-12_H-768_A-12", *BERT)
+    assert f"Did you mean {inner}?" in refusal(FormatError, tmp_path)
+
+
+def test_a_tokenizer_needs_no_config(tmp_path: Path) -> None:
+    assert find_model(str(fill(tmp_path, "vocab.txt")), tokenizer_only=True) == tmp_path
+
+
+# TensorFlow checkpoints.
+
+
+@pytest.mark.parametrize(
+    ("files", "prefix"),
+    [(BERT, "bert_model.ckpt"), (ALBERT, "model.ckpt-best"), (ELECTRA, "electra_small")],
+)
+@pytest.mark.parametrize("tokenizer_only", [False, True])
+def test_a_published_folder_of_googles_is_the_prefix_of_its_checkpoint(
+    tmp_path: Path, files: tuple[str, ...], prefix: str, tokenizer_only: bool
+) -> None:
+    fill(tmp_path, *files)
+    assert find_model(str(tmp_path), tokenizer_only=tokenizer_only) == tmp_path / prefix
+
+
+@pytest.mark.parametrize("part", ["", ".index", ".data-00000-of-00001", ".meta"])
+def test_the_prefix_and_each_of_its_files_are_the_same_place(tmp_path: Path, part: str) -> None:
+    prefix = fill(tmp_path, *BERT) / "bert_model.ckpt"
+    assert find_model(f"{prefix}{part}") == prefix
+
+
+def test_a_part_of_a_checkpoint_without_its_index_says_what_is_missing(tmp_path: Path) -> None:
+    fill(tmp_path, "bert_model.ckpt.data-00000-of-00001")
+    text = refusal(FormatError, tmp_path / "bert_model.ckpt.data-00000-of-00001")
+    assert "bert_model.ckpt.index is not beside it" in text
+
+
+def test_of_several_checkpoints_one_must_be_named(tmp_path: Path) -> None:
+    fill(tmp_path, "bert_config.json", *bundle("model.ckpt-10"), *bundle("model.ckpt-20"))
+    text = refusal(FormatError, tmp_path)
+    assert "2 checkpoints: model.ckpt-10, model.ckpt-20" in text
+    assert str(tmp_path / "model.ckpt-20") in text
+    assert find_model(str(tmp_path / "model.ckpt-10")) == tmp_path / "model.ckpt-10"
+
+
+def test_a_config_of_googles_alone_is_no_model(tmp_path: Path) -> None:
+    assert "no file that ends in .index" in refusal(
+        FormatError, fill(tmp_path, "bert_config.json", "vocab.txt")
+    )
+
+
+def test_where_both_formats_lie_in_a_folder_hugging_faces_is_read(tmp_path: Path) -> None:
+    fill(tmp_path, *BERT, "config.json")
+    assert find_model(str(tmp_path)) == tmp_path / "bert_model.ckpt"
+    fill(tmp_path, "model.safetensors")
+    assert find_model(str(tmp_path)) == tmp_path
+
+
+def test_an_index_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
+    assert "is no model" in refusal(FormatError, fill(tmp_path, "faiss.index", "a.csv"))
+
+
+# Archives and other files.
+
+
+def test_a_published_zip_is_unpacked_and_found_like_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, inside in (("bert.zip", "uncased_L-2_H-128_A-2/"), ("flat.zip", "")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for file in BERT:
+                archive.writestr(inside + file, name)
+        place = find_model(str(tmp_path / name))
+        assert place.name == "bert_model.ckpt"
+        assert (place.parent / "vocab.txt").read_text() == name
+        assert place.is_relative_to(tmp_path / "cache" / "filbert")
+
+
+def test_a_file_is_not_a_model(tmp_path: Path) -> None:
+    assert "is a file; name the model's folder" in refusal(
+        InputError, fill(tmp_path, "model.safetensors") / "model.safetensors"
+    )
+
+
+@pytest.mark.parametrize("name", ["bert_model.ckpt", "a/b.zip", "x.index", "a/model.ckpt-1000"])
+def test_a_file_that_is_not_there_is_never_looked_for_on_the_hub(name: str) -> None:
+    assert "no such file or checkpoint" in refusal(InputError, name)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    "name", ["./no", "/no/where", "~/no-such", "no/", "a/b/c", "no such", "é", "", "@main"]
+)
+def test_a_path_that_is_not_there_is_no_such_folder(name: str) -> None:
+    assert "no such folder" in refusal(InputError, name)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-this-name/model"])
+def test_a_name_that_cannot_be_a_path_is_refused(name: str) -> None:
+    assert "cannot be opened" in refusal(InputError, name)
+
+
+def test_a_revision_stands_behind_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def fetch(name: str, *, revision: str | None, **options: Any) -> Path:
+        asked.append((name, revision))
+        return fill(tmp_path, "config.json")
+
+    monkeypatch.setattr("filbert.formats.hub.fetch", fetch)
+    find_model("owner/name@refs/pr/1")
+    find_model("owner/name@v1.0", revision="v1.0")
+    find_model("owner/name", revision="main")
+    assert asked == [
+        ("owner/name", "refs/pr/1"),
+        ("owner/name", "v1.0"),
+        ("owner/name", "main"),
+    ]
+    assert "one revision and 'v2' for another" in refusal(ConfigError, "a/b@v1", revision="v2")
+
+
+@pytest.mark.parametrize("revision", ["", "../../etc", "/etc", "a b", "-x", "a" * 300, "a@b"])
+def test_a_revision_that_could_be_a_path_elsewhere_is_refused(revision: str) -> None:
+    assert "is no revision" in refusal(ConfigError, f"owner/name@{revision}")
+    assert "is no revision" in refusal(ConfigError, "owner/name", revision=revision)
+
+
+def test_a_folder_closed_to_us_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(self: Path) -> list[Path]:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(find.Path, "iterdir", closed)
+    assert "cannot be read: Permission denied" in refusal(InputError, tmp_path)

@@ -1,0 +1,209 @@
+"""Attention within a window, on rows whose queries and keys may be turned: both against torch's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.functional import scaled_dot_product_attention
+
+from filbert.batch import pack
+from filbert.model.attention import _GroupedAttention, attend
+from filbert.model.attention_plan import StaticBatch, plan_attention
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model, new_head
+from filbert.model.replaced import ReplacedTokenModel, generator_config
+from filbert.model.rotary import rotary_tables, rotate
+
+# torch warns of its own doing while it compiles.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
+MODERN = EncoderConfig(
+    vocab_size=50,
+    hidden_size=16,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=64,
+    rotary_base=1000.0,
+    local_rotary_base=10.0,
+    local_window=6,
+    global_every=2,
+    type_vocab_size=0,
+    gated=True,
+    pre_norm=True,
+    biases=False,
+    pooled="mean",
+    pooler=None,
+    head_transform=True,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    head_dropout=0.0,
+)
+
+
+def by_sequence(qkv_T3AD: torch.Tensor, reach: int) -> torch.Tensor:
+    """The judge: one call of torch's attention per sequence, with a mask of the window."""
+    out = []
+    for piece in qkv_T3AD.split(LENGTHS):
+        places = torch.arange(len(piece))
+        seen = (places[:, None] - places).abs() <= reach
+        q, k, v = (piece[:, i].transpose(0, 1)[None] for i in range(3))
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        out.append(mixed[0].transpose(0, 1))
+    return torch.cat(out)
+
+
+def random_qkv(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(sum(LENGTHS), 3, 4, 8, dtype=dtype, generator=generator)
+
+
+def batch():
+    return pack([[1] * n for n in LENGTHS])
+
+
+def static(lengths: tuple[int, ...], empty: int = 0) -> StaticBatch:
+    """The same sequences, and some empty ones, as a compiled program sees them."""
+    rows = pack([[(7 * i + n) % 50 for i in range(n)] for n in lengths])
+    borders = torch.cat([rows.cu_seqlens, rows.cu_seqlens[-1:].expand(empty)])
+    starts = torch.cat([rows.starts, torch.zeros(empty, dtype=torch.int64)])
+    return StaticBatch(
+        rows.input_ids, rows.position_ids, rows.token_type_ids, borders, starts, max(lengths) + 3
+    )
+
+
+@pytest.mark.parametrize("reach", [0, 1, 3, 19, 20, 500])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_token_sees_as_far_as_its_reach(reach, grad):
+    plan = plan_attention(batch(), reach)
+    qkv = random_qkv().requires_grad_(grad)
+    if reach == 3:
+        masks = [group.unseen for group in plan.groups]
+        assert any(mask is not None and len(mask) > 1 for mask in masks), "one needs padding too"
+        assert any(mask is not None and len(mask) == 1 for mask in masks)
+        assert any(mask is None for mask in masks)
+    torch.testing.assert_close(attend(qkv, plan), by_sequence(qkv, reach), atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_the_gradient_within_a_window_equals_the_numerical_one(rate):
+    plan = plan_attention(batch(), 2)
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return _GroupedAttention.apply(x, plan.groups, rate)
+
+    qkv = random_qkv()[:, :, :2, :4].contiguous().requires_grad_()
+    assert torch.autograd.gradcheck(attention, (qkv,), fast_mode=True)
+
+
+def test_the_gradient_within_a_window_equals_autograds_own():
+    qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
+    weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
+    (attend(qkv, plan_attention(batch(), 3)) * weights).sum().backward()
+    (by_sequence(again, 3) * weights).sum().backward()
+    torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("reach", [None, 0, 3])
+def test_a_static_batch_with_empty_sequences_gives_the_same_and_finite_gradients(reach):
+    rows = static(LENGTHS, empty=2)
+    grid, groups = random_qkv().requires_grad_(), random_qkv().requires_grad_()
+    found = attend(grid, plan_attention(rows, reach))
+    wanted = attend(groups, plan_attention(batch(), reach))
+    torch.testing.assert_close(found, wanted, atol=1e-14, rtol=0)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    torch.testing.assert_close(grid.grad, groups.grad, atol=1e-13, rtol=0)
+
+
+def test_a_turn_keeps_lengths_and_makes_scores_depend_on_distance_alone():
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 8, generator=generator)
+    same = torch.stack([query, key, query])[None, :, None, :].expand(40, 3, 1, 8)
+    turned = rotate(same, rotary_tables(torch.arange(40), 8, 100.0))
+    q, k, v = turned[:, :, 0].unbind(1)
+    torch.testing.assert_close(q.norm(dim=1), query.norm().expand(40), atol=1e-5, rtol=0)
+    assert torch.equal(v, same[:, 2, 0])
+    scores = q @ k.T
+    for apart in (0, 1, 7):
+        line = scores.diagonal(apart)
+        torch.testing.assert_close(line, line[:1].expand_as(line), atol=1e-4, rtol=0)
+    assert float((scores.diagonal(1)[0] - scores.diagonal(2)[0]).abs()) > 1e-3
+
+
+def test_the_gradient_of_a_turn_equals_the_numerical_one():
+    # The turn itself is float32, so the step is large and the tolerance that of float32.
+    rotary = rotary_tables(torch.arange(5), 4, 10.0)
+    qkv = torch.randn(5, 3, 2, 4, dtype=torch.float32, requires_grad=True)
+    with pytest.warns(UserWarning, match="double precision"):
+        assert torch.autograd.gradcheck(
+            lambda x: rotate(x, rotary), (qkv,), eps=1e-2, atol=1e-3, rtol=1e-3
+        )
+
+
+def test_bf16_rows_are_turned_by_float32_angles():
+    rotary = rotary_tables(torch.tensor([8000]), 8, 160_000.0)
+    assert rotary.cos.dtype == torch.float32
+    qkv = random_qkv(torch.float32)[:1]
+    found = rotate(qkv.bfloat16(), rotary)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), rotate(qkv, rotary), atol=0.03, rtol=0.01)
+
+
+def modern(kind: str = "sequence", **changes) -> Model:
+    torch.manual_seed(0)
+    config = dataclasses.replace(MODERN, **changes)
+    model = Model(Encoder(config), new_head(kind, config, 3 if kind == "sequence" else None))
+    initialize(model, 0.3)
+    return model
+
+
+def test_a_local_layer_alone_carries_nothing_beyond_its_window():
+    assert [MODERN.is_local(index) for index in range(3)] == [False, True, False]
+    layer = modern().encoder.layers[1]
+    one = torch.randn(20, 16)
+    other = torch.cat([one[:-1], torch.randn(1, 16)])
+    plan = plan_attention(pack([[1] * 20]), 3)
+    changed = (layer(one, plan) - layer(other, plan)).detach().abs().amax(1) > 1e-6
+    assert changed.tolist() == [False] * 16 + [True] * 4
+
+
+@pytest.mark.parametrize("kind", ["sequence", "masked_lm"])
+def test_one_program_serves_a_static_batch_and_gives_what_the_ordinary_way_gives(kind):
+    model = modern(kind)
+    counter = CompileCounterWithBackend("aot_eager")
+    program = torch.compile(model, backend=counter, fullgraph=True, dynamic=False)
+    for lengths in ((9, 12, 4), (12, 12, 1)):
+        rows = static(lengths, empty=1)
+        ordinary = pack([[(7 * i + n) % 50 for i in range(n)] for n in lengths])
+        model.zero_grad()
+        found = program(rows)[: 3 if kind == "sequence" else None]
+        found.square().sum().backward()
+        assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
+        torch.testing.assert_close(found, model(ordinary), atol=1e-5, rtol=1e-5)
+
+
+def test_a_generator_of_such_layers_trains_beside_its_discriminator():
+    model = modern("discriminator")
+    both = ReplacedTokenModel(model.encoder, model.head, generator_config(MODERN, 0.5)).train()
+    rows = pack([[1, 2, 3, 4, 5, 6, 7, 8]])
+    at = torch.tensor([1, 4])
+    found = both(rows, at, rows.input_ids[at])
+    (found.masked_KV.square().sum() + found.replaced_T.square().sum()).backward()
+    assert both.generator.final_norm.weight.grad is not None
+    assert both.encoder.final_norm.weight.grad is not None
+
+
+def test_no_layer_of_such_an_encoder_has_a_bias_and_the_first_has_one_norm_less():
+    names = list(modern("masked_lm").state_dict())
+    assert [name for name in names if name.endswith("bias")] == ["head.bias"]
+    assert [name for name in names if "attention_norm" in name] == [
+        f"encoder.layers.{index}.attention_norm.weight" for index in (1, 2)
+    ]
+    assert not [name for name in names if "position" in name or "token_type" in name]
