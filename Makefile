@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
-	bench-pretrain bench-pretrain-small bench-masking bench-gpu mini stress sizes clean
+	bench-pretrain bench-pretrain-small bench-masking bench-gpu mini stress stress-formats sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -85,6 +85,10 @@ mini: $(VENV)/.dev
 stress: $(VENV)/.dev
 	$(BIN)/python benchmarks/stress_state.py --kills 200
 	$(BIN)/python benchmarks/stress_resume.py --kills 200
+
+# Damaged and hostile model files, more than 100,000 of them: an hour or two, and it goes on where it was stopped.
+stress-formats: $(VENV)/.dev
+	$(BIN)/python benchmarks/stress_formats.py --cases 120000
 
 sizes: $(VENV)/.dev
 	$(BIN)/python benchmarks/sizes.py

@@ -115,6 +115,6 @@ def test_no_todo_is_left():
     left = [
         p.name
         for p in SOURCES
-        if re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", p.read_text())
+        if re.search(r"\b(TODO|FIXME|XXX)\b|raise NotImplementedError", p.read_text())
     ]
     assert not left

@@ -30,39 +30,6 @@ from filbert.text.tokenizer import Tokenizer
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CASES = 480
 
-# Readers that do what none may do, and how a case with each of them must end.
-CONTROL = """
-import os, sys, time
-from pathlib import Path
-from hostile.readers import Reader
-from hostile.watch import run_cases
-
-def spin(folder):
-    until = time.process_time() + 1.2
-    while time.process_time() < until:
-        pass
-
-def run_pickle(folder):
-    import pickle
-    pickle.loads(b"cos\\nsystem\\n(S'touch ../canary'\\ntR.")
-
-bad = {
-    "KeyError": lambda folder: {}["x"],
-    "s (accepted": spin,
-    "MB (accepted": lambda folder: bytearray(os.urandom(2**20) * 300),
-    "os.system": run_pickle,
-    "reached out: [\\"open": lambda folder: open("../outside", "w"),
-    "socket": lambda folder: __import__("socket").create_connection(("127.0.0.1", 9)),
-    "SIGABRT": lambda folder: os.abort(),
-}
-for wanted, read in bad.items():
-    reader = Reader("bad", lambda: [{"x.json": b'{"a": 1}'}], (".json",), read)
-    result = next(iter(run_cases(reader, 0, range(1))))
-    if wanted == "SIGABRT" and "SIGABRT" not in result.what:
-        result = list(run_cases(reader, 0, range(1)))[-1]
-    print(result.ending == "failed" and wanted in result.what, wanted, result)
-"""
-
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), "RUST_BACKTRACE": "0"}
@@ -79,7 +46,7 @@ def test_no_reader_lets_through_a_hostile_file(tmp_path):
 
 
 def test_the_watchdog_sees_what_a_reader_may_not_do():
-    found = run("-c", CONTROL)
+    found = run(str(BENCHMARKS / "hostile" / "control.py"))
     lines = found.stdout.splitlines()
     assert len(lines) == 7, found.stderr[-3000:]
     assert [line for line in lines if not line.startswith("True ")] == []
@@ -194,6 +161,13 @@ def test_what_is_no_plain_file_is_not_opened(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     refused(lambda: read_sentence_vectors(tmp_path), "no plain file")
+
+
+@pytest.mark.parametrize("place", ["\x1b[2J", "\ud800", "a\0b", "../elsewhere"])
+def test_a_module_lies_in_a_folder_with_a_name_that_can_be_printed(tmp_path, place):
+    modules = [{"type": "a.Pooling", "path": place}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    refused(lambda: read_sentence_vectors(tmp_path), "expected a folder beside the file")
 
 
 def test_a_safetensors_header_beyond_all_measure_is_not_parsed(model, monkeypatch):

@@ -95,6 +95,7 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     chosen = {name for name in everything if is_small(name)}
     if tokenizer_only:
         return sorted(chosen)
+    chosen |= everything & {"README.md"}  # tells the licence, which models made from it inherit
     for module in {match["folder"] for match in map(_MODULE.fullmatch, everything) if match}:
         files = (f"{module}/model.safetensors", f"{module}/pytorch_model.bin")
         chosen.update([name for name in files if name in everything][:1])

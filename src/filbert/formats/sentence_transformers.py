@@ -263,6 +263,7 @@ def _inside(place: object, modules: Path) -> Path:
     if (
         not isinstance(place, str)
         or len(place) > 255
+        or not place.isprintable()
         or Path(place).is_absolute()
         or ".." in Path(place).parts
     ):

@@ -73,6 +73,8 @@ def _print_tensors(tensors: list[dict[str, Any]], console: Console) -> None:
     for row in tensors:
         shape = " x ".join(map(str, row["shape"])) or "scalar"
         table.add_row(printable(row["name"], 200), shape, row["dtype"], row["becomes"])
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width; names are not to be broken there
     console.print(table, markup=False, highlight=False)
 
 
