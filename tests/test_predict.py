@@ -99,7 +99,7 @@ def test_a_filbert_json_that_makes_no_sense_is_refused(folder, entries):
 @pytest.mark.parametrize("length", [100_000, "abc", 1, True])
 def test_a_stored_length_that_the_model_does_not_serve_is_refused(folder, length):
     change(folder, max_length=length)
-    with pytest.raises(filbert.ConfigError, match="max_length"):
+    with pytest.raises(filbert.FormatError, match=r"filbert.json: max_length"):
         Predictor.load(folder)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from filbert.errors import ConfigError, FormatError, InputError, RunError
+from filbert.errors import FormatError, InputError, RunError
 from hostile import archives, bundles, corpora, models, vocabularies
 from hostile.damage import damage_bytes, damage_json, damage_lines
 from hostile.made import Files
@@ -125,7 +125,6 @@ _TABLE = (
         models.finished_folders,
         ("filbert.json",),
         models.read_predictor,
-        (FormatError, ConfigError),
     ),
     Reader("bundle", bundles.google_folders, (".index", "-of-00001"), bundles.read_google),
     Reader("google", bundles.google_folders, ("_config.json",), bundles.read_google),

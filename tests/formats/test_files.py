@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from filbert.errors import InputError
-from filbert.formats import files, huggingface
+from filbert.formats import files, huggingface, saved_weights
 from filbert.formats.checkpoint import Checkpoint
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
@@ -122,9 +123,9 @@ def test_a_full_disk_while_saving_a_model_keeps_the_old_one(
         # The words that safetensors 0.8 uses on a tmpfs of 3 MB.
         def refuse(*args: object, **options: object) -> None:
             text = "Error while serializing: I/O error: No space left on device (os error 28)"
-            raise huggingface.SafetensorError(text)
+            raise SafetensorError(text)
 
-        monkeypatch.setattr(huggingface, "save_file", refuse)
+        monkeypatch.setattr(saved_weights, "save_file", refuse)
     with pytest.raises(InputError, match="No room left on the disk"):
         huggingface.write(Checkpoint(config, "bert", Model(Encoder(config)).state_dict()), tmp_path)
     assert tree(tmp_path) == before

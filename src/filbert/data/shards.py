@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +89,9 @@ class Corpus:
                             f"{path} {state}; the manifest says {wanted:,} bytes. "
                             "Build the corpus again, or copy the folder again."
                         )
+                for name in ("tokens", "sentences", "documents"):
+                    if type(shard[name]) is not int or not 0 <= shard[name] < 2**48:
+                        raise ValueError(f"{name} {short(shard[name])}")
             return cls(folder, manifest)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
@@ -178,7 +182,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{path} was not written by `filbert corpus`.")
     if manifest.get("version") != FORMAT_VERSION:
         raise FormatError(
-            f"{path}: version {manifest.get('version')} of the format; this filbert reads "
+            f"{path}: version {short(manifest.get('version'))} of the format; this filbert reads "
             f"{FORMAT_VERSION}. Build the corpus again."
         )
     return manifest

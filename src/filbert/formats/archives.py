@@ -236,7 +236,8 @@ class _Bounded:
         self._file, self._archive, self._end = file, archive, end
 
     def read(self, size: int = -1) -> bytes:
-        data: bytes = self._file.read(_MAX_READ + 1 if size is None or size < 0 else size)
+        is_huge = size is None or not 0 <= size <= _MAX_READ
+        data: bytes = self._file.read(_MAX_READ + 1 if is_huge else size)
         if (size is not None and size > _MAX_READ) or len(data) > _MAX_READ:
             raise FormatError(f"{self._archive} has a table of contents beyond all measure.")
         self._check(self._file.tell() if self._end is not None else 0)

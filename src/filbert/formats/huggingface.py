@@ -26,7 +26,7 @@ from filbert.formats.names import plan_reading
 from filbert.formats.recognition import family_of, named_family
 from filbert.formats.saved_weights import MAX_SHARD_BYTES, remove_others, save_tensors
 from filbert.formats.sentence_transformers import transformer_folder
-from filbert.formats.weights import open_weights, read_json, weight_files
+from filbert.formats.weights import MAX_JSON_BYTES, open_weights, read_json, weight_files
 
 # Entries of config.json that say nothing about the encoder, but other tools' tokenizers need them.
 _TOKENIZER_KEYS = (
@@ -161,6 +161,11 @@ def write(
             tensors[bare_name] = part.detach().cpu().contiguous()
     with replace_files(folder) as staging:
         text = json.dumps(raw, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        if len(text.encode()) > MAX_JSON_BYTES:
+            raise ConfigError(
+                f"The names of {len(raw.get('id2label', ()))} labels make a config.json larger "
+                f"than {MAX_JSON_BYTES // 2**20} MiB, which would not be read again. Shorten them."
+            )
         (staging / "config.json").write_text(text, encoding="utf-8")
         save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
         # safetensors makes files that only their owner may read.

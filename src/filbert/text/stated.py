@@ -19,7 +19,7 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 # The largest published tokenizer.json has half of this. An empty line costs far more than its byte.
 MAX_BYTES = 64 * 2**20
-MAX_JSON_BYTES = 8 * 2**20
+MAX_JSON_BYTES = 4 * 2**20
 _MAX_LINES = 4_000_000
 _LARGEST_ID = 2**31 - 1
 

@@ -254,7 +254,7 @@ def _read_wordpiece(
 
 
 def _read_bytebpe(path: Path, options: dict[str, Any], convention: Convention | None) -> Tokenizer:
-    ids = read_json(path, most=2 * MAX_JSON_BYTES)
+    ids = read_json(path, most=4 * MAX_JSON_BYTES)
     if not ids or any(type(n) is not int or not 0 <= n <= LARGEST_ID for n in ids.values()):
         raise FormatError(f"{path}: not a vocabulary; expected an object of token: number.")
     if len(set(ids.values())) != len(ids):
