@@ -24,7 +24,7 @@ from filbert.errors import ConfigError, FormatError, InputError, printable
 from filbert.fill import fill_masks
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
@@ -87,8 +87,7 @@ class Predictor:
 
         Args:
             name: what to load.
-            precision: "float32" (the default: exact), "bf16", or "auto" for the faster of the two
-                here.
+            precision: "float32" (the default: exact), "bf16", or "auto": the faster one here.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
@@ -101,7 +100,8 @@ class Predictor:
         checkpoint = read_checkpoint(folder)
         tokenizer = read_tokenizer(folder)
         config = checkpoint.config
-        for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+        notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
+        for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
         stored = checkpoint.filbert or {}
         vectors = read_sentence_vectors(folder, config.hidden_size)

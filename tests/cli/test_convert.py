@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from filbert.formats.find import find_model
 from filbert.formats.fresh import fresh_checkpoint
 from filbert.formats.huggingface import read, write
 from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer
 
 SIZES = {"vocab_size": 34, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
@@ -65,6 +68,18 @@ def test_json_says_what_was_done(
 def test_the_form_of_gelu_is_chosen_and_kept(there: Path, tmp_path: Path) -> None:
     convert(str(there), tmp_path / "hf", to="huggingface", hidden_act="gelu_tanh")
     assert json.loads((tmp_path / "hf/config.json").read_text())["hidden_act"] == "gelu_new"
+
+
+def test_the_form_of_gelu_is_said_whenever_a_google_checkpoint_is_loaded(
+    tiny_model: Path, there: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="filbert")
+    Predictor.load(there, device="cpu")
+    (said,) = [text for text in caplog.messages if "hidden_act" in text]
+    assert "(else: filbert convert --hidden-act gelu_tanh)" in said
+    caplog.clear()
+    Predictor.load(tiny_model, device="cpu")
+    assert caplog.messages == []
 
 
 def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
@@ -127,3 +142,19 @@ def test_info_lists_every_tensor_of_a_google_checkpoint(
     out = capsys.readouterr().out
     assert "bert/encoder/layer_1/attention/self/value/kernel" in out
     assert "encoder.layers.1.qkv.weight, part 3 of 3" in out
+
+
+def test_the_card_comes_along_and_what_does_not_is_said(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(tiny_model, source)
+    shutil.copytree(tiny_model, source / "generator")
+    (source / "README.md").write_text("---\nlicense: mit\n---\n")
+    convert(str(source), tmp_path / "hf", to="huggingface")
+    assert (tmp_path / "hf" / "README.md").read_bytes() == (source / "README.md").read_bytes()
+    err = capsys.readouterr().err
+    assert "generator/ is left out" in err and "README.md" not in err
+    convert(str(source), tmp_path / "google", to="google")
+    err = capsys.readouterr().err
+    assert "generator/ is left out" in err and "README.md is left out" in err

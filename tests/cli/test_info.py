@@ -14,7 +14,9 @@ from rich.console import Console
 from filbert.cli.comparison import print_differences
 from filbert.cli.verbs.info import info
 from filbert.formats import huggingface
+from filbert.formats.checkpoint import with_new_head
 from filbert.formats.differences import differences
+from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.formats.tensor_differences import group_of, tensor_differences
 from filbert.text.tokenizer import Tokenizer
 
@@ -41,6 +43,26 @@ def test_it_tells_how_the_model_came_to_be(model, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "trained on train.csv" in text
     assert "test roc_auc" in text
+
+
+def test_a_strangers_file_does_not_steer_the_terminal(model, tmp_path, capsys):
+    twin = tmp_path / "twin"
+    shutil.copytree(model, twin)
+    path = twin / "filbert.json"
+    story = json.loads(path.read_text())
+    story["command"] = "\x1b[31mred"
+    story["metrics"]["test"]["\x1b[2J"] = 0.5
+    path.write_text(json.dumps(story))
+    vectors = SentenceVectors(prompts={"q\x1b[1m": "\x1b]0;pwned\x07"})
+    write_sentence_vectors(twin, vectors, 32)
+    info(str(twin))
+    out = "".join(capsys.readouterr().out.split())
+    for escaped in (r"\x1b[31mred", r"\x1b[2J", r"q\x1b[1m", r"\x1b]0;pwned\x07"):
+        assert escaped in out
+    info(str(model), str(twin))
+    compared = capsys.readouterr().out
+    assert r"\x1b[2J" in compared
+    assert not {"\x1b", "\x07"} & set(out + compared)
 
 
 def test_a_model_and_itself_give_the_same_answers(model):
@@ -141,6 +163,22 @@ def test_one_changed_number_is_found(tiny_model):
     assert groups["layer 1"].different == [name]
     assert groups["layer 1"].largest == pytest.approx(0.5, abs=1e-6)
     assert all(group.is_same for key, group in groups.items() if key != "layer 1")
+
+
+def test_other_labels_or_another_pooling_do_not_give_the_same_answers(tiny_model, tmp_path):
+    for name, labels in (("a", ("neg", "pos")), ("b", ("pos", "neg"))):
+        torch.manual_seed(0)
+        checkpoint = with_new_head(huggingface.read(tiny_model), "sequence", labels=labels)
+        huggingface.write(checkpoint, tmp_path / name)
+        Tokenizer.load(tiny_model).save(tmp_path / name)
+    found = differences(("a", "b"), (tmp_path / "a", tmp_path / "b"))
+    assert found.same_weights
+    assert found.unlike == ("labels",)
+    assert not found.same_answers
+    vectors = SentenceVectors(pooling="cls")
+    write_sentence_vectors(tmp_path / "a", vectors, huggingface.read(tiny_model).config.hidden_size)
+    shown_text = shown(tmp_path / "a", tmp_path / "b")
+    assert "labels, sentence vectors differ" in shown_text.replace("\n", " ")
 
 
 def test_layers_stand_in_their_order_and_a_group_of_zeros_has_no_relative_difference():

@@ -61,6 +61,8 @@ FULL, LOCAL = "full_attention", "sliding_attention"
         ({"layer_types": [FULL, LOCAL]}, "each of the 4 layers"),
         ({"layer_types": "full_attention"}, "layer_types is"),
         ({"rope_parameters": 7}, "rope_parameters is 7"),
+        ({"rope_parameters": {"rope_theta": 5e5}}, "rope_parameters has 'rope_theta'"),
+        ({"rope_parameters": {FULL: {"partial_rotary_factor": 0.5}}}, "with a rope_theta"),
         ({"rope_parameters": {FULL: {"rope_type": "yarn"}}}, "only rope_type default"),
         ({"rope_parameters": {FULL: {"rope_theta": "x"}}}, "global_rope_theta is 'x'"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling is"),

@@ -170,6 +170,16 @@ def test_a_name_that_cannot_be_a_path_is_refused(name: str) -> None:
     assert "cannot be opened" in refusal(InputError, name)
 
 
+def test_a_hub_id_may_end_like_no_file_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = fill(tmp_path, "config.json")
+    monkeypatch.setattr("filbert.formats.hub.fetch", lambda name, **options: folder)
+    assert find_model("owner/bert-leipzig-gz") == find_model("owner/herzgz") == folder
+    for name in ("a/b.tgz", "a/b.tar.gz"):
+        assert "no such file or checkpoint" in refusal(InputError, name)
+
+
 def test_a_revision_stands_behind_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
 

@@ -282,6 +282,19 @@ def test_a_generator_may_have_tables_of_its_own(tmp_path: Path, vocab: Path) -> 
         assert np.array_equal(found.numpy(), variables[f"{root}/embeddings/word_embeddings"])
 
 
+@pytest.mark.parametrize(("part", "heads"), [("discriminator", 4), ("generator", 1)])
+def test_of_two_models_the_configuration_is_that_of_the_one_as_wide(
+    part: str, heads: int, tmp_path: Path, vocab: Path
+) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4}
+    config = ("bert_config.json", {**samples.BERT_CONFIG, **sizes})
+    variables = drawn({**samples.ELECTRA, **samples.GENERATOR})
+    checkpoint = google.read(save(tmp_path, variables, vocab, config), part=part)
+    assert checkpoint.config.num_attention_heads == heads
+    is_refused = any("bert_config.json is not used" in note for note in checkpoint.notes)
+    assert is_refused == (part == "generator")
+
+
 # What is written.
 
 

@@ -249,3 +249,9 @@ def test_a_damaged_compressed_block_is_refused(data, says):
 def test_a_compressed_block_unpacks_to_no_more_than_is_allowed():
     with pytest.raises(Damaged, match="says that it unpacks to 28"):
         snappy.decompress(PACKED, 27)
+
+
+def test_the_documents_name_the_bounds() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "safety.md").read_text(encoding="utf-8")
+    bounds = f"{sorted_table.MAX_FILE_BYTES // 2**20} MiB, {sorted_table.MAX_ENTRIES:,} entries"
+    assert f"| the index of a TensorFlow checkpoint | {bounds}" in text

@@ -80,6 +80,16 @@ def test_the_stated_limit_is_kept_and_a_placeholder_is_not(folder):
     assert loaded.max_length == 256 and loaded.lowercase is True
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_the_limits_of_every_old_family_are_read(folder, family):
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("Paris\n")
+    settings = {"max_seq_length": 256, "do_lower_case": True}
+    write(folder / f"sentence_{family}_config.json", settings)
+    loaded = Tokenizer.load(folder)
+    assert loaded.max_length == 256 and loaded.lowercase is True
+
+
 def test_windows_line_ends_do_not_enter_the_vocabulary(folder):
     text = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_bytes(text.replace("\n", "\r\n").encode())

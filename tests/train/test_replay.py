@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import filbert
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.train.replay import LOOSE, replay
+from filbert.train.replay import LOOSE, Verdict, replay
 from filbert.train.replay_sources import Places
 
 
@@ -218,3 +218,9 @@ def test_a_filbert_json_that_tells_of_no_run_is_refused(place, damage, words):
 def test_a_model_that_filbert_did_not_train_is_refused(place):
     with pytest.raises(FormatError, match=r"no filbert.json"):
         replay("base")
+
+
+def test_without_any_figure_the_weights_decide():
+    assert not Verdict("x", (), ("torch differs.",), LOOSE, False).is_same
+    assert not Verdict("x", (), (), 0.0, None).is_same
+    assert Verdict("x", (), (), 0.0, True).is_same

@@ -42,7 +42,9 @@ def print_differences(found: ModelDifferences, console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("", style="dim")
     for letter, name in zip("AB", found.names, strict=True):
-        table.add_column(Text(f"{letter}  {name}", overflow="fold"), overflow="fold")
+        table.add_column(
+            Text(printable(f"{letter}  {name}", 500), overflow="fold"), overflow="fold"
+        )
     _add(table, {k: pair for k, pair in found.about.items() if pair not in _EMPTY}, mark=True)
     for attribute, heading in _SECTIONS:
         pairs = _telling(attribute, getattr(found, attribute))
@@ -62,7 +64,7 @@ def print_differences(found: ModelDifferences, console: Console) -> None:
     console.print(_weights(found.groups))
     for group in found.groups:
         for sentence in _oddities(group):
-            console.print(Text(sentence), style="yellow", soft_wrap=True)
+            console.print(Text(printable(sentence, 500)), style="yellow", soft_wrap=True)
     console.print(Text(verdict(found)), style="bold", soft_wrap=True)
 
 
@@ -88,7 +90,8 @@ def verdict(found: ModelDifferences) -> str:
     weights = (
         "the same weights" if found.same_weights else f"{equal:,} of {tensors:,} tensors are equal"
     )
-    others = [heading for attribute, heading in _SECTIONS[:3] if getattr(found, attribute)]
+    others = [name.replace("_", " ") for name in found.unlike]
+    others += [heading for attribute, heading in _SECTIONS[:3] if getattr(found, attribute)]
     verb = "differ" if len(others) > 1 or others == ["sizes"] else "differs"
     alike = f"{', '.join(others)} {verb}" if others else "tokenizer, sizes and task are alike"
     return f"{weights[0].upper()}{weights[1:]}; {alike}."
@@ -100,7 +103,7 @@ def _add(table: Table, pairs: Mapping[str, Pair], *, mark: bool = False) -> None
         style = "bold" if mark and pair[0] != pair[1] else ""
         cells = [Text(_shown(value), style=style) for value in pair]
         # A Text, since names out of a file are no markup.
-        table.add_row(Text(name.replace("_", " ")), *cells)
+        table.add_row(Text(printable(name.replace("_", " "), 500)), *cells)
 
 
 def _shown(value: Any) -> str:
@@ -176,5 +179,5 @@ def replay_table(figures: Sequence[Figure], tolerance: float) -> Table:
         difference = _NOTHING if figure.difference is None else f"{figure.difference:.2g}"
         cells = [_shown(figure.recorded), _shown(figure.replayed), difference]
         name = f"{figure.split} {figure.metric.replace('_', ' ')}"
-        table.add_row(Text(name), *(Text(cell, style=style) for cell in cells))
+        table.add_row(Text(printable(name, 500)), *(Text(cell, style=style) for cell in cells))
     return table

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from filbert.errors import FormatError, InputError, printable, unreadable_as
 from filbert.formats.files import replace_folder, sha256_of
-from filbert.formats.model_files import GOOGLE_CONFIGS, TENSOR_BUNDLE, is_model_file
+from filbert.formats.model_files import GOOGLE_CONFIGS, TENSOR_BUNDLE, beside_bundle, is_model_file
 
 # Ten times the largest published BERT, with its optimiser's state.
 _MAX_BYTES = 40 * 2**30
@@ -197,11 +197,12 @@ def _model_in(members: list[_Member], archive: str, root: str | None) -> dict[st
         root = _root(folders, archive)
     inside = f"{root}/" if root else ""
     relative = {m.name.removeprefix(inside): m for m in members if m.name.startswith(inside)}
-    return {name: member for name, member in relative.items() if is_model_file(name)}
+    beside = beside_bundle(relative)
+    return {n: member for n, member in relative.items() if is_model_file(n) or n in beside}
 
 
 def _root(folders: dict[str, set[str]], archive: str) -> str:
-    marks = ({"config.json", *GOOGLE_CONFIGS}, {"tokenizer.json", "vocab.txt"})
+    marks = ({"config.json", "modules.json", *GOOGLE_CONFIGS}, {"tokenizer.json", "vocab.txt"})
     for mark in marks:
         roots = [
             folder

@@ -11,6 +11,7 @@ from typing import Any
 from filbert.errors import FormatError
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.sentence_transformers import read_sentence_vectors
 from filbert.formats.tensor_differences import GroupDifference, tensor_differences
 from filbert.text.tokenizer import Tokenizer
 
@@ -19,6 +20,7 @@ Pair = tuple[Any, Any]
 # So many vocabulary entries are named.
 _NAMED = 8
 # Entries of filbert.json that are sections of their own, or tell nothing about the model.
+_DECIDING = ("head", "problem_type", "labels", "max_length", "sentence_vectors")
 _STORY = ("filbert", "commit", "command", "started", "steps", "tokens", "precision")
 
 
@@ -57,8 +59,17 @@ class ModelDifferences:
 
     @property
     def same_answers(self) -> bool:
-        """Whether the two cannot answer differently: weights, tokenizer, sizes and task agree."""
-        return self.same_weights and not (self.config or self.tokenizer or self.task)
+        """Whether the two cannot answer differently.
+
+        Weights, tokenizer, sizes and task agree, and what of the description decides answers.
+        """
+        unlike = self.config or self.tokenizer or self.task or self.unlike
+        return self.same_weights and not unlike
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """What of `about` decides answers and differs: labels, pooling of sentences ..."""
+        return tuple(name for name in _DECIDING if self.about[name][0] != self.about[name][1])
 
     def to_json(self) -> dict[str, Any]:
         """For `json.dumps`."""
@@ -96,7 +107,7 @@ def differences(names: tuple[str, str], places: tuple[Path, Path]) -> ModelDiffe
     first, second = (read_checkpoint(place) for place in places)
     tokenizers = [_tokenizer_of(place) for place in places]
     stories = [one.filbert or {} for one in (first, second)]
-    base, other = (_about(one) for one in (first, second))
+    base, other = (_about(*one) for one in zip((first, second), places, strict=True))
     runs = [_run(story) for story in stories]
     data = [_data(story) for story in stories]
     options = [_mapping(story, "options") for story in stories]
@@ -143,9 +154,10 @@ def _mapping(content: Mapping[str, Any], key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _about(checkpoint: Checkpoint) -> dict[str, Any]:
+def _about(checkpoint: Checkpoint, place: Path) -> dict[str, Any]:
     dtypes = sorted({str(one.dtype).removeprefix("torch.") for one in checkpoint.tensors.values()})
     sizes = {name: tensor.numel() for name, tensor in checkpoint.tensors.items()}
+    made = read_sentence_vectors(place, checkpoint.config.hidden_size).facts()
     return {
         "family": checkpoint.family,
         "parameters": sum(sizes.values()),
@@ -155,6 +167,7 @@ def _about(checkpoint: Checkpoint) -> dict[str, Any]:
         "problem_type": checkpoint.problem_type,
         "labels": list(checkpoint.labels or ()),
         "max_length": (checkpoint.filbert or {}).get("max_length"),
+        "sentence_vectors": ", ".join(f"{name} {value}" for name, value in made.items() if value),
     }
 
 

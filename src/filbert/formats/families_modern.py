@@ -108,14 +108,23 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     if parameters is not None:
         if not isinstance(parameters, dict):
             raise FormatError(f"{path}: rope_parameters is {short(parameters)}; it must be a map.")
+        if unknown := [name for name in parameters if name not in _THETAS]:
+            raise FormatError(
+                f"{path}: rope_parameters has {short(unknown[0])}; filbert reads "
+                f"{' and '.join(_THETAS)} there."
+            )
         for kind, key in _THETAS.items():
             given = parameters.get(kind)
             if given is None:
                 continue
-            if not isinstance(given, dict) or given.get("rope_type", "default") != "default":
+            if (
+                not isinstance(given, dict)
+                or given.keys() - {"rope_type", "rope_theta"}
+                or given.get("rope_type", "default") != "default"
+            ):
                 raise FormatError(
                     f"{path}: rope_parameters.{kind} is {short(given)}; filbert's encoder has only "
-                    "rope_type default."
+                    "rope_type default, with a rope_theta."
                 )
             if "rope_theta" in given:
                 flat[key] = given["rope_theta"]

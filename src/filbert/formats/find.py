@@ -19,7 +19,9 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 # Beside TensorFlow's checkpoints lies a graph, which nothing here needs.
 _PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Names of files, which nobody means as a Hub id.
-_FILE = re.compile(r".*(\.ckpt|\.ckpt-\w+|\.index|\.meta|\.data-\d{5}-of-\d{5}|\.zip|\.tar|gz)")
+_FILE = re.compile(
+    r".*(\.ckpt|\.ckpt-\w+|\.index|\.meta|\.data-\d{5}-of-\d{5}|\.zip|\.tar|\.tar\.gz|\.tgz)"
+)
 
 
 def find_model(

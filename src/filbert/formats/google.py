@@ -29,11 +29,6 @@ PREFIX = "bert_model.ckpt"
 _PROJECT = "encoder.embeddings.project."
 
 
-def is_prefix(place: Path) -> bool:
-    """Whether a place is the prefix of a TensorFlow checkpoint."""
-    return Path(f"{place}.index").is_file()
-
-
 @unreadable_as(FormatError)
 def read(prefix: Path, *, hidden_act: str | None = None, part: str | None = None) -> Checkpoint:
     """The checkpoint at a prefix; its notes say what was decided and what was left out.

@@ -18,10 +18,10 @@ from filbert.errors import ConfigError, FormatError
 from filbert.formats.config_json import check_expressible, config_values, encoder_config
 from filbert.formats.families import FAMILIES
 from filbert.formats.google_names import NameTable
+from filbert.formats.model_files import BUNDLE_CONFIG, GOOGLE_CONFIGS, matching
 from filbert.formats.weights import read_json
 from filbert.model.config import EncoderConfig
 
-CONFIG_NAMES = ("bert_config.json", "albert_config.json", "electra_config.json")
 HIDDEN_ACTS = ("gelu", "gelu_tanh")
 
 # Hugging Face's names, which encoder_config reads.
@@ -79,13 +79,13 @@ def config_file(folder: Path) -> Path | None:
     Raises:
         FormatError: several, under names of which none is the usual one.
     """
-    for name in CONFIG_NAMES:
+    for name in GOOGLE_CONFIGS:
         if (folder / name).is_file():
             return folder / name
-    found = [path for path in sorted(folder.glob("*config*.json")) if "token" not in path.name]
+    found = [path for path in matching(folder, BUNDLE_CONFIG) if "token" not in path.name]
     if len(found) > 1:
         listed = ", ".join(path.name for path in found)
-        raise FormatError(f"{folder} holds {listed}; rename the right one to {CONFIG_NAMES[0]}.")
+        raise FormatError(f"{folder} holds {listed}; rename the right one to {GOOGLE_CONFIGS[0]}.")
     return found[0] if found else None
 
 
@@ -122,7 +122,7 @@ def inferred_raw(
         if len(shapes.get(name, ())) != 2:
             raise FormatError(
                 f"{where} has no {name} of two axes, which would tell its {key}, and there is no "
-                f"{CONFIG_NAMES[0]} beside it."
+                f"{GOOGLE_CONFIGS[0]} beside it."
             )
         raw[key] = shapes[name][axis]
     before, after = map(re.escape, table.layer.split("{}"))
@@ -136,7 +136,7 @@ def inferred_raw(
     if width > _HEAD_SIZE and width % _HEAD_SIZE:
         raise FormatError(
             f"{where}: hidden_size {width} is no multiple of {_HEAD_SIZE}, the usual width of an "
-            f"attention head. Say num_attention_heads in a {CONFIG_NAMES[0]} beside it."
+            f"attention head. Say num_attention_heads in a {GOOGLE_CONFIGS[0]} beside it."
         )
     raw["num_attention_heads"] = max(1, width // _HEAD_SIZE)
     return raw
@@ -183,7 +183,8 @@ def decide_gelu(
     elif stated is not None:
         why = f"{_FORM_NAMES[form]}, as {_FORM_KEY} in {path.name} says"
     other = next(name for name in HIDDEN_ACTS if name != form)
-    return _FORMS[form], f'hidden_act "gelu" is read as the {why} (else: --hidden-act {other}).'
+    hint = f"(else: filbert convert --hidden-act {other})"
+    return _FORMS[form], f'hidden_act "gelu" is read as the {why} {hint}.'
 
 
 def write_config(
@@ -211,7 +212,7 @@ def write_config(
         raw["hidden_act"] = "gelu"
         if config.hidden_act != _MEANING[family][0]:
             raw[_FORM_KEY] = _FORM_VALUES[config.hidden_act]
-    path = folder / CONFIG_NAMES[1 if family == "albert" else 0]
+    path = folder / GOOGLE_CONFIGS[1 if family == "albert" else 0]
     read_as = {**raw, "hidden_act": decide_gelu(raw, family, None, path)[0]}
     back = encoder_config(
         read_as, FAMILIES[family], kind, has_pooler=config.pooler is not None, path=path

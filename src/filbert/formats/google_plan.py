@@ -13,7 +13,6 @@ from filbert.formats.checkpoint import meta_model
 from filbert.formats.config_json import LABELLED, encoder_config
 from filbert.formats.families import FAMILIES
 from filbert.formats.google_config import (
-    CONFIG_NAMES,
     config_file,
     decide_gelu,
     inferred_raw,
@@ -26,6 +25,7 @@ from filbert.formats.google_names import (
     name_table,
 )
 from filbert.formats.google_variables import Variables, float_dtype, variables_of
+from filbert.formats.model_files import GOOGLE_CONFIGS
 from filbert.formats.tensor_bundle import TensorBundle
 from filbert.model.config import EncoderConfig
 
@@ -86,7 +86,11 @@ def plan_reading(bundle: TensorBundle, *, hidden_act: str | None, part: str | No
         notes.append(f"read without the prefix {printable(variables.prefix)!r} of its names.")
     family, shapes = variables.family, variables.shapes
     table, both = _table(variables, part, index)
-    if path is not None and not both:
+    if both and raw is not None and not _is_as_wide(raw, table, shapes):
+        assert path is not None
+        notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
+        path = None
+    if path is not None:
         raw = read_raw(path, family)
         if family == "electra" and "embedding_size" not in raw:
             word = shapes.get(table.embeddings["word"][0], ())
@@ -101,8 +105,8 @@ def plan_reading(bundle: TensorBundle, *, hidden_act: str | None, part: str | No
         path = index
     else:
         raise FormatError(
-            f"{index.parent} has no {CONFIG_NAMES[1 if family == 'albert' else 0]}; without it the "
-            "number of attention heads is not known. Put the model's own beside the checkpoint."
+            f"{index.parent} has no {GOOGLE_CONFIGS[1 if family == 'albert' else 0]}; without it "
+            "the number of attention heads is not known. Put the model's own beside the checkpoint."
         )
     assert raw is not None and path is not None
     raw = dict(raw)
@@ -132,6 +136,12 @@ def _table(variables: Variables, part: str | None, index: Path) -> tuple[NameTab
         raise FormatError(f"{index} holds no {part}: there is no layer of it.")
     own = "generator/embeddings/word_embeddings" in variables.found
     return name_table("electra", generator=part == "generator", own_tables=own), all(has.values())
+
+
+def _is_as_wide(raw: dict[str, Any], table: NameTable, shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether a configuration's layers are as wide as those of the part that is read."""
+    kernel = shapes.get(f"{table.layer.format(0)}/{table.qkv[0]}/kernel", ())
+    return raw.get("hidden_size") in kernel[:1]
 
 
 def _kind(

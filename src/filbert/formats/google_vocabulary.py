@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, FormatError, printable
+from filbert.formats.model_files import BUNDLE_VOCABULARY, matching
 from filbert.formats.tokenizer_conventions import read_tokenizer
 from filbert.text.saving import switches
 from filbert.text.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ def vocabulary_file(folder: Path) -> Path:
     for name in (_WORDPIECE, _UNIGRAM):
         if (folder / name).is_file():
             return folder / name
-    found = [*sorted(folder.glob("*.model")), *sorted(folder.glob("*vocab*.txt"))]
+    found = matching(folder, BUNDLE_VOCABULARY)
     if len(found) == 1:
         return found[0]
     listed = ", ".join(printable(path.name) for path in found[:5])

@@ -23,7 +23,9 @@ from filbert.formats.model_files import (
     PICKLES,
     SAFETENSORS,
     TENSOR_BUNDLE,
+    beside_encoder,
     is_published,
+    module_weights,
     to_fetch,
 )
 
@@ -134,7 +136,9 @@ def _check_choice(name: str, published: list[str], wanted: list[str], tokenizer_
             "Download the one you want, and name its prefix."
         )
     patterns = (SAFETENSORS, PICKLES, TENSOR_BUNDLE)
-    if not any(pattern.fullmatch(file) for pattern in patterns for file in wanted):
+    if not any(
+        pattern.fullmatch(file) for pattern in patterns for file in map(beside_encoder, wanted)
+    ):
         found = ", ".join(map(printable, sorted(published)[:8])) or "nothing"
         more = ", ..." if len(published) > 8 else ""
         raise FormatError(
@@ -163,8 +167,11 @@ def _cached(name: str, revision: str | None, tokenizer_only: bool) -> Path | Non
 
 
 def _is_whole(folder: Path, files: set[str]) -> bool:
-    for file in ("model.safetensors", "pytorch_model.bin"):
-        if file in files:
+    if not _has_modules(folder, files):
+        return False
+    own = set(map(beside_encoder, files))
+    for file in ("model.safetensors", "pytorch_model.bin") if "config.json" in own else ():
+        if file in own:
             return True
         index = f"{file}.index.json"
         if index in files:
@@ -175,6 +182,25 @@ def _is_whole(folder: Path, files: set[str]) -> bool:
                 return True  # damaged, which its reader says better
     parts = [part for part in map(TENSOR_BUNDLE.fullmatch, files) if part]
     return len({part[0].endswith(".index") for part in parts}) == 2
+
+
+def _has_modules(folder: Path, files: set[str]) -> bool:
+    """Whether the modules are there that modules.json names, if there is one."""
+    if "modules.json" not in files:
+        return True
+    weights = {name.rpartition("/")[0] for name in module_weights(files)}
+    try:
+        modules = [
+            (m["type"], m["path"]) for m in json.loads((folder / "modules.json").read_bytes())
+        ]
+        return all(
+            f"{path}/config.json" in files and (path in weights or not kind.endswith("Dense"))
+            for kind, path in modules
+            # A folder elsewhere is not fetched either, and Normalize has nothing to keep.
+            if is_published(f"{path}/config.json") and not kind.endswith("Normalize")
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return True  # damaged, which its reader says better
 
 
 @unreadable_as(InputError)
@@ -206,7 +232,8 @@ def files_to_push(folder: Path) -> dict[str, int]:
         hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
         raise FormatError(f"{folder} is no model: no config.json.{hint}")
     weights = {path.name for path in weight_files(folder)}
-    if any(PICKLES.fullmatch(name) for name in weights):
+    read = {name.rpartition("/")[2] for name in weights | module_weights(names)}
+    if any(PICKLES.fullmatch(name) for name in read):
         raise FormatError(
             f"{folder} holds its weights as a pickle, which nobody can load safely. Convert it "
             f"first: filbert convert {folder} DIR --to huggingface"

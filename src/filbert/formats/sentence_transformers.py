@@ -15,6 +15,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from filbert.errors import FormatError, printable, unreadable_as
+from filbert.formats.model_files import SENTENCE_FILES
 from filbert.formats.weights import load_json, open_weights, read_json
 from filbert.model.pooling import Dense
 
@@ -36,10 +37,6 @@ _ACTIVATIONS = {
 # The order in which filbert runs modules. Until 2020 every family had a class for the first.
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 _OLD_TRANSFORMERS = ("BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa")
-_LENGTH_FILES = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "albert", "camembert", "xlm-roberta")
-)
 _MAX_PROMPT = 10_000
 
 
@@ -329,7 +326,7 @@ def _dense(folder: Path) -> Dense:
 
 
 def _limits(folder: Path) -> dict[str, Any]:
-    path = next((folder / name for name in _LENGTH_FILES if (folder / name).is_file()), None)
+    path = next((folder / name for name in SENTENCE_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
     config = read_json(path)

@@ -167,7 +167,7 @@ class Encoder(nn.Module):
         longest = self.config.max_tokens_per_sequence
         if batch.max_seqlen > longest:
             raise InputError(
-                f"A sequence of {batch.max_seqlen} tokens; this model's position table ends at "
+                f"A sequence of {batch.max_seqlen} tokens; this model's positions end at "
                 f"{longest}. Cut the text to max_length {longest}."
             )
         hidden = run_layers(self.layers, self.embeddings(batch), batch)

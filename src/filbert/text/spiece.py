@@ -106,11 +106,6 @@ def damage_named(what: str | Path) -> Iterator[None]:
         raise
 
 
-def read_spiece(path: Path) -> SentencePieceModel:
-    """Parse the file at `path`; see `parse_spiece`."""
-    return parse_spiece(path.read_bytes(), path)
-
-
 def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
     """The pieces, unknown piece and character map in the content of the file at `path`.
 

@@ -122,7 +122,9 @@ def read_vocabulary(
         check_growth(backend, file)
     if not backend.get_vocab_size(with_added_tokens=True):
         raise FormatError(f"{file}: an empty vocabulary.")
-    sentence = read_json(home / "sentence_bert_config.json")
+    # Until 2020 every family had a name of its own for it.
+    files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
+    sentence = read_json(next((path for path in files if path.is_file()), files[0]))
     if lowercase is None and sentence.get("do_lower_case") is True:
         lowercase = True  # sentence-transformers lower-cases before its tokenizer does
     if lowercase is not None:

@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import subprocess
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The git commit that filbert runs from, with "+changes" behind it when its code was changed.
+    """The git commit that filbert runs from, with "+changes-" and a
+    hash of them behind it when its code was changed.
 
     None for an installed package, or where git does not answer.
     """
@@ -56,10 +58,11 @@ def commit() -> str | None:
 
     try:
         found = ask("rev-parse", "HEAD")
-        changed = ask("status", "--porcelain", "--untracked-files=no", "--", "src")
+        changes = ask("diff", "HEAD", "--", "src")
     except (OSError, subprocess.SubprocessError):
         return None
-    return found + ("+changes" if changed else "")
+    # Two trees that were changed after the same commit need not be alike.
+    return f"{found}+changes-{sha256(changes.encode()).hexdigest()[:12]}" if changes else found
 
 
 def base_model(name: str, folder: Path | None) -> dict[str, Any]:
@@ -87,8 +90,9 @@ def base_model(name: str, folder: Path | None) -> dict[str, Any]:
 def _hub_id(name: str) -> str | None:
     if name in BUILT_IN:
         return BUILT_IN[name]
-    is_id = _HUB_ID.fullmatch(name) and not Path(name).exists()
-    return name if is_id else None
+    hub_id = name.partition("@")[0]  # without the revision
+    is_id = _HUB_ID.fullmatch(hub_id) and not Path(name).exists()
+    return hub_id if is_id else None
 
 
 def _declared(card: Path | None) -> dict[str, Any]:

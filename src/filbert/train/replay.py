@@ -79,6 +79,8 @@ class Verdict:
     @property
     def is_same(self) -> bool:
         """All figures within the tolerance; where that is 0, the weights bit for bit, too."""
+        if not self.figures:  # a run without rows to judge by has its weights only
+            return self.same_weights is True
         near = all(figure.is_within(self.tolerance) for figure in self.figures)
         return near and not (self.tolerance == 0 and self.same_weights is False)
 
@@ -123,7 +125,8 @@ def replay(
         )
     options |= found_sources(folder, story, places or Places())
     options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
-    options |= {"out": out or _beside(folder), "device": device, "seeds": 1}
+    options |= {"out": out or _beside(folder), "seeds": 1}
+    options["device"] = device or options.get("device")
     options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
     if story.get("precision") in PRECISIONS:
         options["precision"] = story["precision"]

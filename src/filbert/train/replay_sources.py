@@ -198,7 +198,8 @@ def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str
 
 
 def _is_model(path: Path) -> bool:
-    return path.is_dir() or Path(f"{path}.index").is_file()
+    # A folder, an archive, or the prefix of a TensorFlow checkpoint; `find_model` judges the rest.
+    return path.exists() or Path(f"{path}.index").is_file()
 
 
 def _unlike_base(name: str, place: Path, story: Mapping[str, Any]) -> str:

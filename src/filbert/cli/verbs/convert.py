@@ -68,8 +68,8 @@ def convert(
     if encoder_only and checkpoint.head is not None:
         checkpoint = with_new_head(checkpoint, None)
     notes = [*checkpoint.notes, *notes]
+    notes += _left_behind(place, to)
     if to == "google":
-        notes += _left_behind(place)
         digests = _write_google(checkpoint, tokenizer, target, marker)
     else:
         digests = _write_huggingface(checkpoint, tokenizer, target, marker, place, source)
@@ -114,14 +114,23 @@ def _check_target(target: Path, place: Path, overwrite: bool) -> str:
     return next((name for name in _MARKERS if (target / name).is_file()), _MARKERS[0])
 
 
-def _left_behind(place: Path) -> list[str]:
-    """What a Hugging Face folder holds beside the model, and Google's format has no place for."""
-    kept = {"modules.json": "how sentence vectors are made", "filbert.json": "the model's story"}
-    return [
-        f"{name} is left out: Google's format cannot say {what}."
-        for name, what in kept.items()
-        if place.is_dir() and (place / name).is_file()
-    ]
+def _left_behind(place: Path, to: str) -> list[str]:
+    """What a Hugging Face folder holds beside the model, and the new one will not."""
+    notes = []
+    if to == "google":
+        kept = {
+            "modules.json": "how sentence vectors are made",
+            "filbert.json": "the model's story",
+            "README.md": "its licence and its language",
+        }
+        notes = [
+            f"{name} is left out: Google's format cannot say {what}."
+            for name, what in kept.items()
+            if place.is_dir() and (place / name).is_file()
+        ]
+    if (place / "generator").is_dir():
+        notes.append("generator/ is left out: it is a model of its own. Convert it by itself.")
+    return notes
 
 
 def _write_google(
@@ -143,6 +152,7 @@ def _write_huggingface(
     source: str,
 ) -> dict[str, str]:
     import json
+    import shutil
     from dataclasses import replace
 
     from filbert import __version__
@@ -168,6 +178,8 @@ def _write_huggingface(
             if vectors.max_length is None:
                 vectors = replace(vectors, max_length=min(tokenizer.max_length, length))
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+        if not from_google and (place / "README.md").is_file():
+            shutil.copyfile(place / "README.md", new / "README.md")
         story: dict[str, Any] = {
             **(checkpoint.filbert or {}),
             "converted": {

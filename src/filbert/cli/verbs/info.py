@@ -36,14 +36,9 @@ def info(model: str, other: str | None = None, /, *, json: bool = False) -> None
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k} {_figure(v)}" for k, v in _flat(value) if v is not None)
-        if isinstance(value, list | tuple):
-            value = "\n".join(_figure(item) for item in value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = f"{value:,}"
-        if value not in (None, ""):
-            table.add_row(name.replace("_", " "), _figure(value))
+        cell = "" if value is None else _cell(value)
+        if cell:
+            table.add_row(name.replace("_", " "), cell)
     Console().print(table, markup=False, highlight=False)
     if tensors is not None:
         _print_tensors(tensors, Console())
@@ -102,8 +97,21 @@ def _flat(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        entries = [(_figure(k), _figure(v)) for k, v in _flat(value) if v is not None]
+        return ", ".join(f"{k} {v}" for k, v in entries)
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_figure, value))
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else _figure(value)
+
+
 def _figure(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """A number, or a text without the control characters that a stranger's file may hold."""
+    from filbert.errors import printable
+
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value), 500)
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def replay(
     data_root:
         folder in which all of these are looked for by their names.
     device:
-        cpu, cuda, ...; the first GPU when there is one.
+        cpu, cuda, ...; what the recorded run was told when not given.
     json:
         print JSON.
     """
