@@ -87,7 +87,7 @@ def test_groups_are_spread_evenly_over_the_layers():
 def test_a_sequence_beyond_the_position_table_is_refused_with_the_limit():
     encoder = tiny(max_position_embeddings=10, position_offset=2)
     encoder(pack([[1] * 8]))
-    with pytest.raises(InputError, match=r"9 tokens.*ends at 8"):
+    with pytest.raises(InputError, match=r"9 tokens.*end at 8"):
         encoder(pack([[1] * 9]))
 
 
