@@ -58,8 +58,8 @@ def test_the_public_names_are_exactly_these():
     import filbert
 
     assert set(filbert.__all__) == {
-        "ConfigError", "EncoderConfig", "FilbertError", "FormatError", "InputError", "PackedBatch",
-        "Predictor", "Run", "RunError", "Tokenizer", "finetune", "load",
+        "Comparison", "ConfigError", "EncoderConfig", "FilbertError", "FormatError", "InputError",
+        "PackedBatch", "Predictor", "Run", "RunError", "Tokenizer", "compare", "finetune", "load",
         "pretrain",
     }  # fmt: skip
     for name in filbert.__all__:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, RunError
 
 if TYPE_CHECKING:
-    from filbert.api import Run, finetune, load, pretrain
+    from filbert.api import Comparison, Run, compare, finetune, load, pretrain
     from filbert.batch import PackedBatch
     from filbert.model.config import EncoderConfig
     from filbert.predict import Predictor
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Comparison": "filbert.api",
     "EncoderConfig": "filbert.model.config",
     "PackedBatch": "filbert.batch",
     "Predictor": "filbert.predict",
     "Run": "filbert.api",
     "Tokenizer": "filbert.text.tokenizer",
+    "compare": "filbert.api",
     "finetune": "filbert.api",
     "load": "filbert.api",
     "pretrain": "filbert.api",
 }
 
 __all__ = [
+    "Comparison",
     "ConfigError",
     "EncoderConfig",
     "FilbertError",
@@ -49,6 +52,7 @@ __all__ = [
     "Run",
     "RunError",
     "Tokenizer",
+    "compare",
     "finetune",
     "load",
     "pretrain",

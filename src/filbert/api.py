@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,19 @@ class Run:
     def model(self) -> Predictor:
         """The model that the run left, loaded."""
         return Predictor.load(self.folder / "model")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished comparison.
+
+    Attributes:
+        folder: the study's folder: results.json, report.html, table.md, plots/, contestants/.
+        results: the content of results.json.
+    """
+
+    folder: Path
+    results: dict[str, Any]
 
 
 def load(name: str | Path, **options: Any) -> Predictor:
@@ -77,3 +91,44 @@ def pretrain(**options: Any) -> Run:
     if facts:  # only the first of several processes has any
         write_run_report(folder)
     return Run(folder, facts)
+
+
+def compare(
+    recipe: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path,
+    only: str | Sequence[str] = (),
+    overwrite: bool = False,
+    show_texts: bool = False,
+    **options: Any,
+) -> Comparison:
+    """Compare several models on the same rows; goes on where an earlier call was stopped.
+
+    Args:
+        recipe: a TOML file, the name of a built-in study, or its content, with a table
+            "contestants".
+        out: the folder of the study.
+        only: run these contestants only.
+        overwrite: run anew what the recipe has changed since, and everything when the rows have.
+        show_texts: the report shows texts of the rows.
+        options: fields of `StudyFlags`; they win over the recipe.
+
+    Raises:
+        ConfigError: an unknown keyword, key or contestant; the nearest name is given.
+        InputError, FormatError: the data or a model is wrong; nothing was trained then.
+    """
+    # Imported here, because fine-tuning and predicting do without.
+    from filbert.recipes import read_recipe, recipe_path
+    from filbert.study.engine import run_study
+    from filbert.study.options import StudyFlags
+    from filbert.study.recipe import read_study
+    from filbert.train.options import names_of
+
+    flags = StudyFlags.from_keywords(options)
+    if isinstance(recipe, Mapping):
+        study = read_study(recipe, flags)
+    else:
+        path = recipe_path(str(recipe), studies=True)
+        study = read_study(read_recipe(path), flags, name=path.stem)
+    results = run_study(study, out, only=names_of(only), overwrite=overwrite, show_texts=show_texts)
+    return Comparison(Path(out), results)

@@ -197,8 +197,6 @@ class Predictor:
             )
             yield from task.decode(outputs, examples)
 
-    # Masks
-
     def fill(
         self, texts: str | Sequence[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
@@ -246,11 +244,11 @@ class Predictor:
 
         Args:
             texts: n texts or pairs.
-            pooling: "mean" over all tokens, "cls" (the first token), "max", "mean_sqrt_len" (the
-                sum, divided by the root of the length), several with "+" between, or "none" for one
-                vector a token. When not given: what the folder says (sentence-transformers'
-                modules.json, which may also ask for a prompt before every text, dense layers and
-                unit length), else the mean.
+            pooling: "mean" over all tokens, "cls" (the first token; of a causal encoder the last),
+                "last", "max", "mean_sqrt_len" (the sum, divided by the root of the length), several
+                with "+" between, or "none" for one vector a token. When not given: what the folder
+                says (sentence-transformers' modules.json, which may also ask for a prompt before
+                every text, dense layers and unit length), else the mean.
             normalize: scale to unit length.
             layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
 
@@ -295,7 +293,7 @@ class Predictor:
                 with torch.inference_mode():
                     with self.precision.autocast(self.device):
                         hidden = hidden_states(encoder, batch, chosen).float()
-                    pooled = pool(hidden, batch, way.pooling)
+                    pooled = pool(hidden, batch, way.pooling, causal=encoder.config.causal)
                     for layer in dense:
                         pooled = list(layer(torch.stack(pooled)))
                     if normalize:
@@ -307,7 +305,8 @@ class Predictor:
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
-        return self._way(pooling, layers).dimension(self.model.config.hidden_size * len(layers))
+        width = sum(map(self.model.config.width_of, self._layer_numbers(layers)))
+        return self._way(pooling, layers).dimension(width)
 
     def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
         """How vectors are made: the folder's way, unless a pooling is named."""

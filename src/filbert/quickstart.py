@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from filbert.formats.files import write_json
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_tokenizer
 from filbert.report.run import write_run_report
-from filbert.tasks.base import TaskOptions
+from filbert.report.table import model_name
+from filbert.study.linear import WordCounts, fit_linear, joined
+from filbert.study.side_by_side import side_by_side
+from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
-from filbert.train.baseline import tfidf_baseline
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
@@ -25,6 +28,10 @@ from filbert.train.options import FinetuneOptions
 # Two passes at 128 tokens reach what three at 256 do on this sample, in a third of the time; see
 # docs/log.md.
 OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
+
+BASELINE = "TF-IDF + logistic regression"
+# The best of the strengths that a study tries, on this sample's dev rows; not searched each time.
+STRENGTH = 10.0
 
 SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")}
 
@@ -71,19 +78,53 @@ def quickstart(
     )
     facts = finetune(options)
     say("baseline: TF-IDF + logistic regression on the same rows")
-    task = Classification.from_options(options, options)
-    rows = {name: list(task.read(path, options)) for name, path in SPLITS.items()}
-    task = task.fit_labels(rows["train"])
-    baseline, predictions = tfidf_baseline(task, rows["train"], rows["dev"], rows["test"])
+    rows, baseline, predictions = _baseline(options)
     scores = Path("predictions") / "test.tfidf.jsonl"
-    _write_scores(out / scores, rows["test"], predictions)
+    _write_scores(out / scores, rows, predictions)
     facts["baselines"] = [baseline | {"predictions": scores.as_posix()}]
+    facts |= _compared(out, facts, predictions)
     write_json(out / "run.json", facts)
     write_run_report(out)
     return facts
 
 
-def _write_scores(path: Path, rows: list[Row], predictions: list[dict[str, Any]]) -> None:
+def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list[Prediction]]:
+    """The test rows, what run.json lists under "baselines", and the answers for the test rows."""
+    task = Classification.from_options(options, options)
+    rows = {name: list(task.read(path, options)) for name, path in SPLITS.items()}
+    task = task.fit_labels(rows["train"])
+    started = time.perf_counter()
+    counts = WordCounts([joined(row) for row in rows["train"]])
+    fitted = fit_linear(task, counts, rows["train"], rows["dev"], strength=STRENGTH)
+    seconds = time.perf_counter() - started
+    predictions = fitted.predict_rows(rows["test"])
+    gold = [task.gold(row) for row in rows["test"]]
+    facts = {
+        "name": BASELINE,
+        "metrics": fitted.task.metrics(gold, predictions),
+        "seconds": seconds,
+        "parameters": fitted.num_parameters,
+    }
+    return rows["test"], facts, predictions
+
+
+def _compared(out: Path, facts: dict[str, Any], baseline: list[Prediction]) -> dict[str, Any]:
+    """Intervals of model and baseline, and the tests between them, for run.json."""
+    lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    model = [json.loads(line) for line in lines]
+    name = model_name(facts)
+    return side_by_side(
+        [row["gold"] for row in model],
+        {name: model, BASELINE: baseline},
+        {
+            name: facts["metrics"]["test"]["threshold"],
+            BASELINE: facts["baselines"][0]["metrics"]["threshold"],
+        },
+        positive=facts["positive"],
+    )
+
+
+def _write_scores(path: Path, rows: list[Row], predictions: list[Prediction]) -> None:
     lines = [
         json.dumps({"row": i, "line": row.line, "gold": row.values["label"]} | prediction)
         for i, (row, prediction) in enumerate(zip(rows, predictions, strict=True))

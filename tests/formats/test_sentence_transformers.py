@@ -71,11 +71,11 @@ def test_a_module_lies_inside_the_folder(tmp_path, path):
     [
         [],
         "x",
-        {"pooling_mode": ["lasttoken"]},
+        {"pooling_mode": ["weightedmean"]},
         {"pooling_mode": 3},
         {"pooling_mode": [["mean"]]},
         {"pooling_mode_weightedmean_tokens": True},
-        {"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": True},
+        {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True},
         {},
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from filbert.cli.main import run
+from filbert.recipes import built_in
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -67,5 +68,4 @@ def test_the_pages_promise_no_recipe_that_is_missing():
     table = re.findall(
         r"^\| `([a-z][a-z0-9-]+)` \|", (DOCS / "pretrain.md").read_text(), re.MULTILINE
     )
-    recipes = (DOCS.parent / "src" / "filbert" / "recipes").glob("*.toml")
-    assert sorted(table) == sorted(path.stem for path in recipes)
+    assert sorted(table) == sorted(path.stem for path in built_in())

@@ -16,10 +16,11 @@ from filbert.cli.verbs.pretrain import pretrain as verb
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import meta_model
 from filbert.formats.fresh import fresh_config
+from filbert.recipes import built_in
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.schedule import rate_at_step
 
-RECIPES = sorted((Path(filbert.__file__).parent / "recipes").glob("*.toml"))
+RECIPES = built_in()
 NAMES = [path.stem for path in RECIPES]
 
 ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01, "clip": 1.0}

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from filbert.data.findings import Problem, Report, Split
+from filbert.data.findings import NearReport, Problem, Report, Split
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
@@ -42,12 +42,25 @@ def print_report(report: Report, console: Console) -> None:
         what = "cut at" if cuts else "longer rows are read in windows of"
         limit = f"; {what} {report.max_length}" if "tokens" in units else ""
         console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
+    if report.near_duplicates is not None:
+        for sentence in near_sentences(report.near_duplicates):
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     short = _short_names(report)
     for problem in report.problems:
         console.print(problem.level, style=_STYLES[problem.level], end=" ")
         console.print(_sentence(problem, short), highlight=False, markup=False, soft_wrap=True)
     if not report.problems:
         console.print("Nothing is wrong with it.")
+
+
+def near_sentences(near: NearReport) -> list[str]:
+    """For each file how many of its rows repeat, or nearly repeat, one of its own or of another."""
+    sentences = []
+    for file in near.files:
+        where = {"an earlier one": file.repeats} | {f"one of {k}": n for k, n in file.near.items()}
+        counts = "; ".join(f"{place}: {count:,}" for place, count in where.items())
+        sentences.append(f"{file.name}: rows that repeat or nearly repeat {counts}.")
+    return sentences
 
 
 def _labels(split: Split) -> str:

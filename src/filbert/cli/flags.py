@@ -20,6 +20,16 @@ def print_json(content: Any) -> None:
 STDIO = "\0stdio"
 
 
+# Flags that read better than the option they stand for: "as" is no name in Python.
+SHORT_FLAGS = {"--as": "--merge-as"}
+
+
+def unabbreviated(token: str) -> str:
+    """A word of the command line with a short flag written out, as in --as NAME and --as=NAME."""
+    flag, equals, value = token.partition("=")
+    return SHORT_FLAGS.get(flag, flag) + equals + value
+
+
 def file_name(given: str) -> str:
     """A file name as the user typed it."""
     return "-" if given == STDIO else given

@@ -12,19 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
-import filbert
 from filbert import __version__
-from filbert.cli.flags import STDIO
-from filbert.errors import ConfigError, FilbertError, InputError
+from filbert.cli.flags import STDIO, unabbreviated
+from filbert.errors import FilbertError
+from filbert.recipes import read_recipe, recipe_path
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -44,6 +39,7 @@ VERBS = (
     "embed",
     "fill",
     "check",
+    "compare",
     "convert",
     "push",
     "replay",
@@ -52,6 +48,8 @@ VERBS = (
 
 # Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
 RECIPE_VERBS = ("pretrain",)
+# It reads its recipe itself, with the tables in it.
+STUDY_VERB = "compare"
 
 app = App(
     name="filbert",
@@ -66,42 +64,6 @@ for verb in VERBS:
     app.command(
         getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb.replace("_", "-")
     )
-
-
-def recipe_path(name: str) -> Path:
-    """A recipe that the user named: a file, or the name of a built-in one.
-
-    Raises:
-        InputError: there is neither.
-    """
-    path = Path(name)
-    if path.suffix == ".toml" or path.is_file():
-        return path
-    folder = Path(filbert.__file__).parent / "recipes"
-    known = sorted(file.stem for file in folder.glob("*.toml"))
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise InputError(
-            f"{name} is no recipe. Give a TOML file, or one of {', '.join(known)}.{hint}"
-        )
-    return folder / f"{name}.toml"
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        InputError: there is no such file.
-        ConfigError: it is not TOML; the place is named.
-    """
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return content
-    except OSError as error:
-        raise InputError(f"{path}: the recipe cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from error
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
@@ -134,11 +96,13 @@ def launch(
         verb, first, *rest = tokens
         if not first.startswith("-"):
             tokens, recipe = (verb, *rest), recipe_path(first)
+    if tokens[:1] == (STUDY_VERB,) and recipe is not None:
+        tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
         content = {tokens[0]: without_overruled(read_recipe(recipe), tokens)} if tokens else {}
         app.config = (Dict(content, source=str(recipe)),)
-    tokens = tuple(STDIO if token == "-" else token for token in tokens)
+    tokens = tuple(STDIO if token == "-" else unabbreviated(token) for token in tokens)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 
 

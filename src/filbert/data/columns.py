@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filbert.data.labels import listed
+from filbert.data.merge_labels import Merge, merge_labels
 from filbert.data.records import Row, read_rows
 from filbert.data.streams import OnError
+from filbert.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +23,8 @@ class ColumnNames:
             when there is one.
         label_column: name of the column with the label, the list of labels or the score.
         label_columns: one 0/1 column per label: multi-label.
+        merge_labels: 0/1 columns that become one label: whether any of them is 1.
+        merge_as: the name of that label, also written --as; other rows get "not" and the name.
         tokens_column: name of the column with the words of a tagged sentence.
         tags_column: name of the column with the tags of those words.
         spans_column: name of the column with labelled character spans.
@@ -35,6 +40,8 @@ class ColumnNames:
     text_pair_column: str | None = None
     label_column: str | None = None
     label_columns: tuple[str, ...] | None = None
+    merge_labels: tuple[str, ...] | None = None
+    merge_as: str | None = None
     tokens_column: str | None = None
     tags_column: str | None = None
     spans_column: str | None = None
@@ -55,6 +62,54 @@ class ColumnNames:
         given: str | None = getattr(self, f"{flag}_column")
         return given
 
+    @property
+    def merge(self) -> Merge | None:
+        """The columns that are merged into one label, if any.
+
+        Raises:
+            ConfigError: columns without a name, a name without columns, or either is malformed.
+        """
+        if self.merge_labels is None and self.merge_as is None:
+            return None
+        if self.merge_labels is None:
+            raise ConfigError(
+                "--as names the label that columns are merged into; name them with --merge-labels."
+            )
+        if self.merge_as is None:
+            raise ConfigError(
+                "--merge-labels needs a name for the label; pass one with --as, such as "
+                "--as malicious."
+            )
+        if self.label_column is not None:
+            raise ConfigError(
+                "--merge-labels and --label-column both say where the label is; give one of them."
+            )
+        return Merge(tuple(self.merge_labels), self.merge_as)
+
+    def declared_labels(
+        self, labels: Sequence[str] | None, *, multilabel: bool
+    ) -> tuple[str, ...] | None:
+        """The labels in order, as far as options say them: `labels` itself, the 0/1 columns, or the
+        two that merged columns make.
+
+        Raises:
+            ConfigError: they are said twice, or one of them is.
+        """
+        merge = self.merge
+        if merge and (labels or self.label_columns or multilabel):
+            raise ConfigError(
+                f"--merge-labels makes the labels {listed(merge.labels)}, one a row; leave out "
+                "--labels, --label-columns and --multilabel."
+            )
+        if labels and self.label_columns:
+            raise ConfigError(
+                "--labels and --label-columns name the labels twice; give one of them."
+            )
+        found = tuple(merge.labels if merge else labels or self.label_columns or ())
+        if len(set(found)) < len(found):
+            raise ConfigError(f"the labels {list(found)} name one label twice.")
+        return found or None
+
     def read(
         self,
         path: str | Path,
@@ -66,6 +121,8 @@ class ColumnNames:
     ) -> Iterator[Row]:
         """The rows of a file under the standard names; see `read_rows`.
 
+        A required `label` comes from the columns of `merge_labels` where these are given.
+
         Args:
             path: CSV, TSV, JSON Lines, Parquet or one text a line; "-" for standard input.
             required: standard names that must be there.
@@ -75,12 +132,16 @@ class ColumnNames:
             on_error: as for `read_rows`.
         """
         named = [name for name in optional if self.given(name) is not None]
-        wanted = [*required, *named]
-        return read_rows(
+        merge = self.merge if "label" in required else None
+        wanted = [name for name in (*required, *named) if merge is None or name != "label"]
+        rows = read_rows(
             path,
             columns={name: self.own(name) for name in wanted},
             required=wanted,
             optional=[name for name in optional if name not in named],
-            extra=extra,
+            extra=extra if merge is None else (*extra, *merge.columns),
             on_error=on_error,
         )
+        if merge is None:
+            return rows
+        return merge_labels(rows, merge.columns, merge.name, keep=extra, on_error=on_error)

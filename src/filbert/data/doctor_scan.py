@@ -31,6 +31,9 @@ _CHUNK_CHARACTERS = 2**20
 
 _QUANTILES = (50, 90, 95, 99)
 
+_NO_TEXT = ("empty_text", "Rows whose text is empty.")
+_EMPTIED = ("emptied_text", "Rows of whose text cleaning leaves nothing.")
+
 # Empty texts are counted by themselves and are no duplicates of each other.
 _EMPTY = bytes(16)
 
@@ -53,6 +56,7 @@ class Scan:
         labels: how often each label was seen.
         label_rows: the first good row that has each label.
         num_sequences: the numbers of sequences that good rows have.
+        texts: all texts of each good row, joined; None where they need not be kept.
         bad_rows, empty: how many rows.
         tokens, unknown: how many tokens, of all sequences.
     """
@@ -71,6 +75,7 @@ class Scan:
     labels: Counter[str] = field(default_factory=Counter)
     label_rows: dict[str, int] = field(default_factory=dict)
     num_sequences: set[int] = field(default_factory=set)
+    texts: list[str] | None = None
     bad_rows: int = 0
     empty: int = 0
     tokens: int = 0
@@ -118,13 +123,16 @@ class Scan:
         self.lines.append(row.line)
         self.num_sequences.add(len(texts))
         whole = "\0".join([text if isinstance(text, str) else "\0".join(text) for text in texts])
+        if self.texts is not None:
+            self.texts.append(whole)
         # Most texts begin with a word; only the others are looked through.
         if whole[:1].isalnum() or whole.replace("\0", "").strip():
             data = whole.encode("utf-8", "surrogatepass")
             self.digests += hashlib.blake2b(data, digest_size=16).digest()
         else:
             self.empty += 1
-            self.found.add("warning", "empty_text", "Rows whose text is empty.", row.where)
+            kind, message = _EMPTIED if _holds_text(row) else _NO_TEXT
+            self.found.add("warning", kind, message, row.where)
             self.digests += _EMPTY
         return len(whole)
 
@@ -255,6 +263,10 @@ class Scan:
             unknown_tokens=self.unknown if with_tokens else None,
             tokens=self.tokens if with_tokens else None,
         )
+
+
+def _holds_text(row: Row) -> bool:
+    return any(str(row.values.get(name) or "").strip() for name in ("text", "text_pair"))
 
 
 def _shape(sentence: str) -> str:

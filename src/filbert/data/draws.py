@@ -11,7 +11,7 @@ import numpy as np
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """The output function of SplitMix64 (Steele, Lea and Flood 2014), on uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -29,14 +29,14 @@ def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = 0) -> np
     """
     key = np.zeros(1, dtype=np.uint64)
     for part in (use, seed, version):
-        key = _mix(key + np.uint64(part % 2**64) + _GOLDEN)
-    return _mix(_mix(key + numbers.astype(np.uint64) * _GOLDEN))
+        key = mixed(key + np.uint64(part % 2**64) + _GOLDEN)
+    return mixed(mixed(key + numbers.astype(np.uint64) * _GOLDEN))
 
 
 def bits(keys: np.ndarray, stream: int, counters: np.ndarray) -> np.ndarray:
     """uint64, one per key: number `counters` of a stream; streams hold 2**32 draws."""
     places = counters.astype(np.uint64) + np.uint64((stream << 32) + 1)
-    return _mix(keys + places * _GOLDEN)
+    return mixed(keys + places * _GOLDEN)
 
 
 def uniform(keys: np.ndarray, stream: int, counters: np.ndarray) -> np.ndarray:

@@ -71,12 +71,47 @@ class Split:
 
 
 @dataclass(frozen=True)
+class NearFile:
+    """Near-duplicates of one file: rows that follow another one of their cluster in it, and by the
+    name of each earlier file the rows that are near to one there.
+    """
+
+    name: str
+    repeats: int
+    near: dict[str, int]
+
+
+@dataclass(frozen=True)
+class NearPair:
+    """Two rows that are almost the same, by file and line; never their texts.
+
+    `labels_differ` is None where a row has no label in that sense.
+    """
+
+    one: str
+    other: str
+    similarity: float
+    labels_differ: bool | None
+
+
+@dataclass(frozen=True)
+class NearReport:
+    """All near-duplicates: counts per file, and the pairs, of which only the first are listed."""
+
+    threshold: float
+    files: tuple[NearFile, ...]
+    num_pairs: int
+    pairs: tuple[NearPair, ...]
+
+
+@dataclass(frozen=True)
 class Report:
-    """What the doctor found."""
+    """What the doctor found; `near_duplicates` only when it was asked to look for them."""
 
     splits: tuple[Split, ...]
     problems: tuple[Problem, ...]
     max_length: int
+    near_duplicates: NearReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The whole tree as plain values for JSON."""

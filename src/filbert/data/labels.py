@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.records import Row
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, printable
 
 MAX_LABEL = 200
 
@@ -51,8 +51,10 @@ def is_set(row: Row, column: str) -> bool:
     value = row.values.get(column)
     name = str(value).lower().removesuffix(".0")
     if name not in ("0", "1", "true", "false"):
+        shown = f"holds {printable(repr(str(value)), 40)}"
+        what = "is empty" if value is None or name == "" else shown
         raise InputError(
-            f"{row.where}: column {column!r} holds {name[:40]!r}; a label column holds 0 or 1."
+            f"{row.where}: column {printable(column)!r} {what}; a label column holds 0 or 1."
         )
     return name in ("1", "true")
 

@@ -124,6 +124,7 @@ _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     "bytebpe": lambda piece: piece.startswith("Ġ"),
     "unigram": lambda piece: piece.startswith("▁"),
+    "words": lambda piece: True,
 }
 
 # What the draws of a row are for; each has a stream of its own.

@@ -12,6 +12,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, text_of
 from filbert.errors import ConfigError, InputError
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Sun et al. 2019, section 5.3.2: the first 128 and the last 382 of the 510 tokens beside [CLS] and
@@ -41,16 +42,18 @@ def row_examples(
     max_length: int,
     rule: str,
     stride: int,
+    clean: Cleaning | None = None,
 ) -> list[Example]:
     """One sequence a row, or one a window, for rows that hold a text or a pair.
 
     Args:
         rows, tokenizer, max_length, rule, stride: as for `encode_rows`.
         targets: what each row's examples carry.
+        clean: what the texts go through first.
     """
     pieces = encode_rows(
         rows,
-        [text_of(row) for row in rows],
+        [text_of(row, clean) for row in rows],
         tokenizer,
         max_length=max_length,
         rule=rule,

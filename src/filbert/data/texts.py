@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from filbert.data.chunks import CHUNK_ROWS
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.errors import InputError
+from filbert.text.clean import Cleaning
 
 Text = str | tuple[str, str]
 
 
-def text_of(row: Row) -> Text:
-    """The text of a row, or its pair of texts."""
+def text_of(row: Row, clean: Cleaning | None = None) -> Text:
+    """The text of a row, or its pair of texts; as the model reads it where `clean` is given."""
     pair = row.values.get("text_pair")
     text: str = row.values["text"]
+    if clean is not None:
+        text, pair = _cleaned(text, clean), None if pair is None else _cleaned(pair, clean)
     return text if pair is None else (text, pair)
+
+
+@lru_cache(maxsize=2 * CHUNK_ROWS)
+def _cleaned(text: str, clean: Cleaning) -> str:
+    """Kept for a while: a chunk of rows is asked for its size first, for its tokens then."""
+    return clean(text)
 
 
 def read_texts(

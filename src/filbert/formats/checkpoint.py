@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 from filbert.errors import ConfigError
 from filbert.formats.config_json import LABELLED, PROBLEM_TYPES, check_head
 from filbert.formats.families import FAMILIES
+from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import HEADS, Model, new_head
 
 _POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 _TRANSFORM = (
     "head.transform.weight",
     "head.transform.bias",
@@ -35,7 +38,7 @@ def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None =
         num_labels: outputs of the kinds "sequence" and "tokens".
     """
     with torch.device("meta"):
-        encoder = Encoder(config)
+        encoder = BiGRU(config) if config.recurrent else Encoder(config)
         if kind is None:
             return Model(encoder)
         arguments = (config, num_labels) if kind in LABELLED else (config,)
@@ -155,8 +158,9 @@ def with_new_head(
     slot = layout.pooler
     had_pooler = checkpoint.config.pooler is not None
     keeps = had_pooler and slot is not None and old_slot is not None and slot.name == old_slot.name
-    # An optional pooler beside a head that does not read it would only be dead weight in training.
-    reads = kind is None or HEADS[kind].reads_pooled
+    # An optional pooler beside a head that does not read it would only be dead weight in training,
+    # and beside a causal encoder other tools would put it on the first token.
+    reads = not checkpoint.config.causal if kind is None else HEADS[kind].reads_pooled
     has_pooler = slot is not None and reads and (keeps or slot.required)
     config = replace(
         checkpoint.config,
@@ -198,5 +202,77 @@ def with_new_head(
         labels=None if labels is None else tuple(labels),
         problem_type=problem_type,
         notes=checkpoint.notes + tuple(notes),
+        filbert=None,
+    )
+
+
+def as_causal(checkpoint: Checkpoint) -> Checkpoint:
+    """The same weights with attention from left to right: a token sees no later one.
+
+    What stands for a sequence is then its last token, in place of the first.
+
+    Raises:
+        ConfigError: some of its layers see only a window, to both sides.
+    """
+    if checkpoint.config.causal:
+        return checkpoint
+    try:
+        config = replace(checkpoint.config, causal=True)
+    except ConfigError as error:
+        raise ConfigError(f"This model cannot be made causal: {error}") from error
+    note = "causal: every token sees itself and those before it; the last stands for its sequence."
+    return replace(checkpoint, config=config, notes=(*checkpoint.notes, note), filbert=None)
+
+
+def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
+    """The same model with some of its layers alone, as a smaller one to start from.
+
+    Args:
+        checkpoint: stays as it is; the result shares its tensors.
+        layers: numbers from 0, rising.
+
+    Raises:
+        ConfigError: there is no such layer, the layers share their weights, or one would see more
+            or less of a text in its new place.
+    """
+    config = checkpoint.config
+    count = config.num_hidden_layers
+    if config.num_groups < count:
+        raise ConfigError(
+            f"keep_layers: this model's {count} layers share their weights, so none can be left "
+            "out. Take another model."
+        )
+    asked = list(layers)
+    if not asked or asked != sorted(set(asked) & set(range(count))):
+        raise ConfigError(
+            f"keep_layers asks for layers {asked}; this model has 0 to {count - 1}, and they stay "
+            "in their order."
+        )
+    if len(layers) == count:
+        return checkpoint
+    moved = [old for new, old in enumerate(layers) if config.is_local(old) != config.is_local(new)]
+    # The first layer of a pre-norm encoder has a LayerNorm less than the others, and the first
+    # recurrent one reads vectors of another width.
+    if moved or ((config.pre_norm or config.recurrent) and asked[0] != 0):
+        raise ConfigError(
+            f"keep_layers asks for layers {asked}; in this model a layer's place decides what it "
+            "sees. Keep the first ones, by their number."
+        )
+    places = {old: new for new, old in enumerate(layers)}
+    tensors = {}
+    for name, tensor in checkpoint.tensors.items():
+        match = _LAYER.match(name)
+        if match is None:
+            tensors[name] = tensor
+        elif int(match[1]) in places:
+            new = places[int(match[1])]
+            tensors[f"encoder.layers.{new}.{name[match.end() :]}"] = tensor
+    groups = None if config.num_hidden_groups is None else len(layers)
+    kept = ", ".join(map(str, layers))
+    return replace(
+        checkpoint,
+        config=replace(config, num_hidden_layers=len(layers), num_hidden_groups=groups),
+        tensors=tensors,
+        notes=(*checkpoint.notes, f"layers kept: {kept} of 0 to {count - 1}."),
         filbert=None,
     )

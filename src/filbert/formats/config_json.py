@@ -11,8 +11,8 @@ from reprlib import repr as short
 from typing import Any
 
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.layouts import REQUIRED, Family
-from filbert.model.config import POOLED, EncoderConfig
+from filbert.formats.layouts import CAUSAL_CLASS, CAUSAL_TYPE, REQUIRED, Family
+from filbert.model.config import POOLED, RECURRENT_POOLED, EncoderConfig
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -66,6 +66,12 @@ def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bo
     return float(value) if real else value
 
 
+def stated_causal(raw: dict[str, Any], family: Family) -> bool:
+    """Whether config.json describes an encoder that attends causally."""
+    by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
+    return by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
+
+
 def encoder_config(
     raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
 ) -> EncoderConfig:
@@ -84,6 +90,13 @@ def encoder_config(
     """
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
+    causal = stated_causal(raw, family)
+    by_key = causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type
+    if by_key and not family.says_causal(kind, has_pooler=has_pooler):
+        raise FormatError(
+            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
+            "token, which then sees no other; filbert's causal encoders read the last."
+        )
     if family.flattened is not None:
         raw = family.flattened(raw, path)
     values: dict[str, Any] = dict(family.constants)
@@ -97,9 +110,10 @@ def encoder_config(
             values[name] = _ACTIVATIONS[given]
         elif name == "pooled":
             values[name] = raw.get(key, default)
-            if values[name] not in POOLED:
+            known = RECURRENT_POOLED if values.get("recurrent") else POOLED
+            if values[name] not in known:
                 raise FormatError(
-                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(POOLED)}."
+                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(known)}."
                 )
         else:
             values[name] = _number(raw, key, default, path, real=name in _FLOATS)
@@ -118,6 +132,7 @@ def encoder_config(
     if dropout_key is not None and raw.get(dropout_key, default) is not None:
         values["head_dropout"] = _number(raw, dropout_key, default, path, real=True)
     slot = head.pooler if has_pooler else None
+    values["causal"] = causal
     values["pooler"] = slot.activation if slot else None
     values["pooler_dropout"] = slot is not None and slot.dropout_before
     try:
@@ -221,10 +236,12 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     Raises:
         ConfigError: the family's layout has no place for one of the fields.
     """
-    head = family.heads[kind]
+    head, has_pooler = family.heads[kind], config.pooler is not None
+    by_key = config.causal and family.says_causal(kind, has_pooler=has_pooler)
+    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if config.causal and not by_key else ("", "")
     raw: dict[str, Any] = {
-        "architectures": [family.class_name(kind)],
-        "model_type": family.model_type,
+        "architectures": [ours[0] + family.class_name(kind)],
+        "model_type": ours[1] + family.model_type,
         **family.written,
         **{key: allowed[0] for key, allowed in head.must.items()},
     }
@@ -232,7 +249,10 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         raw[key] = getattr(config, name)
     for key, name in family.repeated.items():
         raw[key] = getattr(config, name)
-    raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
+    if by_key and family.causal_key is not None:
+        raw[family.causal_key] = True
+    if "hidden_act" in family.keys:
+        raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
     if "embedding_size" in raw and config.embedding_size is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
@@ -241,7 +261,7 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         raw[head.dropout[0]] = config.head_dropout
     path = Path("config.json")
     try:
-        back = encoder_config(raw, family, kind, has_pooler=config.pooler is not None, path=path)
+        back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
     except FormatError as error:
         raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
     # Where a class has no key of its own for its head's dropout, the hidden dropout stands in.

@@ -47,6 +47,9 @@ MUST: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
+# Of the families whose encoders become causal by a key.
+CAUSAL_KEY = "is_decoder"
+CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 CLASSIFIER_DROPOUT = ("classifier_dropout", None)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from filbert.formats.conventions import (
+    CAUSAL_KEY,
+    CAUSAL_MUST,
     KEYS,
     LAYER,
     MUST,
@@ -17,6 +19,7 @@ from filbert.formats.conventions import (
     tied_names,
 )
 from filbert.formats.families_modern import modernbert
+from filbert.formats.families_recurrent import bigru
 from filbert.formats.layouts import REQUIRED, Family, PoolerSlot
 
 
@@ -47,7 +50,8 @@ def _bert() -> Family:
         qkv=QKV,
         layer_modules=LAYER,
         keys=KEYS,
-        must=MUST,
+        must=CAUSAL_MUST,
+        causal_key=CAUSAL_KEY,
         heads={
             None: head_layout("Model", pooler=optional),
             "masked_lm": head_layout("ForMaskedLM", masked_lm, pooler=optional, tied=tied),
@@ -84,7 +88,8 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
         qkv=QKV,
         layer_modules=LAYER,
         keys=KEYS,
-        must=MUST,
+        must=CAUSAL_MUST,
+        causal_key=CAUSAL_KEY,
         offset_by_pad=True,
         heads={
             None: head_layout("Model", pooler=optional),
@@ -248,7 +253,8 @@ def _electra() -> Family:
         qkv=QKV,
         layer_modules=LAYER,
         keys={**KEYS, "embedding_size": ("embedding_size", 128)},
-        must=MUST,
+        must=CAUSAL_MUST,
+        causal_key=CAUSAL_KEY,
         heads={
             None: head_layout("Model"),
             # transformers' ElectraGeneratorPredictions is always erf-gelu too.
@@ -288,5 +294,6 @@ FAMILIES: dict[str, Family] = {
         _albert(),
         _electra(),
         modernbert(),
+        bigru(),
     )
 }

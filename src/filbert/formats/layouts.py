@@ -13,6 +13,10 @@ from typing import Any
 
 REQUIRED: Any = ...
 
+# A causal encoder that no class of Hugging Face's computes goes by names of ours, before theirs, so
+# that other tools refuse it: they would pool the first token, or not attend causally at all.
+CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
+
 # A layer's own modules, as every table below orders them.
 LAYER_MODULES = ("attention_out", "attention_norm", "up", "down", "norm")
 
@@ -82,6 +86,8 @@ class Family:
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
+        causal_key: key whose value true makes all of the family's classes attend causally, where
+            there is one.
         offset_by_pad: positions start at `pad_token_id` + 1.
         always_projects: has the projection after the tables even when they are as wide as the
             layers.
@@ -102,6 +108,7 @@ class Family:
     heads: dict[str | None, HeadLayout]
     written: dict[str, Any] = field(default_factory=dict)
     must: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    causal_key: str | None = None
     offset_by_pad: bool = False
     always_projects: bool = False
 
@@ -119,8 +126,18 @@ class Family:
         if (match := _LAYER_NAME.fullmatch(module)) is None:
             return (f"{head.modules[module]}.{leaf}",)
         layer, part = self.layer.format(match[1]), match[2]
-        modules = self.qkv if part == "qkv" else (self.layer_modules[LAYER_MODULES.index(part)],)
+        modules = self.qkv if part == "qkv" else (self.own_module(part),)
         return tuple(f"{layer}.{name}.{leaf}" for name in modules)
+
+    def own_module(self, part: str) -> str:
+        """Their name of one of a layer's modules; the same as ours where ours is the only tool."""
+        return dict(zip(LAYER_MODULES, self.layer_modules, strict=True)).get(part, part)
+
+    def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
+        """Whether `causal_key` is enough for a model, since nothing in it reads the first token."""
+        slot = self.heads[kind].pooler
+        reads_first = slot is not None and (slot.required or has_pooler)
+        return self.causal_key is not None and not reads_first
 
     def class_name(self, kind: str | None) -> str:
         """Hugging Face's class for this kind of head, as in `architectures`."""

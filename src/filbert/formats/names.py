@@ -11,7 +11,7 @@ from typing import Any
 
 from filbert.errors import FormatError, printable
 from filbert.formats.checkpoint import meta_model
-from filbert.formats.config_json import LABELLED, encoder_config
+from filbert.formats.config_json import LABELLED, encoder_config, stated_causal
 from filbert.formats.layouts import Family
 from filbert.formats.recognition import kind_of
 from filbert.model.config import EncoderConfig
@@ -35,6 +35,8 @@ _AXES = {
     "masked_lm.norm": ("embedding_size",),
     "head.out": ("id2label", "hidden_size"),
 }
+# Of these no axis is as wide as a single field says.
+_STACKED = "gru"
 
 
 @dataclass
@@ -147,7 +149,7 @@ def _check_shape(
             field_ = "hidden_size"
         if field_ == "id2label" and kind not in LABELLED:
             field_ = None
-    if field_ is None:
+    if field_ is None or module.endswith(f".{_STACKED}"):
         raise FormatError(
             f"{paths[1]}: {theirs} has shape {short(actual)}; {paths[0].name} asks for {expected}."
         )
@@ -191,6 +193,10 @@ def plan_reading(
     head = family.heads[kind]
     repeats = _split_tied(found, head.tied)
     slot, bare = head.pooler, family.heads[None].pooler
+    adjective = ""
+    if slot is not None and not slot.required and stated_causal(raw, family):
+        # Over the first token, which sees no other.
+        slot, adjective = None, "causal "
     if bare is not None and (slot is None or slot.name != bare.name):
         stale = [name for name in found if name.rpartition(".")[0] == bare.name]
         for name in stale:
@@ -198,7 +204,7 @@ def plan_reading(
         if stale:
             notes.append(
                 f"pooler left out: the file's {bare.name} is not used by a "
-                f"{family.class_name(kind)}."
+                f"{adjective}{family.class_name(kind)}."
             )
     present = slot is not None and any(name.rpartition(".")[0] == slot.name for name in found)
     has_pooler = slot is not None and (present or slot.required)

@@ -13,7 +13,7 @@ from typing import Any
 from filbert.errors import FormatError
 from filbert.formats.config_json import check_expressible
 from filbert.formats.families import FAMILIES
-from filbert.formats.layouts import REQUIRED, Family, HeadLayout
+from filbert.formats.layouts import CAUSAL_CLASS, CAUSAL_TYPE, REQUIRED, Family, HeadLayout
 
 # Encoders that people take for relatives of this family, and what filbert's encoder has not.
 _NO_RELATIVES = {
@@ -43,7 +43,8 @@ def named_family(raw: dict[str, Any], path: Path) -> Family | None:
     if "model_type" not in raw:
         return None
     model_type = raw["model_type"]
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    name = model_type.removeprefix(CAUSAL_TYPE) if isinstance(model_type, str) else ""
+    family = FAMILIES.get(name)
     if family is None:
         raise FormatError(_unknown(model_type, path))
     check_expressible(raw, family.must, path)
@@ -171,7 +172,7 @@ def _declared(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | No
         )
     # Dialects of one family are often saved under each other's class names.
     prefixes = {other.class_prefix for other in FAMILIES.values() if other.prefix == family.prefix}
-    name = names[0].removeprefix("TF").removeprefix("Flax")
+    name = names[0].removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
     return tuple(
         kind
         for kind, head in family.heads.items()

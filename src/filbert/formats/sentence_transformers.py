@@ -25,9 +25,12 @@ _POOLING_KEYS = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_lasttoken": "last",
 }
+# Keys that the oldest versions stumble over, so that they are written only where they are on.
+_LATE_KEYS = ("pooling_mode_lasttoken",)
 # Poolings that the key of version 5.3 and later calls otherwise than we do.
-_RENAMED = {"mean_sqrt_len_tokens": "mean_sqrt_len"}
+_RENAMED = {"mean_sqrt_len_tokens": "mean_sqrt_len", "lasttoken": "last"}
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.activation.ReLU": "relu",
@@ -45,8 +48,8 @@ class SentenceVectors:
     """How sentence vectors are made.
 
     Attributes:
-        pooling: as `model.pooling.pool` takes it: "mean", "cls", "max", "mean_sqrt_len", or
-            several of them with "+" between.
+        pooling: as `model.pooling.pool` takes it: "mean", "cls", "max", "mean_sqrt_len", "last",
+            or several of them with "+" between.
         normalize: scale to unit length, at the end.
         dense: layers that a pooled vector goes through, in order.
         max_length: texts are cut to this many tokens, special tokens included; None for the
@@ -164,7 +167,11 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
     pooling: dict[str, Any] = {
         "word_embedding_dimension": hidden_size,
         # Each is named: without its key the mean is on in versions before 5.3.
-        **{key: name in asked for key, name in _POOLING_KEYS.items()},
+        **{
+            key: name in asked
+            for key, name in _POOLING_KEYS.items()
+            if key not in _LATE_KEYS or name in asked
+        },
     }
     if asked != [name for name in _POOLING_KEYS.values() if name in asked]:
         # Only the later key can say an order of its own.
@@ -282,8 +289,7 @@ def _pooling(path: Path, values: Mapping[str, Any]) -> str:
     if not isinstance(asked, list) or not asked or not all(name in known for name in asked[:9]):
         raise FormatError(
             f"{path}: pooling {short(asked)} is not supported; {', '.join(_POOLING_KEYS.values())} "
-            "are, and several of them at once. Those of the last token and of weighted means are "
-            "for decoders."
+            "are, and several of them at once."
         )
     if len(asked) > 8:
         raise FormatError(f"{path}: {len(asked)} poolings at once; at most 8 are joined.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from filbert.errors import FormatError, unreadable_as
+from filbert.formats.layouts import CAUSAL_TYPE
 from filbert.text.spiece import PieceOrder
 from filbert.text.stated import Convention, read_json
 from filbert.text.tokenizer import Tokenizer
@@ -95,7 +96,9 @@ def convention_of(folder: Path, model_type: str | None = None) -> Convention | N
     if name in CONVENTIONS:
         return CONVENTIONS[name]
     stated = model_type or read_json(folder / "config.json").get("model_type")
-    return CONVENTIONS.get(_CLASSES.get(stated, "")) if isinstance(stated, str) else None
+    if not isinstance(stated, str):
+        return None
+    return CONVENTIONS.get(_CLASSES.get(stated.removeprefix(CAUSAL_TYPE), ""))
 
 
 def read_tokenizer(

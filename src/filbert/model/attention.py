@@ -145,20 +145,28 @@ def _grid_attention(qkv_T3AD: Tensor, plan: StaticPlan, rate: float) -> Tensor:
     all_real = torch.ones_like(plan.place, dtype=torch.bool)
     grid = _Move.apply(qkv_T3AD, plan.gather, plan.place, all_real)  # type: ignore[no-untyped-call]
     query, key, value = grid.view(-1, plan.longest, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
-    seen = plan.is_real.view(-1, 1, 1, plan.longest)
-    # A softmax over nothing is not a number: everyone sees the first place, or else his own.
-    if plan.reach is None:
-        seen = seen | (torch.arange(plan.longest, device=qkv_T3AD.device) == 0)
-    else:
-        apart = distance(plan.longest, qkv_T3AD.device)
-        seen = (seen & (apart <= plan.reach)) | (apart == 0)
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=rate)
+    # Empty places come last: whoever sees only what is before him sees none of them.
+    seen = None if plan.causal else _seen_in_grid(plan, qkv_T3AD.device)
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=seen, dropout_p=rate, is_causal=plan.causal
+    )
     mixed = mixed.transpose(1, 2).reshape(-1, heads, size)
     return cast("Tensor", _Move.apply(mixed, plan.place, plan.gather, plan.is_real))  # type: ignore[no-untyped-call]
 
 
+def _seen_in_grid(plan: StaticPlan, device: torch.device) -> Tensor:
+    """What a place may look at, bool (S, 1, 1 or L, L)."""
+    seen = plan.is_real.view(-1, 1, 1, plan.longest)
+    # A softmax over nothing is not a number: everyone sees the first place, or else his own.
+    if plan.reach is None:
+        return seen | (torch.arange(plan.longest, device=device) == 0)
+    apart = distance(plan.longest, device)
+    return (seen & (apart <= plan.reach)) | (apart == 0)
+
+
 def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0) -> Tensor:
-    """Every token looks at the tokens of its own sequence, or at those within the plan's reach.
+    """Every token looks at the tokens of its own sequence: all, those within the plan's reach, or
+    those up to itself.
 
     | device | dtype | dropout | plan | how |
     |---|---|---|---|---|
@@ -188,6 +196,9 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
         kernel: Callable[..., Any] = varlen_attn
         if plan.reach is not None:
             kernel = partial(varlen_attn, window_size=(plan.reach, plan.reach))
+        elif plan.causal:
+            # The kernel's way to say causal.
+            kernel = partial(varlen_attn, window_size=(-1, 0))
         return cast("Tensor", kernel(query, key, value, borders, borders, longest, longest))
     if isinstance(plan, StaticPlan):
         return _grid_attention(qkv_T3AD, plan, rate)

@@ -36,8 +36,8 @@ class Group:
         place: the place of each row, int64 (end - start,); None as above.
         is_padding: bool (n, 1, 1, L); None as above.
         unseen: bool (n or 1, 1, L, L), the places that a place may not look at, for those who see
-            no further than their neighbourhood; an empty place sees itself, as a softmax over
-            nothing is not a number. None when everyone sees all real places.
+            no further than their neighbourhood or not ahead; an empty place sees itself, as a
+            softmax over nothing is not a number. None when everyone sees all real places.
     """
 
     start: int
@@ -59,12 +59,14 @@ class AttentionPlan:
         groups: of all its sequences, in order.
         reach: how far a token sees to either side; None for the whole sequence.
         rotary: turns queries and keys first; None where positions are in the embeddings.
+        causal: whether a token sees no later one.
     """
 
     batch: PackedBatch
     groups: tuple[Group, ...]
     reach: int | None = None
     rotary: Rotary | None = None
+    causal: bool = False
 
     @property
     def fill(self) -> float:
@@ -106,7 +108,7 @@ class StaticPlan:
             none.
         place: the place of each row, int64 (T,).
         is_real: whether a place holds a row, bool (S * L,).
-        reach, rotary: as of an `AttentionPlan`.
+        reach, rotary, causal: as of an `AttentionPlan`.
     """
 
     cu_seqlens: Tensor
@@ -116,6 +118,7 @@ class StaticPlan:
     is_real: Tensor
     reach: int | None = None
     rotary: Rotary | None = None
+    causal: bool = False
 
 
 def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -141,16 +144,28 @@ def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
 
 @overload
 def plan_attention(
-    batch: PackedBatch, reach: int | None = None, rotary: Rotary | None = None
+    batch: PackedBatch,
+    reach: int | None = None,
+    rotary: Rotary | None = None,
+    *,
+    causal: bool = False,
 ) -> AttentionPlan: ...
 @overload
 def plan_attention(
-    batch: StaticBatch, reach: int | None = None, rotary: Rotary | None = None
+    batch: StaticBatch,
+    reach: int | None = None,
+    rotary: Rotary | None = None,
+    *,
+    causal: bool = False,
 ) -> StaticPlan: ...
 
 
 def plan_attention(
-    batch: PackedBatch | StaticBatch, reach: int | None = None, rotary: Rotary | None = None
+    batch: PackedBatch | StaticBatch,
+    reach: int | None = None,
+    rotary: Rotary | None = None,
+    *,
+    causal: bool = False,
 ) -> AttentionPlan | StaticPlan:
     """Group the sequences of a batch.
 
@@ -160,9 +175,12 @@ def plan_attention(
         batch: T tokens.
         reach: how far a token sees to either side; None for the whole sequence.
         rotary: of the batch's positions, where queries and keys are to be turned.
+        causal: a token sees itself and those before it; not together with `reach`.
     """
+    assert not causal or reach is None, "EncoderConfig refuses causal local layers"
     if isinstance(batch, StaticBatch):
-        return _plan_static(batch, reach, rotary)
+        return _plan_static(batch, reach, rotary, causal)
+    ahead = _ahead(batch.max_seqlen, batch.input_ids.device) if causal else None
     borders = list(accumulate(batch.lengths, initial=0))
     groups = []
     for first, last in group_lengths(batch.lengths):
@@ -186,8 +204,11 @@ def plan_attention(
             )
         if reach is not None and longest > reach + 1:
             group = replace(group, unseen=_unseen(group, reach, batch.input_ids.device))
+        if ahead is not None:
+            # Empty places come last, so that what is ahead of a real one covers them.
+            group = replace(group, unseen=ahead[:longest, :longest][None, None])
         groups.append(group)
-    return AttentionPlan(batch, tuple(groups), reach, rotary)
+    return AttentionPlan(batch, tuple(groups), reach, rotary, causal)
 
 
 def _unseen(group: Group, reach: int, device: torch.device) -> Tensor:
@@ -197,13 +218,21 @@ def _unseen(group: Group, reach: int, device: torch.device) -> Tensor:
     return (group.is_padding | (apart > reach)) & (apart > 0)
 
 
+def _ahead(length: int, device: torch.device) -> Tensor:
+    """Whether a place comes after another: bool (L, L), queries by keys."""
+    places = torch.arange(length, device=device)
+    return places > places[:, None]
+
+
 def distance(length: int, device: torch.device) -> Tensor:
     """Between any two places, int64 (L, L)."""
     places = torch.arange(length, device=device)
     return (places[:, None] - places).abs()
 
 
-def _plan_static(batch: StaticBatch, reach: int | None, rotary: Rotary | None) -> StaticPlan:
+def _plan_static(
+    batch: StaticBatch, reach: int | None, rotary: Rotary | None, causal: bool
+) -> StaticPlan:
     borders, longest = batch.cu_seqlens.long(), batch.max_seqlen
     places = torch.arange(longest, device=borders.device)
     rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
@@ -213,4 +242,4 @@ def _plan_static(batch: StaticBatch, reach: int | None, rotary: Rotary | None) -
     sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
     place = sequence_ids * longest + rows - borders[sequence_ids]
     gather, is_real = gather.flatten(), is_real.flatten()
-    return StaticPlan(batch.cu_seqlens, longest, gather, place, is_real, reach, rotary)
+    return StaticPlan(batch.cu_seqlens, longest, gather, place, is_real, reach, rotary, causal)

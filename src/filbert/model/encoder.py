@@ -13,7 +13,7 @@ from filbert.model.attention import attend
 from filbert.model.attention_plan import AttentionPlan, plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
-from filbert.model.grouping import mean_of_sequences
+from filbert.model.grouping import mean_of_sequences, standing_rows
 from filbert.model.linear import activate, dense
 from filbert.model.rotary import rotary_tables
 
@@ -134,14 +134,16 @@ def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, At
     """How layers that see everything attend, and local ones."""
     base, window = config.rotary_base, config.local_window
     if base is None and window is None:
-        plan = plan_attention(batch)
+        plan = plan_attention(batch, causal=config.causal)
         return plan, plan
     turns = [
         None if some is None else rotary_tables(batch.position_ids, config.head_size, some)
         for some in (base, config.local_rotary_base or base)
     ]
-    reach = None if window is None else window // 2
-    return plan_attention(batch, None, turns[0]), plan_attention(batch, reach, turns[1])
+    far = plan_attention(batch, None, turns[0], causal=config.causal)
+    if window is None:
+        return far, far
+    return far, plan_attention(batch, window // 2, turns[1])
 
 
 class Encoder(nn.Module):
@@ -178,9 +180,9 @@ class Encoder(nn.Module):
         return layer_of(self.layers, index)
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
-        """One vector a sequence, (S, H): the first token or the mean, through the pooler if any."""
+        """One vector a sequence, (S, H): one token or the mean, through the pooler if any."""
         if self.config.pooled == "cls":
-            pooled_SH = hidden_TH[batch.starts]
+            pooled_SH = hidden_TH[standing_rows(batch, causal=self.config.causal)]
         else:
             pooled_SH = mean_of_sequences(hidden_TH, batch.cu_seqlens)
         if self.pooler is None:
@@ -195,13 +197,22 @@ def initialize(module: nn.Module, std: float) -> None:
     """Draw new weights in place: normal cut at two deviations, biases 0, LayerNorm 1 and 0.
 
     Source: google-research/bert, modeling.py, create_initializer
-    (truncated_normal_initializer, 0.02).
+    (truncated_normal_initializer, 0.02). A GRU's are drawn as Keras does, by their own widths:
+    uniform at the input (Glorot and Bengio 2010), orthogonal within (Saxe et al. 2014).
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.GRU):
+            for name, weights in part.named_parameters():
+                if name.startswith("bias"):
+                    nn.init.zeros_(weights)
+                    continue
+                draw = nn.init.orthogonal_ if "_hh_" in name else nn.init.xavier_uniform_
+                for gate in weights.data.chunk(3):
+                    draw(gate)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             if part.bias is not None:

@@ -1,4 +1,4 @@
-"""Rows brought together: tokens of a sequence averaged, windows too, choices side by side.
+"""Rows brought together: a token for its sequence or their mean, windows averaged, choices joined.
 
 T tokens, S sequences, R rows, G the most sequences of a row.
 """
@@ -9,6 +9,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from filbert.batch import PackedBatch
+
+
+def standing_rows(batch: PackedBatch, *, causal: bool) -> Tensor:
+    """The row of the token that stands for each sequence, int64 (S,).
+
+    The first; the last where attention is causal, as only that one has seen the whole sequence.
+    """
+    return batch.cu_seqlens[1:].long() - 1 if causal else batch.starts
 
 
 def mean_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
@@ -21,6 +31,18 @@ def mean_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
     lengths = cu_seqlens.diff().long()
     sums = torch.segment_reduce(rows_TH.float(), "sum", lengths=lengths, unsafe=True)
     return (sums / lengths.clamp_min(1)[:, None]).to(rows_TH.dtype)
+
+
+def max_of_sequences(rows_TH: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """The maximum of every sequence's rows, element by element, (S, H), differentiable.
+
+    Args:
+        rows_TH: float (T, H).
+        cu_seqlens: borders, int32 (S + 1,), from 0 to T; no sequence is empty.
+    """
+    lengths = cu_seqlens.diff().long()
+    most = torch.segment_reduce(rows_TH.float(), "max", lengths=lengths, unsafe=True)
+    return most.to(rows_TH.dtype)
 
 
 def mean_of_groups(values: Tensor, groups: Sequence[int]) -> Tensor:

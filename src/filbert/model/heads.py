@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
+from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
 from filbert.model.encoder import Encoder, initialize, new_norm
@@ -154,7 +155,7 @@ class SequenceHead(Head):
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.hidden_size, num_labels)
+        self.out = nn.Linear(config.pooled_size, num_labels)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (S, C)."""
@@ -213,7 +214,8 @@ class ChoiceHead(Head):
 class VectorHead(Head):
     """One vector per sequence from its tokens, without weights of its own.
 
-    Source: Reimers and Gurevych 2019, section 3: the mean of all tokens, the first, or the maximum.
+    Source: Reimers and Gurevych 2019, section 3: the mean of all tokens, the first (for a causal
+    encoder the last), or the maximum.
     """
 
     def __init__(self, config: EncoderConfig, pooling: str = "mean") -> None:
@@ -222,7 +224,8 @@ class VectorHead(Head):
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Vectors (S, H)."""
-        return torch.stack(pool(features.tokens_TH, features.batch, self.pooling))
+        tokens_TH, batch = features.tokens_TH, features.batch
+        return torch.stack(pool(tokens_TH, batch, self.pooling, causal=self.config.causal))
 
 
 HEADS: dict[str, type[Head]] = {
@@ -247,7 +250,7 @@ def new_head(kind: str, config: EncoderConfig, num_labels: int | None = None) ->
 class Model(nn.Module):
     """An encoder and, when there is a task, its head."""
 
-    def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
+    def __init__(self, encoder: Encoder | BiGRU, head: Head | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head

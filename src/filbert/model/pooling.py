@@ -15,9 +15,11 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError
+from filbert.model.bigru import BiGRU
 from filbert.model.encoder import Encoder
+from filbert.model.grouping import standing_rows
 
-POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "none")
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "last", "none")
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": F.relu,
@@ -67,16 +69,19 @@ def check_pooling(pooling: str) -> None:
         raise ConfigError(f"pooling {pooling!r} is not one of {list(POOLINGS)}.")
 
 
-def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
+def pool(
+    hidden_TH: Tensor, batch: PackedBatch, pooling: str, *, causal: bool = False
+) -> list[Tensor]:
     """Hidden states (T, H) to S vectors (H,), or S matrices (tokens, H) for pooling "none".
 
-    Several poolings with "+" between give vectors (H * poolings,), end to end.
+    Several poolings with "+" between give vectors (H * poolings,), end to end. "cls" is the token
+    that stands for a sequence: the first, or for a causal encoder the last.
     """
     if "+" in pooling:
-        parts = [pool(hidden_TH, batch, part) for part in pooling.split("+")]
+        parts = [pool(hidden_TH, batch, part, causal=causal) for part in pooling.split("+")]
         return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
-    if pooling == "cls":
-        return list(hidden_TH[batch.starts])
+    if pooling in ("cls", "last"):
+        return list(hidden_TH[standing_rows(batch, causal=causal or pooling == "last")])
     pieces = split(hidden_TH, batch)
     if pooling == "none":
         return list(pieces)
@@ -87,7 +92,7 @@ def pool(hidden_TH: Tensor, batch: PackedBatch, pooling: str) -> list[Tensor]:
     return [piece.mean(0) for piece in pieces]
 
 
-def hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
+def hidden_states(encoder: Encoder | BiGRU, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
     """Outputs of the chosen layers side by side, (T, H * len(layers)), collected by hooks."""
     config = encoder.config
     if layers == (config.num_hidden_layers,):

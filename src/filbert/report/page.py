@@ -130,14 +130,20 @@ def gallery(figures: Iterable[Html]) -> Html:
     return element("div", join(figures), class_="gallery")
 
 
-def page(title: str, *content: object) -> Html:
-    """The whole file. The policy in its head forbids any outside address and any script."""
+def page(title: str, *content: object, css: str = "") -> Html:
+    """The whole file. The policy in its head forbids any outside address and any script.
+
+    Args:
+        title: in the browser's tab.
+        content: the body.
+        css: rules of this kind of page, after those that all have.
+    """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return Html(
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{safe(title)}</title>\n<style>{CSS}</style></head>\n"
+        f"<title>{safe(title)}</title>\n<style>{CSS}{css}</style></head>\n"
         f"<body><main>\n{join(content)}\n</main></body></html>\n"
     )

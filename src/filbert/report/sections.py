@@ -282,17 +282,18 @@ def making(folder: RunFolder) -> Section:
         hashes[split] = page.join([facts.get("path", ""), Html("<br>"), digest])
     versions = {"filbert": run.get("filbert", numbers.MISSING), **(run.get("versions") or {})}
     blocks = [
-        _block("Run", when),
-        _block("Machine", machine),
-        _block("Versions", versions),
-        _block("Model", model | ((run.get("model") or {}).get("config") or {})),
-        _block("Options", options),
-        _block("Data files, with the sha256 of their bytes", hashes),
+        block("Run", when),
+        block("Machine", machine),
+        block("Versions", versions),
+        block("Model", model | ((run.get("model") or {}).get("config") or {})),
+        block("Options", options),
+        block("Data files, with the sha256 of their bytes", hashes),
     ]
     return page.section("How it was made", page.element("div", page.join(blocks), class_="columns"))
 
 
-def _block(title: str, values: dict[str, Any]) -> Html:
+def block(title: str, values: dict[str, Any]) -> Html:
+    """A heading and a table of name and value; nothing without values."""
     if not values:
         return Html("")
     return page.element("div", page.element("h3", title), page.pairs(_readable(values.items())))

@@ -139,8 +139,38 @@ def best_values(run: dict[str, Any]) -> dict[str, float]:
     return best
 
 
+def pair_lines(run: dict[str, Any]) -> list[str]:
+    """What the tests between model and baseline say, in sentences; none where none were made."""
+    pair = run.get("pair")
+    if not pair:
+        return []
+    lines = ["Below the figures: 95 % intervals (bootstrap over the test rows)."]
+    for key, heading in SHORT_COLUMNS["binary"]:
+        found = pair.get(key) or {}
+        if found.get("value") is None:
+            continue
+        zero_out = found["low"] > 0 or found["high"] < 0
+        told = "a difference" if zero_out else "no difference that these rows can tell"
+        lines.append(
+            f"{heading}: {found['value']:+.4f} [{found['low']:+.3f}, {found['high']:+.3f}] against "
+            f"{pair['other']}, p {_p(found['p'])}: {told}."
+        )
+    rows = pair["mcnemar"]
+    lines.append(
+        f"Only the model is right on {rows['only_one_right']} rows, only the baseline on "
+        f"{rows['only_other_right']}: McNemar p {_p(rows['p'])}."
+    )
+    return lines
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "below 0.001"
+
+
 def result_table(run: dict[str, Any]) -> Table:
     """The console table: model, headline metrics of the problem, seconds, parameters.
+
+    Where run.json holds intervals they stand below their figures.
 
     Args:
         run: content of run.json.
@@ -164,7 +194,11 @@ def result_table(run: dict[str, Any]) -> Table:
         for key, _ in short_columns(run):
             value = row.metrics.get(key)
             is_best = value is not None and value == best.get(key)
-            cells.append(Text(numbers.metric(value), style="bold" if is_best else ""))
+            cell = Text(numbers.metric(value), style="bold" if is_best else "")
+            found = ((run.get("intervals") or {}).get(row.name) or {}).get(key) or {}
+            if found.get("low") is not None:
+                cell.append(f"\n{found['low']:.3f}–{found['high']:.3f}", style="not bold dim")
+            cells.append(cell)
         cells.append(Text(numbers.MISSING if row.seconds is None else f"{row.seconds:.1f}"))
         cells.append(Text(numbers.parameters(row.parameters)))
         table.add_row(*cells)

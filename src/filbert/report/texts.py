@@ -83,6 +83,7 @@ def _read(
     }
     names = ColumnNames(**{f.name: given[f.name] for f in fields(ColumnNames) if f.name in given})
     chosen = {f.name: given[f.name] for f in fields(TaskOptions) if f.name in given}
+    chosen["clean"] = None  # a reader wants the text as it stands
     task = task_class(folder.run["task"]).from_options(TaskOptions(**chosen), names)
     found: dict[int, list[Passage]] = {}
     last = max(wanted, default=-1)

@@ -78,6 +78,8 @@ class TaskOptions:
         on_overflow: what to do with texts that are too long: error, truncate, head-tail (keep the
             beginning and the end) or window (read all of it in overlapping pieces).
         stride: tokens from the start of one window to the start of the next.
+        clean: study, or names of cleaning steps between commas: what texts go through before they
+            become tokens, in training and whenever the model is used; see docs/cleaning.md.
         max_question_length: tokens that are kept of a question.
         max_answer_length: longest answer to a question, in tokens.
         n_best: answers that are listed for each question.
@@ -94,6 +96,7 @@ class TaskOptions:
     class_weights: str | None = None
     on_overflow: str = "truncate"
     stride: int = 128
+    clean: str | None = None
     max_question_length: int = 64
     max_answer_length: int = 30
     n_best: int = 20
@@ -101,6 +104,16 @@ class TaskOptions:
     loss: str = "contrastive"
     scale: float = 20.0
     pooling: str = "mean"
+
+
+def refuse_cleaning(options: TaskOptions, why: str) -> None:
+    """For tasks that read texts as they are.
+
+    Raises:
+        ConfigError: cleaning was asked for; with `why` there is none.
+    """
+    if options.clean not in (None, "none"):
+        raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
 
 
 class Objective(Protocol):

@@ -19,13 +19,7 @@ from filbert.data.answers import answer, complete_answer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.findings import Finding
-from filbert.data.labels import (
-    class_weights,
-    label_order,
-    labels_in,
-    listed,
-    loss_weights,
-)
+from filbert.data.labels import class_weights, label_order, labels_in, listed, loss_weights
 from filbert.data.overflow import check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
@@ -37,6 +31,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 COLUMNS = (
@@ -65,6 +60,7 @@ class Classification:
         declared: whether the labels were given by the user rather than found in the rows.
         on_overflow: what happens to texts that are too long; a key of data.overflow.RULES.
         stride: tokens from window to window.
+        clean: what the texts go through before they become tokens.
     """
 
     labels: tuple[str, ...] | None = None
@@ -78,6 +74,7 @@ class Classification:
     declared: bool = False
     on_overflow: str = "truncate"
     stride: int = 128
+    clean: Cleaning | None = None
 
     def __post_init__(self) -> None:
         texts = (*(self.labels or ()), *(self.label_columns or ()))
@@ -105,16 +102,10 @@ class Classification:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Classification:
         """A task that knows what the user said and no row yet."""
-        labels = options.labels or names.label_columns
+        labels = names.declared_labels(options.labels, multilabel=options.multilabel)
         check_rule(options.on_overflow, options.stride)
-        if options.labels and names.label_columns:
-            raise ConfigError(
-                "--labels and --label-columns name the labels twice; give one of them."
-            )
-        if labels and len(set(labels)) < len(labels):
-            raise ConfigError(f"the labels {list(labels)} name one label twice.")
         return cls(
-            labels=tuple(labels) if labels else None,
+            labels=labels,
             multilabel=options.multilabel or bool(names.label_columns),
             positive=options.positive,
             label_columns=names.label_columns,
@@ -122,6 +113,7 @@ class Classification:
             declared=bool(labels),
             on_overflow=options.on_overflow,
             stride=options.stride,
+            clean=Cleaning.parse(options.clean),
         )
 
     @classmethod
@@ -133,11 +125,11 @@ class Classification:
         """
         known: dict[str, Any] = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
-        return cls(**known)
+        return cls(**known | {"clean": Cleaning.parse(content.get("clean"))})
 
     def to_dict(self) -> dict[str, Any]:
         """For filbert.json."""
-        return {"name": self.name, **asdict(self)}
+        return {"name": self.name, **asdict(self), "clean": self.clean and self.clean.names}
 
     @property
     def num_labels(self) -> int | None:
@@ -203,7 +195,7 @@ class Classification:
 
     def sequences(self, row: Row) -> list[Text]:
         """The text or the pair."""
-        return [text_of(row)]
+        return [text_of(row, self.clean)]
 
     def findings(
         self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
@@ -280,6 +272,7 @@ class Classification:
             max_length=max_length,
             rule=self.on_overflow,
             stride=self.stride,
+            clean=self.clean,
         )
 
     def head(self, config: EncoderConfig) -> Head:
@@ -342,6 +335,8 @@ class Classification:
 
     def reading(self, names: ColumnNames) -> Classification:
         """Multi-label rows may come as 0/1 columns or as lists, whatever training read."""
+        if names.merge:
+            names.merge.require_labels(None if self.multilabel else self.labels)
         if not self.multilabel:
             if names.label_columns:
                 raise ConfigError(

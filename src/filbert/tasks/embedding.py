@@ -39,7 +39,7 @@ from filbert.metrics.similarity import own_pair_ranks, retrieval_metrics, unit
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Head, VectorHead
 from filbert.model.pair_losses import contrastive_loss, cosine_loss, text_ids
-from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Embedding:
             rows of a step are the wrong answers. "cosine": a row's label is what the cosine shall
             be.
         scale: of the cosines in the contrastive loss.
-        pooling: of tokens to a vector: "mean", "cls" or "max".
+        pooling: of tokens to a vector: "mean", "cls" (of a causal encoder the last) or "max".
         on_overflow: what happens to texts that are too long: "truncate" or "error".
         score_max: labels are divided by it to become cosines; None until `fit_labels`.
     """
@@ -99,6 +99,7 @@ class Embedding:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Embedding:
         """A task that knows what the user said and no row yet."""
+        refuse_cleaning(options, "sentence vectors are of texts as they stand")
         _refuse_label_columns(names)
         return cls(
             loss_kind=options.loss,
@@ -383,10 +384,10 @@ def _one_of(option: str, value: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _refuse_label_columns(names: ColumnNames) -> None:
-    if names.label_columns:
+    if names.label_columns or names.merge:
+        given = "--merge-labels is for" if names.merge else "--label-columns is for multi-label"
         raise ConfigError(
-            "--label-columns is for multi-label classification; embeddings have one number, see "
-            "--label-column."
+            f"{given} classification; embeddings have one number, see --label-column."
         )
 
 

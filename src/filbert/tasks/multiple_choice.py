@@ -38,7 +38,7 @@ from filbert.metrics.classification import multiclass_metrics
 from filbert.model.config import EncoderConfig
 from filbert.model.grouping import table_of_groups
 from filbert.model.heads import Head, new_head
-from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 
 _RULES = ("error", "truncate")
@@ -98,6 +98,7 @@ class MultipleChoice:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> MultipleChoice:
         """A task that has not seen how many choices there are."""
+        refuse_cleaning(options, "choices are read as they stand")
         check_rule(options.on_overflow)
         if options.on_overflow not in _RULES:
             raise ConfigError(

@@ -31,6 +31,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -58,10 +59,12 @@ class Regression:
         on_overflow: what happens to texts that are too long; one of data.overflow.RULES. The number
             of a row that became windows is the mean of theirs, in training too.
         stride: tokens from window to window.
+        clean: what the texts go through before they become tokens.
     """
 
     on_overflow: str = "truncate"
     stride: int = 128
+    clean: Cleaning | None = None
 
     def __post_init__(self) -> None:
         if self.on_overflow not in RULES or not isinstance(self.stride, int):
@@ -93,7 +96,8 @@ class Regression:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Regression:
         """A task that knows what the user said."""
         check_rule(options.on_overflow, options.stride)
-        return cls(options.on_overflow, options.stride).reading(names)
+        clean = Cleaning.parse(options.clean)
+        return cls(options.on_overflow, options.stride, clean).reading(names)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Regression:
@@ -102,7 +106,8 @@ class Regression:
         Raises:
             ValueError, TypeError: it cannot be one.
         """
-        return cls(**{f: content[f] for f in cls.__dataclass_fields__ if f in content})
+        known = {f: content[f] for f in cls.__dataclass_fields__ if f in content}
+        return cls(**known | {"clean": Cleaning.parse(content.get("clean"))})
 
     @property
     def windows(self) -> bool:
@@ -111,7 +116,7 @@ class Regression:
 
     def to_dict(self) -> dict[str, Any]:
         """For filbert.json."""
-        return {"name": self.name, **asdict(self)}
+        return {"name": self.name, **asdict(self), "clean": self.clean and self.clean.names}
 
     # Rows
 
@@ -133,7 +138,7 @@ class Regression:
 
     def sequences(self, row: Row) -> list[Text]:
         """The text or the pair."""
-        return [text_of(row)]
+        return [text_of(row, self.clean)]
 
     def fit_labels(self, rows: Iterable[Row]) -> Regression:
         """Make sure that there is something to learn.
@@ -198,6 +203,7 @@ class Regression:
             max_length=max_length,
             rule=self.on_overflow,
             stride=self.stride,
+            clean=self.clean,
         )
 
     def head(self, config: EncoderConfig) -> Head:
@@ -253,10 +259,11 @@ class Regression:
         Raises:
             ConfigError: 0/1 columns were named, and there are no labels here.
         """
-        if names.label_columns:
+        if names.label_columns or names.merge:
+            given = "--merge-labels is for" if names.merge else "--label-columns is for multi-label"
             raise ConfigError(
-                "--label-columns is for multi-label classification; a regression reads one score "
-                "a row. Name its column with --label-column."
+                f"{given} classification; a regression reads one score a row. Name its "
+                "column with --label-column."
             )
         return self
 

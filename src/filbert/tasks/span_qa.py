@@ -27,7 +27,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Head, new_head
-from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 
 COLUMNS = (
@@ -102,6 +102,7 @@ class SpanQA:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
         """A task that knows what the user said and no row yet."""
+        refuse_cleaning(options, "answers are places in the text as it stands")
         return cls(**{name: getattr(options, name) for name in _COUNTS})
 
     @classmethod

@@ -33,7 +33,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Head, new_head
-from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
+from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 
 COLUMNS = (
@@ -83,6 +83,7 @@ class Tagging:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Tagging:
         """A task that has seen no row; the user's labels may be entity types or tags."""
+        refuse_cleaning(options, "tags are for the words as they stand")
         labels = options.labels
         if not labels:
             return cls(repair_tags=options.repair_tags)

@@ -59,8 +59,10 @@ def add_entries(
     Raises:
         InputError: an entry that is not one word to this tokenizer, so that it would never be
             found, or one that is too long.
-        FormatError: ids of the vocabulary that no entry can follow.
+        FormatError: ids of the vocabulary that no entry can follow, or one of whole words.
     """
+    if tokenizer.kind not in _STORE:
+        raise FormatError("A vocabulary of whole words takes no new entries; learn it anew.")
     content = json.loads(tokenizer.backend.to_str())
     forms, present = _new_forms(tokenizer, entries, content)
     pieces = {form: _pieces(tokenizer, form) for form in forms}

@@ -81,7 +81,7 @@ def vocabulary_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     Added tokens beyond the vocabulary stand in vocab.txt, or else in added_tokens.json.
 
     Raises:
-        FormatError: such a file cannot hold this vocabulary.
+        FormatError: such a file cannot hold this vocabulary; one of whole words has no such file.
     """
     content = _content(tokenizer)
     files = _WRITERS[tokenizer.kind](tokenizer, content)
@@ -188,7 +188,16 @@ def _unigram(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
     return {name: write_spiece(written, control)}
 
 
-_WRITERS = {"wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _unigram}
+def _words(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
+    raise FormatError("No classic file says how whole words are cut; tokenizer.json does.")
+
+
+_WRITERS = {
+    "wordpiece": _wordpiece,
+    "bytebpe": _bytebpe,
+    "unigram": _unigram,
+    "words": _words,
+}
 _CLASSIC_NAMES = ("vocab.txt", "vocab.json", "merges.txt", *SPIECE_NAMES, "added_tokens.json")
 
 

@@ -35,7 +35,12 @@ USUAL_PADDING = 256
 # A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
 LARGEST_HOLE = 10_000
 
-_KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
+_KINDS = {
+    "WordPiece": "wordpiece",
+    "BPE": "bytebpe",
+    "Unigram": "unigram",
+    "WordLevel": "words",
+}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
@@ -47,7 +52,7 @@ class Tokenizer:
     """A vocabulary at work. `load` makes one.
 
     Attributes:
-        kind: "wordpiece", "bytebpe" or "unigram".
+        kind: "wordpiece", "bytebpe", "unigram" or "words" (whole words, see text/words.py).
         vocab_size: one more than the largest id.
         max_length: the limit that the folder states, in tokens with specials, or None.
         lowercase: whether text is lower-cased.

@@ -206,10 +206,10 @@ def _read_tokenizer_json(
 ) -> Tokenizer:
     text = read_text(path)
     backend = Tokenizer.from_str(text)
-    if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram"):
+    if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram", "WordLevel"):
         raise FormatError(
             f"{path}: a {type(backend.model).__name__} tokenizer. "
-            "filbert reads WordPiece, BPE and Unigram."
+            "filbert reads WordPiece, BPE, Unigram and WordLevel."
         )
     return backend
 

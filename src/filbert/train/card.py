@@ -75,6 +75,12 @@ def model_card(task: Task, story: Mapping[str, Any]) -> str:
     if labels:
         more = f" and {len(labels) - _MOST_LABELS} more" if len(labels) > _MOST_LABELS else ""
         lines += [f"Labels: {', '.join(labels[:_MOST_LABELS])}{more}.", ""]
+    if cleaned := story["task"].get("clean"):
+        lines += [
+            f"filbert cleans texts before this model reads them ({', '.join(cleaned)}). Other "
+            "tools do not: hand them cleaned texts.",
+            "",
+        ]
     lines += [*_use(name, story), *data_table(story["data"]), *figure_table(story)]
     lines += [*training(story, FinetuneOptions), *_limits(task, story), *versions(story)]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
+from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Targets
@@ -26,15 +27,15 @@ class Features:
     """Hidden states of many examples.
 
     Attributes:
-        states: by `id` of the example: float32 (n, H) on the host; the first token's row alone, for
-            heads that read the pooled vector.
+        states: by `id` of the example: float32 (n, H) on the host; for heads that read the pooled
+            vector the row of the token that it is made from alone.
         examples: kept alive, so that no other object can take over an id.
-        first_only: whether only first tokens are kept.
+        one_only: whether only that token is kept.
     """
 
     states: dict[int, Tensor]
     examples: Sequence[Example]
-    first_only: bool
+    one_only: bool
 
     def forward(
         self, read: Callable[..., Tensor], device: torch.device
@@ -43,20 +44,20 @@ class Features:
 
         def run(examples: Sequence[Example], targets: Targets) -> Tensor:
             rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
-            batch = collate([_first(e) for e in examples] if self.first_only else examples)
+            batch = collate([_one_token(e) for e in examples] if self.one_only else examples)
             return read(rows, batch.to(device), targets.at)
 
         return run
 
 
-def first_only(model: Model) -> bool:
-    """Whether the head needs no more than the first token of a sequence."""
+def one_only(model: Model) -> bool:
+    """Whether the head needs no more than one token of a sequence: the first or the last."""
     return model.head is not None and model.head.reads_pooled and model.config.pooled == "cls"
 
 
 def num_bytes(model: Model, examples: Sequence[Example]) -> int:
     """What keeping the features of `examples` takes."""
-    rows = len(examples) if first_only(model) else sum(len(e.input_ids) for e in examples)
+    rows = len(examples) if one_only(model) else sum(len(e.input_ids) for e in examples)
     return 4 * rows * model.config.hidden_size
 
 
@@ -69,7 +70,8 @@ def compute_features(
     on_batch: Callable[[int], None] = lambda num_examples: None,
 ) -> Features:
     """Run the encoder over all examples, without dropout."""
-    only_first = first_only(model)
+    only_one = one_only(model)
+    causal = model.config.causal
     device = next(model.parameters()).device
     model.eval()
     states: dict[int, Tensor] = {}
@@ -77,15 +79,17 @@ def compute_features(
         batch = collate([examples[i] for i in indices]).to(device)
         with torch.no_grad(), precision.autocast(device):
             hidden = model.encoder(batch).float()
-        rows = hidden[batch.starts].split(1) if only_first else hidden.split(list(batch.lengths))
+        at = standing_rows(batch, causal=causal)
+        rows = hidden[at].split(1) if only_one else hidden.split(list(batch.lengths))
         for index, row in zip(indices, rows, strict=True):
             # A clone, because a view would keep the whole batch alive.
             states[id(examples[index])] = row.cpu().clone()
         on_batch(len(indices))
-    return Features(states, examples, only_first)
+    return Features(states, examples, only_one)
 
 
-def _first(example: Example) -> Example:
+def _one_token(example: Example) -> Example:
+    # Of a sequence of one token, the first is also the last.
     return replace(
         example, input_ids=example.input_ids[:1], token_type_ids=example.token_type_ids[:1]
     )

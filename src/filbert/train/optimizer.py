@@ -16,6 +16,8 @@ from filbert.train.trainable import rate_shares
 
 # Of a model and, in ELECTRA, of the generator beside it.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
+# Query, key and value; the three gates of a GRU.
+_STACKED = re.compile(r"\.qkv\.weight$|\.gru\.weight_[ih]h_l0")
 
 
 class _Kind(NamedTuple):
@@ -38,7 +40,8 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
       `options.precision` is float32.
 
     A group's "share" is what its learning rate is to be multiplied by, "parts" how many matrices
-    lie below each other in its parameters (3 in query, key and value; 0 for vectors), and
+    lie below each other in its parameters (3 in query, key and value, and in a GRU's gates; 0 for
+    vectors), and
     "in_layer" tells the layers from tables and heads.
     """
     shares = rate_shares(model, options.layer_decay)
@@ -68,7 +71,7 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
 def _parts(name: str, parameter: Tensor) -> int:
     if parameter.ndim < 2:
         return 0
-    return 3 if name.endswith(".qkv.weight") else 1
+    return 3 if _STACKED.search(name) else 1
 
 
 def _product_dtype(device: torch.device, precision: str) -> torch.dtype:

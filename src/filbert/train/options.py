@@ -17,7 +17,7 @@ from filbert.tasks.base import TaskOptions
 from filbert.train.schedule import SCHEDULES, parse_time
 
 # Flags that hold several names.
-NAME_LISTS = ("labels", "label_columns", "choice_columns")
+NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
@@ -178,6 +178,10 @@ class DataOptions(DataFlags):
         out: the run folder to make.
         overwrite: replace an earlier run in `out`.
         max_length: cut texts to this many tokens; the model's own limit when not given.
+        causal: let every token see only itself and those before it; the last one then stands for
+            the text, in place of the first.
+        keep_layers: start from a smaller model with some of the layers: 3 for the first three, or
+            their numbers from 0 such as 0,2,5 or 0-2,5; other options count those that are left.
         show_texts: the report shows the texts of the worst errors.
     """
 
@@ -189,6 +193,8 @@ class DataOptions(DataFlags):
     test: str | None = None
     overwrite: bool = False
     max_length: int | None = None
+    causal: bool = False
+    keep_layers: str | None = None
     show_texts: bool = False
 
 
@@ -219,7 +225,8 @@ class FinetuneOptions(TrainOptions, DataOptions):
 def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str]) -> dict[str, Any]:
     """Keyword arguments for a class of options, in the types it wants.
 
-    Paths may be `Path`s, lists of names lists or text with commas, `class_weights` numbers.
+    Paths may be `Path`s, lists of names lists or text with commas, `class_weights` and
+    `keep_layers` numbers, `clean` names in a list.
 
     Raises:
         ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
@@ -237,9 +244,12 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
     for name, value in values.items():
         if value is not None and "tuple" in str(known[name].type):
             values[name] = names_of(value)
-    weights = values.get("class_weights")
-    if isinstance(weights, list | tuple):
-        values["class_weights"] = ",".join(str(weight) for weight in weights)
+    for name in ("class_weights", "keep_layers", "clean"):
+        given_list = values.get(name)
+        if isinstance(given_list, list | tuple):
+            values[name] = ",".join(str(item) for item in given_list)
+    if type(values.get("keep_layers")) is int:
+        values["keep_layers"] = str(values["keep_layers"])
     for name, value in values.items():
         is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
         if is_text and not isinstance(value, str | None):

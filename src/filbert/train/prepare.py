@@ -13,7 +13,7 @@ from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint, with_new_head
+from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
@@ -23,7 +23,7 @@ from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
 from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.state import digest_of
-from filbert.train.trainable import reinitialize_top
+from filbert.train.trainable import layers_to_keep, reinitialize_top
 
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
@@ -84,18 +84,20 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
     folder = find_model(options.model)
     tokenizer = read_tokenizer(folder)
-    checkpoint = read_checkpoint(folder)
+    checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
+    if config.recurrent and (options.compile or options.distributed == "fsdp"):
+        raise ConfigError(
+            "Recurrent layers walk from word to word, and a model of them is small: compile and "
+            "distributed fsdp do not serve it; leave them out."
+        )
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)
     positions = config.max_tokens_per_sequence
     max_length = predict.check_max_length(options.max_length, checkpoint.config)
     max_length = max_length or min(tokenizer.max_length or positions, positions)
     if options.dropout is not None:
-        rate = options.dropout
-        changed = dataclasses.replace(
-            config, hidden_dropout=rate, attention_dropout=rate, head_dropout=rate
-        )
+        changed = config.with_dropout(options.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)
     checkpoint = with_new_head(
         checkpoint,
@@ -105,6 +107,14 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
         problem_type=task.problem_type,
     )
     return checkpoint, tokenizer, max_length
+
+
+def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
+    """The encoder with the layers and the direction of attention that are asked for."""
+    if options.keep_layers is not None:
+        layers = layers_to_keep(options.keep_layers, checkpoint.config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    return as_causal(checkpoint) if options.causal else checkpoint
 
 
 def build(checkpoint: Checkpoint, task: Task, options: FinetuneOptions) -> Model:

@@ -47,7 +47,10 @@ def save_model(
         folder, weights, tokenizer, checkpoint, story, model_card(task, story)
     ) as new:
         if isinstance(task, Embedding):
-            vectors = SentenceVectors(task.pooling, max_length=story["max_length"])
+            # "cls" of a causal encoder is the last token, which other tools have to be told.
+            is_last = task.pooling == "cls" and checkpoint.config.causal
+            pooling = "last" if is_last else task.pooling
+            vectors = SentenceVectors(pooling, max_length=story["max_length"])
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
 
 

@@ -39,6 +39,32 @@ def freeze(model: Trainable, asked: str | None) -> bool:
     return len(frozen) == len(encoder.layers) + 1
 
 
+def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
+    """Numbers of the layers that `keep_layers` names, from 0.
+
+    Args:
+        asked: how many of the first, such as "3"; or numbers and spans between commas, such as
+            "0,2,5" or "0-2,5".
+        num_layers: that there are.
+
+    Raises:
+        ConfigError: it names none, one that is not there, or one out of order.
+    """
+    spans = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in asked.split(",")]
+    found: list[int] = []
+    for span in spans:
+        if span is not None:
+            found += range(int(span[1]), min(int(span[2] or span[1]), num_layers) + 1)
+    if len(spans) == 1 and found and "-" not in asked:
+        found = list(range(found[0])) if found[0] <= num_layers else []
+    if None in spans or not found or found != sorted(set(found)) or found[-1] >= num_layers:
+        raise ConfigError(
+            f"--keep-layers {asked!r}: give how many of the first layers to keep, 1 to "
+            f"{num_layers}, or rising numbers within 0-{num_layers - 1}, such as 0,2-3."
+        )
+    return tuple(found)
+
+
 def _parts(asked: str, num_layers: int) -> set[int]:
     """Numbers of the layers, -1 for the embeddings."""
     found: set[int] = set()

@@ -18,6 +18,8 @@ def check(
     task: str,
     model: str | None = None,
     max_length: int | None = None,
+    near_duplicates: bool = False,
+    similarity: float = 0.8,
     options: Annotated[DataFlags | None, Parameter(name="*")] = None,
     json: bool = False,
 ) -> int:
@@ -35,6 +37,11 @@ def check(
         folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words.
     max_length:
         texts longer than this many tokens count as cut; the model's own limit when not given.
+    near_duplicates:
+        also look for texts that are almost the same, within and between files; they are then kept
+        in memory.
+    similarity:
+        with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1.
     options:
         columns and what the task is to read in them.
     json:
@@ -69,6 +76,7 @@ def check(
             data,
             tokenizer=tokenizer,
             max_length=limit,
+            near_threshold=similarity if near_duplicates else None,
             progress=lambda count: bar.update(shown, advance=count),
         )
     if json:

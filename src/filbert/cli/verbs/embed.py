@@ -34,9 +34,10 @@ def embed(
     out:
         file to write; the ending decides: .npy (float32 matrix), .parquet or .jsonl.
     pooling:
-        mean, cls, max, mean_sqrt_len, several with + between, or none for one vector a token. When
-        not given: what the folder's modules.json says (which may also ask for a prompt, dense
-        layers and unit length), else mean.
+        mean, cls (the first token; of a causal model the last), last, max, mean_sqrt_len, several
+        with + between, or none for one vector a token. When not given: what the folder's
+        modules.json says (which may also ask for a prompt, dense layers and unit length), else
+        mean.
     layers:
         layers to join, between commas: 0 is the embedding layer, -1 the last.
     normalize:

@@ -129,12 +129,16 @@ def _facts(name: str) -> dict[str, Any]:
         "family": checkpoint.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "encoder_parameters": sum(p.numel() for p in model.encoder.parameters()),
+        "attention": "causal: every token sees itself and those before it"
+        if checkpoint.config.causal
+        else None,
         "head": checkpoint.head,
         "task": task.name if task else None,
         "labels": list(checkpoint.labels or ()),
         "problem_type": checkpoint.problem_type,
         "thresholds": stored.get("task", {}).get("thresholds"),
         "temperature": stored.get("task", {}).get("temperature"),
+        "cleaning": stored.get("task", {}).get("clean"),
         "max_length": predictor.max_length,
         "tokenizer": {
             "kind": tokenizer.kind,

@@ -33,7 +33,7 @@ def quickstart(
     from filbert.cli.findings import print_report
     from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
-    from filbert.report.table import result_table
+    from filbert.report.table import pair_lines, result_table
     from filbert.train.folder import check_out
 
     folder = Path(out)
@@ -41,9 +41,12 @@ def quickstart(
     print_report(check_sample(model), Console(stderr=True))
     facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
     Console().print(result_table(facts))
+    for line in pair_lines(facts):
+        print(line)
     print(f"report: {folder / 'report.html'}")
     print("Try next:")
     print(f"  echo 'Thank you for your help.' | filbert predict {folder / 'model'}")
     print(f"  filbert info {folder / 'model'}")
     print('  filbert fill "She opened the [MASK] and went out."')
+    print("  filbert compare toxic-study --data YOUR.csv --out runs/study --seeds 1")
     print("  filbert check --task classification YOUR.csv --text-column TEXT --label-column LABEL")

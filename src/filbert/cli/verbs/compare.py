@@ -1,0 +1,68 @@
+"""filbert compare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from filbert.study.options import StudyFlags
+
+
+def compare(
+    recipe: str,
+    /,
+    *,
+    out: str,
+    options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
+    as_: Annotated[str | None, Parameter(name="--as")] = None,
+    only: tuple[str, ...] = (),
+    overwrite: bool = False,
+    show_texts: bool = False,
+    json: bool = False,
+) -> int:
+    """Train and measure several models on the same rows; one report with intervals and tests.
+
+    The same command again goes on where it was stopped or killed.
+
+    Parameters
+    ----------
+    recipe:
+        TOML file with the study and a table for every contestant; toxic-study comes along.
+    out:
+        the folder of the study.
+    options:
+        the study; flags win over the recipe.
+    as_:
+        short for --merge-as.
+    only:
+        run these contestants only.
+    overwrite:
+        run anew what the recipe has changed since, and everything when the rows have.
+    show_texts:
+        the report shows texts of the rows.
+    json:
+        print results.json.
+    """
+    from rich.console import Console
+
+    from filbert import api
+    from filbert.cli.flags import print_json
+    from filbert.cli.ranking import ranking_table
+
+    flags = {} if options is None else options.given()
+    if as_ is not None:
+        flags["merge_as"] = as_
+    compared = api.compare(
+        recipe, out=out, only=only, overwrite=overwrite, show_texts=show_texts, **flags
+    )
+    failed = [c for c in compared.results["contestants"] if c["status"] == "failed"]
+    if json:
+        print_json(compared.results)
+    else:
+        Console().print(ranking_table(compared.results))
+        for one in failed:
+            print(f"failed:  {one['name']}: {one['error']}")
+        print(f"table:   {compared.folder / 'table.md'}")
+        print(f"report:  {compared.folder / 'report.html'}")
+    return 1 if failed else 0

@@ -1,0 +1,307 @@
+"""Texts that are almost the same, and those of dev and test that almost stand in train.
+
+Every text becomes a set of character shingles and a MinHash signature (shingles.py). Signatures
+are cut into b bands of r values; texts that agree in all of a band are candidates (locality
+sensitive hashing: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4), and a
+candidate counts only if its true Jaccard similarity reaches the threshold. So nothing is reported
+that is not alike; what is alike by J is missed with the probability (1 - J**r)**b, see `missed`.
+
+Texts that are equal once normalised are found by a digest and stand for each other. Memory is 1 KB
+a text at the most, beside the texts; time grows with their length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from filbert.data import draws
+from filbert.data.duplicates import hash_of
+from filbert.data.shingles import normalised, shingle_sets, signatures
+from filbert.errors import ConfigError
+
+LOWEST_THRESHOLD = 0.6
+NUM_HASHES = 128
+# What may be missed of the texts that are just as alike as the threshold.
+_MISSED = 1e-3
+# Members of one bucket that each is compared with. Thousands of texts made from one template would
+# otherwise be compared each with each; they are found all the same, through those between them.
+_NEIGHBOURS = 32
+# Candidates held, and characters of texts that are verified, at once.
+_PENDING = 2**21
+_CHARACTERS_AT_ONCE = 2**21
+_PAIR_BITS = np.uint64(40)
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Which of n texts are almost the same.
+
+    Attributes:
+        threshold: the similarity from which on they are.
+        pairs: int64 (P, 2), rows that are alike, the lower first, in order. Of rows that are equal
+            once normalised each is paired with the first, and only that one with others.
+        similarity: float64 (P,), Jaccard similarity of the shingle sets; 1 for equal ones.
+        clusters: int64 (n,), the first row of each row's cluster: those that a chain of pairs
+            connects. A row without a near-duplicate is its own.
+        equal_to: int64 (n,), the first row that is equal once normalised.
+    """
+
+    threshold: float
+    pairs: np.ndarray
+    similarity: np.ndarray
+    clusters: np.ndarray
+    equal_to: np.ndarray
+
+    @property
+    def num_repeats(self) -> int:
+        """Rows that follow another one of their cluster."""
+        return int(np.count_nonzero(self.clusters != np.arange(len(self.clusters))))
+
+    def groups(self) -> list[list[int]]:
+        """The clusters of two rows or more, by their first row."""
+        order = np.argsort(self.clusters, kind="stable")
+        edges = np.flatnonzero(np.diff(self.clusters[order])) + 1
+        return [part.tolist() for part in np.split(order, edges) if len(part) > 1]
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """The rows of one set that are near-duplicates of rows of another, L of them.
+
+    Attributes:
+        rows: int64 (L,), of the judged set, ascending.
+        sources: int64 (L,), the most similar row of the other set; of several the first.
+        similarity: float64 (L,).
+        labels_differ: bool (L,), whether the two carry different labels; None without labels.
+    """
+
+    rows: np.ndarray
+    sources: np.ndarray
+    similarity: np.ndarray
+    labels_differ: np.ndarray | None
+
+
+def bands_for(threshold: float) -> tuple[int, int]:
+    """(b, r): as many values a band as still miss no more than one in a thousand at the threshold.
+
+    Raises:
+        ConfigError: it is not from `LOWEST_THRESHOLD` to 1.
+    """
+    if not LOWEST_THRESHOLD <= threshold <= 1:
+        raise ConfigError(
+            f"The similarity of near-duplicates is {threshold:g}; it must be from "
+            f"{LOWEST_THRESHOLD:g} to 1, where 1 is equal but for letter case and punctuation."
+        )
+    fitting = [
+        r for r in range(1, NUM_HASHES + 1) if (1 - threshold**r) ** (NUM_HASHES // r) <= _MISSED
+    ]
+    return NUM_HASHES // fitting[-1], fitting[-1]
+
+
+def missed(similarity: float, threshold: float = 0.8) -> float:
+    """The probability that a pair as alike as this is not found; 2e-10 at 0.9, 5e-5 at 0.8."""
+    num_bands, rows_per_band = bands_for(threshold)
+    return float((1 - similarity**rows_per_band) ** num_bands)
+
+
+def near_duplicates(
+    texts: Sequence[str], *, threshold: float = 0.8, seed: int = 0
+) -> NearDuplicates:
+    """All that are almost the same; the same answer on every machine.
+
+    Texts without any content are near to nothing, not even to each other.
+
+    Args:
+        texts: n of them; those of a pair joined by a newline.
+        threshold: Jaccard similarity of the sets of character 5-grams.
+        seed: of the hash functions.
+
+    Raises:
+        ConfigError: the threshold is not from 0.6 to 1.
+    """
+    num_bands, rows_per_band = bands_for(threshold)
+    plain = [normalised(text) for text in texts]
+    equal_to = _first_equal(plain)
+    # Only the first of equal texts, and only texts with content, are compared any further.
+    kept = np.flatnonzero(
+        (equal_to == np.arange(len(plain))) & np.array(list(map(bool, plain)), bool)
+    )
+    different = [plain[row] for row in kept.tolist()]
+    del plain
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    if threshold < 1:
+        table = signatures(different, num_bands * rows_per_band, seed=seed)
+        for candidates in _candidates(table, num_bands):
+            similarity = jaccard(different, candidates)
+            is_near = similarity >= threshold
+            found.append((kept[candidates[is_near]], similarity[is_near]))
+    repeats = np.flatnonzero(equal_to != np.arange(len(equal_to)))
+    found.append((np.stack([equal_to[repeats], repeats], axis=1), np.ones(len(repeats))))
+    pairs = np.concatenate([pairs for pairs, _ in found])
+    # A pair may be a candidate twice, in pieces that were looked at one after the other.
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    similarity = np.concatenate([similarity for _, similarity in found])[first]
+    return NearDuplicates(threshold, pairs, similarity, _connected(len(texts), pairs), equal_to)
+
+
+def leakage(
+    train_texts: Sequence[str],
+    other_texts: Sequence[str],
+    *,
+    train_labels: Sequence[object] | None = None,
+    other_labels: Sequence[object] | None = None,
+    threshold: float = 0.8,
+) -> Leakage:
+    """Which of the other texts are near-duplicates of training texts, and whether labels differ.
+
+    Args:
+        train_texts: what was learnt from.
+        other_texts: of dev or test.
+        train_labels, other_labels: of the rows, both or none.
+        threshold: as for `near_duplicates`.
+
+    Raises:
+        ConfigError: the threshold is not from 0.6 to 1.
+    """
+    found = near_duplicates([*train_texts, *other_texts], threshold=threshold)
+    is_train = np.arange(len(found.clusters)) < len(train_texts)
+    rows, sources, similarity = between(found, is_train, ~is_train)
+    rows = rows - len(train_texts)
+    differ = None
+    if train_labels is not None and other_labels is not None:
+        labels = zip(rows.tolist(), sources.tolist(), strict=True)
+        differ = np.array([other_labels[a] != train_labels[b] for a, b in labels], bool)
+    return Leakage(rows, sources, similarity, differ)
+
+
+def between(
+    found: NearDuplicates, is_source: np.ndarray, is_judged: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The judged rows that have a near-duplicate among the sources.
+
+    Args:
+        found: near-duplicates of n texts.
+        is_source: bool (n,).
+        is_judged: bool (n,).
+
+    Returns:
+        rows: int64 (L,), ascending.
+        sources: int64 (L,), the most similar source of each; of several the first.
+        similarity: float64 (L,).
+    """
+    count = len(found.clusters)
+    rows = np.arange(count)
+    # The first source among equal texts answers for all of them.
+    first_source = np.full(count, count)
+    np.minimum.at(first_source, found.equal_to[is_source], rows[is_source])
+    unequal = found.equal_to[found.pairs[:, 0]] != found.equal_to[found.pairs[:, 1]]
+    one, other = found.pairs[unequal].T
+    near = found.similarity[unequal]
+    asked = np.concatenate([rows, one, other])
+    source = first_source[np.concatenate([rows, other, one])]
+    similarity = np.concatenate([np.ones(count), near, near])
+    usable = source < count
+    asked, source, similarity = asked[usable], source[usable], similarity[usable]
+    order = np.lexsort((source, -similarity, asked))
+    asked, first = np.unique(asked[order], return_index=True)
+    best = np.full(count, -1)
+    best[asked] = order[first]
+    answers = best[found.equal_to]
+    leaked = np.flatnonzero(is_judged & (answers >= 0))
+    return leaked, source[answers[leaked]], similarity[answers[leaked]]
+
+
+def jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
+    """The true similarity of pairs of normalised texts: float64 (P,) for int64 (P, 2)."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    pieces = np.cumsum(lengths[pairs].sum(axis=1)) // _CHARACTERS_AT_ONCE
+    edges = np.flatnonzero(np.diff(pieces)) + 1
+    parts = [_jaccard(texts, part) for part in np.split(pairs, edges)]
+    return np.concatenate(parts)
+
+
+def _jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
+    rows, places = np.unique(pairs, return_inverse=True)
+    places = places.reshape(pairs.shape)
+    hashes, sizes = shingle_sets([texts[row] for row in rows.tolist()])
+    starts = np.cumsum(sizes) - sizes
+    tagged = []
+    for side in places.T:
+        taken = sizes[side]
+        begin = np.repeat(starts[side] - (np.cumsum(taken) - taken), taken)
+        numbers = np.repeat(np.arange(len(pairs), dtype=np.uint64), taken)
+        tagged.append(hashes[np.arange(len(begin)) + begin] | (numbers << _PAIR_BITS))
+    # A shingle of both texts stands twice.
+    both = np.sort(np.concatenate(tagged))
+    shared = both[1:][both[1:] == both[:-1]] >> _PAIR_BITS
+    common = np.bincount(shared.astype(np.int64), minlength=len(pairs))
+    return np.asarray(common / np.maximum(1, sizes[places].sum(axis=1) - common))
+
+
+def _first_equal(plain: Sequence[str]) -> np.ndarray:
+    """The first row with the same text; a row without content is its own. int64 (n,)."""
+    first: dict[int, int] = {}
+    answer = np.arange(len(plain))
+    for row, text in enumerate(plain):
+        if text:
+            digest = hash_of(text.encode("utf-8", "surrogatepass"), b"near")
+            answer[row] = first.setdefault(digest, row)
+    return answer
+
+
+def _candidates(table: np.ndarray, num_bands: int) -> Iterator[np.ndarray]:
+    """Pairs of rows (int64 (P, 2), the lower first) that agree in a band, in pieces."""
+    held: list[np.ndarray] = []
+    size = 0
+    count = np.uint64(len(table))
+    for band in np.split(table, num_bands, axis=1):
+        low, high = _in_buckets(band)
+        held.append(low.astype(np.uint64) * count + high.astype(np.uint64))
+        size += len(low)
+        if size >= _PENDING:
+            yield _unpacked(held, count)
+            held, size = [], 0
+    if size:
+        yield _unpacked(held, count)
+
+
+def _unpacked(held: list[np.ndarray], count: np.uint64) -> np.ndarray:
+    codes = np.unique(np.concatenate(held))
+    return np.stack([codes // count, codes % count], axis=1).astype(np.int64)
+
+
+def _in_buckets(band: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row with up to `_NEIGHBOURS` later ones that have the same values, uint32 (n, r)."""
+    keys = np.zeros(len(band), np.uint64)
+    for column in band.T:
+        keys = draws.mixed(keys + column.astype(np.uint64))
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    low, high = [], []
+    for step in range(1, _NEIGHBOURS + 1):
+        same = keys[step:] == keys[:-step]
+        if not same.any():
+            break
+        low.append(order[:-step][same])
+        high.append(order[step:][same])
+    if not low:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.concatenate(low), np.concatenate(high)
+
+
+def _connected(num_rows: int, pairs: np.ndarray) -> np.ndarray:
+    """The lowest row that each row is connected to: int64 (n,)."""
+    root = list(range(num_rows))
+
+    def find(row: int) -> int:
+        while root[row] != row:
+            root[row] = row = root[root[row]]
+        return row
+
+    for one, other in pairs.tolist():
+        a, b = find(one), find(other)
+        root[max(a, b)] = min(a, b)
+    return np.array([find(row) for row in range(num_rows)], dtype=np.int64)

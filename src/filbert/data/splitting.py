@@ -1,0 +1,199 @@
+"""Rows into train, dev and test, each with its share of every class."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from filbert.data import draws
+from filbert.errors import ConfigError, InputError, printable
+
+SPLITS = ("train", "dev", "test")
+
+
+def split_shares(shares: Mapping[str, float] | Sequence[float]) -> dict[str, float]:
+    """Shares by the name of their split; three without names are train, dev and test, two train
+    and test.
+
+    Raises:
+        ConfigError: they are not positive numbers that add up to 1.
+    """
+    if isinstance(shares, Mapping):
+        named = dict(shares)
+    else:
+        names = {2: ("train", "test"), 3: SPLITS}.get(len(shares))
+        if names is None:
+            raise ConfigError(
+                f"split is {list(shares)}; give three shares, of train, dev and test, such as "
+                "0.7, 0.15, 0.15."
+            )
+        named = dict(zip(names, shares, strict=True))
+    values = [float(share) for share in named.values()]
+    if len(named) < 2 or not all(0 < share < 1 for share in values) or abs(sum(values) - 1) > 1e-6:
+        raise ConfigError(
+            f"split is {list(named.values())}; the shares must be above zero and add up to 1, such "
+            "as 0.7, 0.15, 0.15."
+        )
+    return {name: share / sum(values) for name, share in named.items()}
+
+
+def stratified_split(
+    labels: Sequence[Hashable],
+    shares: Mapping[str, float] | Sequence[float],
+    *,
+    seed: int,
+    groups: Sequence[int] | np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """The rows of each split, drawn so that every split has its share of every class.
+
+    Without groups the rows that a split has of a class differ from their share by less than one.
+    The draw depends on the seed and on the order of the rows, and is the same on every machine.
+
+    Rows of one group stay together. Groups of two rows or more are placed first, the largest first
+    and those of equal size by lot: each goes to the split that is then the least full of the
+    group's classes, rows placed by rows wanted, averaged over the group's rows (the rule of the
+    longest processing time on machines of different speed: Gonzalez, Ibarra and Sahni 1977). The
+    single rows then fill up what is wanting. `split_table` says what came of it.
+
+    Args:
+        labels: of the n rows.
+        shares: of the splits, by name or for train, dev and test; see `split_shares`.
+        seed: of the draw.
+        groups: of the n rows, a number each, such as `NearDuplicates.clusters`.
+
+    Returns:
+        int64 row numbers by split, ascending.
+
+    Raises:
+        ConfigError: the shares are not positive numbers that add up to 1.
+        InputError: there is no row, or a split would have no row of a class.
+    """
+    wanted = np.array(list(split_shares(shares).values()))
+    names = list(split_shares(shares))
+    classes = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    if not classes:
+        raise InputError("There is no row to split.")
+    of_class = np.array([classes[label] for label in labels], dtype=np.int64)
+    quotas = wanted[:, None] * np.bincount(of_class)
+    lots = draws.keys_of(seed, 0, np.arange(len(of_class)), use=3)
+    place = np.full(len(of_class), -1, dtype=np.int64)
+    counts = np.zeros(quotas.shape, dtype=np.int64)
+    if groups is not None:
+        for rows in _large_groups(np.asarray(groups), lots):
+            members = np.bincount(of_class[rows], minlength=len(classes))
+            fullness = ((counts + members) / quotas) @ members
+            best = int(np.argmin(fullness))
+            place[rows] = best
+            counts[best] += members
+    owed = np.zeros(len(wanted))
+    for number in range(len(classes)):
+        rows = np.flatnonzero((of_class == number) & (place < 0))
+        if not len(rows):
+            continue
+        rows = rows[np.argsort(lots[rows], kind="stable")]
+        lacking = np.maximum(0.0, quotas[:, number] - counts[:, number])
+        lacking *= len(rows) / lacking.sum()
+        given = _whole_rows(lacking, len(rows), owed, is_empty=counts[:, number] == 0)
+        owed += lacking - given
+        place[rows] = np.repeat(np.arange(len(wanted)), given)
+        counts[:, number] += given
+    _require_every_class(counts, names, list(classes), wanted, is_grouped=groups is not None)
+    return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
+
+
+def split_table(
+    labels: Sequence[Hashable], split: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+    """What a split has become, as plain values: {split: {"rows", "share", "label_counts",
+    "label_shares"}}, the last by label: the share of the label's rows that the split has.
+    """
+    every = [_counted(labels, rows) for rows in split.values()]
+    total: dict[str, int] = {}
+    for counts in every:
+        for label, count in counts.items():
+            total[label] = total.get(label, 0) + count
+    num_rows = sum(map(len, split.values()))
+    return {
+        name: {
+            "rows": len(rows),
+            "share": len(rows) / max(1, num_rows),
+            "label_counts": counts,
+            "label_shares": {label: counts.get(label, 0) / total[label] for label in total},
+        }
+        for (name, rows), counts in zip(split.items(), every, strict=True)
+    }
+
+
+def _counted(labels: Sequence[Hashable], rows: np.ndarray) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows.tolist():
+        counts[str(labels[row])] = counts.get(str(labels[row]), 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _large_groups(groups: np.ndarray, lots: np.ndarray) -> list[np.ndarray]:
+    """The rows of each group of two or more, the largest groups first, equal ones by lot."""
+    order = np.argsort(groups, kind="stable")
+    edges = np.flatnonzero(np.diff(groups[order])) + 1
+    found = [rows for rows in np.split(order, edges) if len(rows) > 1]
+    return sorted(found, key=lambda rows: (-len(rows), int(lots[rows[0]])))
+
+
+def _whole_rows(
+    wanted: np.ndarray, total: int, owed: np.ndarray, *, is_empty: np.ndarray
+) -> np.ndarray:
+    """`wanted` as whole numbers that add up to `total`, each rounded up or down.
+
+    Rounded up are first those that would be nothing otherwise, then the largest remainders, where
+    what earlier classes left a split `owed` counts as well: many small classes that are all
+    rounded alike would leave a split too small.
+    """
+    # The tolerance is for quotas such as 0.15 * 20, which is not quite 3.
+    given = np.floor(wanted + 1e-9).astype(np.int64)
+    rest = np.maximum(0.0, wanted - given)
+    rest[rest < 1e-9] = 0.0
+    nothing = is_empty & (given == 0) & (rest > 0)
+    order = np.lexsort((np.arange(len(wanted)), -(rest + owed), ~nothing, rest == 0))
+    given[order[: total - int(given.sum())]] += 1
+    return given
+
+
+def _require_every_class(
+    counts: np.ndarray,
+    names: Sequence[str],
+    labels: Sequence[Hashable],
+    shares: np.ndarray,
+    *,
+    is_grouped: bool,
+) -> None:
+    missing = np.argwhere(counts.T == 0)
+    if not len(missing):
+        return
+    number, split = missing[0].tolist()
+    rows = int(counts[:, number].sum())
+    have = f"{rows:,} row" + ("" if rows == 1 else "s")
+    more = f"; so it is with {len(set(missing[:, 0].tolist())) - 1:,} more labels"
+    needed = _rows_needed(shares)
+    if rows < needed:
+        advice = f"These shares need {needed} rows of a label"
+    elif is_grouped:
+        advice = "Rows of one group stay together, and it has too few groups"
+    else:
+        advice = "Other shares may do"
+    raise InputError(
+        f"{printable(names[split])} would have no row with the label "
+        f'"{printable(str(labels[number]))}", of which there {"is" if rows == 1 else "are"} {have}'
+        f"{more if len(set(missing[:, 0].tolist())) > 1 else ''}. {advice}: add rows, merge the "
+        "label with another one, or drop it."
+    )
+
+
+def _rows_needed(shares: np.ndarray) -> int:
+    """The fewest rows of a class from which on every split gets one."""
+    rows = len(shares)
+    nothing = np.zeros(len(shares))
+    while not _whole_rows(shares * rows, rows, nothing, is_empty=nothing == 0).all():
+        rows += 1
+    return rows

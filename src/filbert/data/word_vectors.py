@@ -1,0 +1,135 @@
+"""Vectors of words out of text files: GloVe's, word2vec's and fastText's, compressed or not."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from filbert.data.streams import Lines, Report, require_file, shown
+from filbert.errors import InputError, printable
+from filbert.text.word_vectors import WordVectors
+
+# Lines that tell the dimension where no header does, by what most of them have: a few words of the
+# largest GloVe file hold spaces.
+_FIRST = 100
+LARGEST_DIM = 4096
+_MOST = float(np.finfo(np.float32).max)
+
+
+def read_vectors(
+    path: str | Path, words: Collection[str] | None = None, *, dim: int | None = None
+) -> WordVectors:
+    """The vectors in a text file: a line a word, the word and its numbers with spaces between.
+
+    A first line of two whole numbers (how many words, of what dimension) is word2vec's and
+    fastText's; GloVe's files have none. A word may hold spaces: the last numbers of the line count.
+    Of a word that stands there twice the first vector is taken. Nothing but what is wanted is kept
+    in memory.
+
+    Args:
+        path: of the file, also .gz, .xz or .zst.
+        words: that are wanted; None for all.
+        dim: the dimension that is wanted; any when not given.
+
+    Raises:
+        InputError: no such file, one that is not such text, a line with fewer or more numbers than
+            the others, or a wanted word whose numbers are none; with the line.
+    """
+    require_file(path, once=True)
+    lines = Lines(path)
+    numbered = enumerate(lines, 1)
+    first = list(islice(numbered, _FIRST))
+    _check_text(lines, len(first))
+    size, header = _dimension(path, [line for _, line in first])
+    if dim is not None and size != dim:
+        raise InputError(
+            f"{shown(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
+        )
+    wanted = None if words is None else frozenset(words)
+    kept: dict[str, None] = {}
+    values = array("f")
+    for number, line in chain(first[header:], numbered):
+        if lines.bad:
+            _check_text(lines, number)
+        text = line.rstrip()
+        if not text:
+            continue
+        if text.count(" ") == size and text[0] != " ":
+            word, _, rest = text.partition(" ")
+        else:
+            word, rest = _apart(path, number, text, size)
+        if word in kept or (wanted is not None and word not in wanted):
+            continue
+        values.extend(_numbers(path, number, word, rest, size))
+        kept[word] = None
+    table = np.frombuffer(values, dtype=np.float32).reshape(-1, size)
+    return WordVectors(list(kept), table, shown(path))
+
+
+def _check_text(lines: Lines, number: int) -> None:
+    lines.report_bad(1, number, Report(None))
+
+
+def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int]:
+    """Numbers a word, and how many lines the header has."""
+    name = shown(path)
+    if not lines:
+        raise InputError(f"{name}: empty. A file of word vectors has a line a word.")
+    head = lines[0].split()
+    if len(head) == 2 and all(part.isascii() and part.isdecimal() for part in head):
+        if 1 <= int(head[1][:9]) <= LARGEST_DIM:
+            return int(head[1]), 1
+        raise InputError(f"{name}:1: {head[1]} numbers a word; 1 to {LARGEST_DIM:,} are possible.")
+    counts = Counter(line.rstrip().count(" ") for line in lines if line.strip())
+    size = min(counts, key=lambda number: (-counts[number], number), default=0)
+    if not 1 <= size <= LARGEST_DIM:
+        raise InputError(
+            f"{name}:1: {size:,} numbers; word vectors are a word and its numbers, with "
+            "spaces between. A binary file has to be saved as text first."
+        )
+    return size, 0
+
+
+def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, str]:
+    """A word and its numbers where there are too many spaces, or too few."""
+    parts = text.split()
+    surplus = len(parts) - size - 1
+    if surplus < 0:
+        found = f"{max(len(parts) - 1, 0)} numbers"
+    elif surplus and _is_number(parts[-size - 1]) and not _is_number(parts[0]):
+        # What stands before the numbers is a word, and words of several parts end in letters.
+        found = f"{sum(map(_is_number, parts[1:]))} numbers"
+    else:
+        word, *rest = text.rsplit(" ", size)
+        if len(rest) == size and all(rest):
+            return word, " ".join(rest)
+        return " ".join(parts[: surplus + 1]), " ".join(parts[surplus + 1 :])
+    raise InputError(
+        f"{shown(path)}:{number}: {printable(parts[0] if parts else '', 40)!r} has {found}, the "
+        f"others have {size}. The line is broken; fetch or make the file again."
+    )
+
+
+def _numbers(path: str | Path, number: int, word: str, rest: str, size: int) -> Iterator[float]:
+    parts = rest.split()
+    for part in parts:
+        if not _is_number(part) or abs(float(part)) > _MOST:
+            raise InputError(
+                f"{shown(path)}:{number}: {printable(word, 40)!r} has {printable(part, 40)!r} "
+                "where a finite number belongs. The line is broken; fetch or make the file again."
+            )
+    assert len(parts) == size
+    return map(float, parts)
+
+
+def _is_number(part: str) -> bool:
+    try:
+        return math.isfinite(float(part)) and "_" not in part
+    except ValueError:
+        return False

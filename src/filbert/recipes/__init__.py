@@ -1,0 +1,63 @@
+"""The recipes that come with filbert, and reading any recipe."""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from filbert.errors import ConfigError, InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FOLDER = Path(__file__).parent
+
+
+def recipe_path(name: str, *, studies: bool = False) -> Path:
+    """A recipe that the user named: a file, or the name of a built-in one.
+
+    Args:
+        name: as the user typed it.
+        studies: whether a study is wanted, with a table of contestants, or one model's recipe.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    known = [file.stem for file in built_in(studies=studies)]
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        some = "one of " if len(known) > 1 else ""
+        raise InputError(
+            f"{name} is no recipe. Give a TOML file, or {some}{', '.join(known)}.{hint}"
+        )
+    return _FOLDER / f"{name}.toml"
+
+
+def built_in(*, studies: bool = False) -> list[Path]:
+    """The recipes that come along: of single models, or of studies."""
+    files = sorted(_FOLDER.glob("*.toml"))
+    return [f for f in files if ("\n[contestants." in f.read_text(encoding="utf-8")) == studies]
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        InputError: there is no such file.
+        ConfigError: it is not TOML; the place is named.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
+    except OSError as error:
+        raise InputError(f"{path}: the recipe cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from error

@@ -1,0 +1,113 @@
+"""One run in a child process: started, watched, stopped in good order, and its end understood."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filbert.study.contestants import Job
+from filbert.study.times import fraction_done
+from filbert.study.worker import outcome_path
+from filbert.train.folder import read_run
+from filbert.train.log import say
+from filbert.train.signals import Stop
+
+_TICK = 0.25
+# A child that does not end by itself after a second signal.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: finished, failed or interrupted, and why."""
+
+    status: str
+    error: str | None = None
+
+
+def run_child(
+    job: Job,
+    path: Path,
+    *,
+    stop: Stop,
+    lock: int,
+    steps: int | None,
+    on_tick: Callable[[float, float | None], None],
+) -> Ended:
+    """Run a job in a process of its own and wait for it.
+
+    What the child says goes to a log beside the run folder.
+
+    Args:
+        job: what to do.
+        path: where the job is written for the child.
+        stop: whether a signal has come; the child then gets SIGTERM and saves its state.
+        lock: the descriptor that guards the study's folder; the child holds it too.
+        steps: optimiser steps of the run, where they are known.
+        on_tick: is told the seconds so far and the fraction of the training that is done.
+
+    Raises:
+        KeyboardInterrupt: a second signal; the child is gone.
+    """
+    out = Path(job.out)
+    if out.exists() and read_run(out) is None:
+        # Killed before it had written anything that could be gone on with.
+        shutil.rmtree(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    job.write(path)
+    outcome = outcome_path(path)
+    outcome.unlink(missing_ok=True)
+    log_path = out.with_name(f"{out.name}.log")
+    started, is_told = time.perf_counter(), False
+    with log_path.open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "filbert.study.worker", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            # Signals of a terminal reach the parent alone, which hands them on.
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+        try:
+            while child.poll() is None:
+                try:
+                    child.wait(_TICK)
+                except subprocess.TimeoutExpired:
+                    on_tick(time.perf_counter() - started, fraction_done(out, steps))
+                if stop.name is not None and not is_told:
+                    is_told = True
+                    say(f"{stop.name}: {job.contestant} saves its state; once more ends it at once")
+                    child.send_signal(signal.SIGTERM)
+        except BaseException:
+            child.terminate()
+            try:
+                child.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            raise
+        finally:
+            if child.stdin is not None:
+                child.stdin.close()
+    return _ended(child.returncode, outcome, log_path)
+
+
+def _ended(code: int, outcome: Path, log: Path) -> Ended:
+    try:
+        told = json.loads(outcome.read_text(encoding="utf-8"))
+        return Ended(str(told["status"]), told["error"])
+    except (OSError, ValueError, KeyError):
+        pass
+    if code < 0:
+        name = signal.Signals(-code).name
+        why = ", probably for want of memory" if code == -signal.SIGKILL else ""
+        return Ended("failed", f"The process was ended by {name}{why}. Its log: {log}")
+    return Ended("failed", f"The process ended with status {code}. Its log: {log}")

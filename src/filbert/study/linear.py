@@ -1,0 +1,308 @@
+"""Logistic regression on word counts or on means of word vectors: what every encoder has to beat.
+
+N rows, F features, C classes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.data.texts import text_of
+from filbert.errors import ConfigError
+from filbert.tasks.base import Prediction
+from filbert.tasks.classification import Classification
+
+if TYPE_CHECKING:
+    from filbert.text.clean import Cleaning
+
+# Inverse strengths of regularisation that are tried, the best on dev is taken.
+STRENGTHS = (1.0, 10.0, 100.0)
+_WORD = re.compile(r"(?u)\b\w\w+\b")
+# Rows that are turned into features at a time when predicting.
+_CHUNK = 512
+
+
+class Features(Protocol):
+    """Turns texts into a matrix."""
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """A SciPy matrix or an array, float (N, F)."""
+        ...
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add what `load_linear` needs."""
+        ...
+
+
+class WordCounts:
+    """TF-IDF of words and runs of words.
+
+    Args:
+        texts: to learn the words and their weights from; None when `vocabulary` and `idf` are
+            given.
+        ngrams: longest run.
+        min_df: texts of `texts` that a run must stand in.
+        vocabulary: the runs in the order of the features.
+        idf: their weights, float (F,).
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str] | None,
+        *,
+        ngrams: int = 2,
+        min_df: int = 2,
+        vocabulary: Sequence[str] | None = None,
+        idf: np.ndarray | None = None,
+    ) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.ngrams, self.min_df = ngrams, min_df
+        self._vectorizer = TfidfVectorizer(
+            lowercase=True,
+            ngram_range=(1, ngrams),
+            min_df=min_df,
+            sublinear_tf=True,
+            strip_accents="unicode",
+            vocabulary=None if vocabulary is None else list(vocabulary),
+        )
+        if texts is None:
+            self._vectorizer.idf_ = idf
+            return
+        try:
+            self._vectorizer.fit(texts)
+        except ValueError as error:
+            raise ConfigError(
+                f"No word stands in {min_df} of the {len(texts)} training texts, so there is "
+                f"nothing to count. Give more rows, or a smaller min_df."
+            ) from error
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Rows of unit length."""
+        return self._vectorizer.transform(texts)
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """The vocabulary in JSON, the weights as numbers."""
+        facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
+        facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
+        tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
+
+
+class WordMeans:
+    """The mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
+
+    Args:
+        words: in the order of the table.
+        table: float32 (words, F).
+        mean, deviation: of the features in training, float64 (F,).
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        table: np.ndarray,
+        mean: np.ndarray | None = None,
+        deviation: np.ndarray | None = None,
+    ) -> None:
+        self.words, self.table = list(words), table
+        self._rows = {word: at for at, word in enumerate(self.words)}
+        self.mean = np.zeros(table.shape[1]) if mean is None else mean
+        self.deviation = np.ones(table.shape[1]) if deviation is None else deviation
+
+    def fitted(self, texts: Sequence[str]) -> WordMeans:
+        """The same, scaled by these texts."""
+        raw = self._raw(texts)
+        deviation = raw.std(0)
+        return WordMeans(self.words, self.table, raw.mean(0), np.where(deviation, deviation, 1.0))
+
+    def of(self, texts: Sequence[str]) -> np.ndarray:
+        """A text without a known word has the mean of nothing: 0 before scaling."""
+        scaled: np.ndarray = (self._raw(texts) - self.mean) / self.deviation
+        return scaled
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Words in JSON, vectors as numbers."""
+        facts |= {"features": "word means", "words": self.words}
+        tensors |= {"table": self.table, "mean": self.mean, "deviation": self.deviation}
+
+    def _raw(self, texts: Sequence[str]) -> np.ndarray:
+        raw = np.zeros((len(texts), self.table.shape[1]))
+        for at, text in enumerate(texts):
+            known = [self._rows[w] for w in words_of(text) if w in self._rows]
+            if known:
+                raw[at] = self.table[known].mean(0)
+        return raw
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted classifier.
+
+    Attributes:
+        task: with labels and, after `calibrated`, threshold and temperature.
+        features: texts to numbers.
+        weights: float64 (C, F).
+        bias: float64 (C,).
+        strength: the inverse strength of regularisation.
+        cleaning: of texts before anything else.
+    """
+
+    task: Classification
+    features: Features
+    weights: np.ndarray
+    bias: np.ndarray
+    strength: float
+    cleaning: Cleaning | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that were learnt from the rows, or looked up in a table of vectors."""
+        table = self.features.table.size if isinstance(self.features, WordMeans) else 0
+        # For two classes the first row is all zeros.
+        rows = self.weights[1:] if len(self.weights) == 2 else self.weights
+        return int(rows.size + len(rows) + table)
+
+    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Answers in the shape of all predictions, in order."""
+        found: list[Prediction] = []
+        for start in range(0, len(rows), _CHUNK):
+            part = rows[start : start + _CHUNK]
+            texts = [joined(row, self.cleaning) for row in part]
+            found += self.task.decode(self._logits(self.features.of(texts)), _examples(texts))
+        return found
+
+    def calibrated(self, rows: Sequence[Row]) -> Linear:
+        """The same with temperature and threshold fitted on dev rows."""
+        texts = [joined(row, self.cleaning) for row in rows]
+        gold = [self.task.gold(row) for row in rows]
+        logits = self._logits(self.features.of(texts))
+        return replace(self, task=self.task.calibrate(gold, logits, _examples(texts)))
+
+    def save(self, folder: Path) -> None:
+        """Write linear.json and linear.safetensors; nothing in them can run."""
+        from safetensors.numpy import save_file
+
+        tensors = {"weights": self.weights, "bias": self.bias}
+        facts: dict[str, Any] = {
+            "task": self.task.to_dict(),
+            "C": self.strength,
+            "cleaning": None if self.cleaning is None else self.cleaning.names,
+        }
+        self.features.save(facts, tensors)
+        folder.mkdir(parents=True, exist_ok=True)
+        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        save_file(contiguous, folder / "linear.safetensors")
+        (folder / "linear.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+    def _logits(self, features: Any) -> list[torch.Tensor]:
+        scores = features @ self.weights.T + self.bias
+        return list(torch.from_numpy(np.asarray(scores, dtype=np.float64)))
+
+
+def load_linear(folder: Path) -> Linear:
+    """What `Linear.save` wrote."""
+    from safetensors.numpy import load_file
+
+    from filbert.text.clean import Cleaning
+
+    facts = json.loads((folder / "linear.json").read_text(encoding="utf-8"))
+    tensors = load_file(folder / "linear.safetensors")
+    features: Features
+    if facts["features"] == "tfidf":
+        features = WordCounts(
+            None,
+            ngrams=facts["ngrams"],
+            min_df=facts["min_df"],
+            vocabulary=facts["vocabulary"],
+            idf=tensors["idf"],
+        )
+    else:
+        features = WordMeans(
+            facts["words"], tensors["table"], tensors["mean"], tensors["deviation"]
+        )
+    cleaning = Cleaning.parse(facts["cleaning"])
+    task = Classification.from_dict(facts["task"])
+    return Linear(task, features, tensors["weights"], tensors["bias"], facts["C"], cleaning)
+
+
+def fit_linear(
+    task: Classification,
+    features: Features,
+    train: Sequence[Row],
+    dev: Sequence[Row],
+    *,
+    strength: float | None = None,
+    cleaning: Cleaning | None = None,
+) -> Linear:
+    """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
+
+    Args:
+        task: that knows the labels.
+        features: learned from `train`.
+        train, dev: labelled rows.
+        strength: scikit-learn's C, the inverse strength of regularisation; None tries `STRENGTHS`
+            and takes the best by the task's own selection metric.
+        cleaning: of all texts.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    matrix = features.of([joined(row, cleaning) for row in train])
+    gold = [task.gold(row) for row in train]
+    wanted = [task.gold(row) for row in dev]
+    best: tuple[float, Linear] | None = None
+    for tried in STRENGTHS if strength is None else (strength,):
+        classifier = LogisticRegression(C=tried, max_iter=1000)
+        classifier.fit(matrix, gold)
+        weights, bias = _full(classifier, task.num_labels or 0)
+        fitted = Linear(task, features, weights, bias, tried, cleaning)
+        if strength is not None:
+            return fitted.calibrated(dev)
+        found = task.metrics(wanted, fitted.predict_rows(dev))[task.selection_metric]
+        value = -math.inf if found is None else float(found)
+        if best is None or value > best[0]:
+            best = (value, fitted)
+    assert best is not None
+    return best[1].calibrated(dev)
+
+
+def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (C, F) and bias (C,) for all labels; one that no training row has never wins."""
+    weights = np.zeros((num_labels, classifier.coef_.shape[1]))
+    bias = np.full(num_labels, -30.0)
+    known = classifier.classes_
+    if len(known) == 2:
+        weights[known[1]], bias[known] = classifier.coef_[0], (0.0, classifier.intercept_[0])
+    else:
+        weights[known], bias[known] = classifier.coef_, classifier.intercept_
+    return weights, bias
+
+
+def words_of(text: str) -> list[str]:
+    """Words of two letters or more, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def joined(row: Row, cleaning: Cleaning | None = None) -> str:
+    """A row's text, or its two texts end to end."""
+    given = text_of(row)
+    text = given if isinstance(given, str) else " ".join(given)
+    return text if cleaning is None else cleaning(text)
+
+
+def _examples(texts: Sequence[str]) -> list[Example]:
+    """Stand-ins that say how many words each text has."""
+    return [
+        Example(at, np.zeros(0), np.zeros(0), len(_WORD.findall(text)))
+        for at, text in enumerate(texts)
+    ]

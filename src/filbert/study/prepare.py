@@ -1,0 +1,163 @@
+"""The rows of a study: read, merged, split, checked for repeats, written once for everybody."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filbert.data.columns import ColumnNames
+from filbert.data.labels import label_order, name_in
+from filbert.data.merge_labels import merge_labels
+from filbert.data.near_duplicates import leakage, near_duplicates
+from filbert.data.records import Row, file_digest, read_rows
+from filbert.data.splitting import stratified_split
+from filbert.errors import ConfigError, InputError
+from filbert.formats.files import sha256_of, write_atomically
+from filbert.study.recipe import Study
+
+SPLITS = ("train", "dev", "test")
+
+
+def prepare(study: Study, folder: Path) -> dict[str, Any]:
+    """Write folder/{train,dev,test}.jsonl.gz.
+
+    Returns:
+        {"train"|"dev"|"test": {rows, sha256, label_counts}, "source": [{path, sha256, rows}],
+        "labels", "positive", "near_duplicates": {...}}.
+
+    Raises:
+        InputError: a row is wrong (with file and line), or a split is left without a class.
+        ConfigError: columns or labels that are not there.
+    """
+    rows = {name: _read(study, path) for name, path in study.sources.items()}
+    source = [
+        {"path": study.sources[name], "sha256": file_digest(study.sources[name]), "rows": len(part)}
+        for name, part in rows.items()
+    ]
+    splits, repeats = _split(study, rows)
+    labels = _labels(study, splits)
+    facts: dict[str, Any] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in SPLITS:
+        path = folder / f"{name}.jsonl.gz"
+        lines = "".join(json.dumps(row.values, ensure_ascii=False) + "\n" for row in splits[name])
+        # Without a time in it, the same rows are the same bytes.
+        write_atomically(path, gzip.compress(lines.encode(), mtime=0))
+        counts = Counter(row.values["label"] for row in splits[name])
+        facts[name] = {
+            "path": f"{folder.name}/{path.name}",
+            "rows": len(splits[name]),
+            "sha256": sha256_of(path),
+            "label_counts": {label: counts[label] for label in labels},
+        }
+    positive = study.positive or study.merge_as or (labels[1] if len(labels) == 2 else None)
+    return facts | {
+        "source": source,
+        "labels": labels,
+        "positive": positive,
+        "near_duplicates": repeats,
+    }
+
+
+def read_prepared(path: Path) -> list[Row]:
+    """The rows of one of the files that `prepare` wrote."""
+    return list(read_rows(path))
+
+
+def _read(study: Study, path: str) -> list[Row]:
+    """Rows with text, maybe text_pair, label and the kept columns; under these names."""
+    names = ColumnNames(
+        text_column=study.text_column,
+        text_pair_column=study.text_pair_column,
+        label_column=study.label_column,
+    )
+    merged = study.merge_labels or ()
+    required = ("text",) if merged else ("text", "label")
+    extra = tuple(dict.fromkeys((*merged, *study.keep_columns)))
+    found = names.read(path, required=required, optional=("text_pair",), extra=extra)
+    if merged:
+        found = merge_labels(found, merged, study.merge_as or "")
+    kept = ("text", "text_pair", *study.keep_columns)
+    return [
+        Row(
+            {k: row.values[k] for k in kept if row.values.get(k) is not None}
+            | {"label": _label(row)},
+            row.path,
+            row.line,
+        )
+        for row in found
+    ]
+
+
+def _label(row: Row) -> str:
+    value = row.values.get("label")
+    if value is None or value == "":
+        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    return name_in(row, value)
+
+
+def _split(
+    study: Study, rows: Mapping[str, list[Row]]
+) -> tuple[dict[str, list[Row]], dict[str, Any]]:
+    """Train, dev and test, and counts of rows that nearly repeat each other."""
+    train, dev, test = study.split
+    shares = {"train": train, "dev": dev, "test": test}
+    if "data" not in rows:
+        shares = {name: share / (train + dev) for name, share in shares.items() if name != "test"}
+    facts: dict[str, Any] = {"rule": study.near_duplicates}
+    if "dev" in rows:
+        splits = dict(rows)
+    else:
+        whole = rows["data"] if "data" in rows else rows["train"]
+        groups = None
+        if study.near_duplicates == "together":
+            found = near_duplicates([_text(row) for row in whole])
+            groups = found.clusters
+            clusters = found.groups()
+            facts |= {"clusters": len(clusters), "rows_in_clusters": sum(map(len, clusters))}
+        labels = [row.values["label"] for row in whole]
+        parts = stratified_split(labels, shares, seed=study.seed, groups=groups)
+        splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
+        if "test" in rows:
+            splits["test"] = rows["test"]
+    if study.near_duplicates != "ignore":
+        texts = {name: [_text(row) for row in part] for name, part in splits.items()}
+        labels_of = {name: [r.values["label"] for r in part] for name, part in splits.items()}
+        for name in ("dev", "test"):
+            leaked = leakage(
+                texts["train"],
+                texts[name],
+                train_labels=labels_of["train"],
+                other_labels=labels_of[name],
+            )
+            assert leaked.labels_differ is not None
+            facts[f"{name}_like_train"] = len(leaked.rows)
+            facts[f"{name}_like_train_other_label"] = int(leaked.labels_differ.sum())
+    return splits, facts
+
+
+def _text(row: Row) -> str:
+    pair = row.values.get("text_pair")
+    return f"{row.values['text']} {pair}" if pair else str(row.values["text"])
+
+
+def _labels(study: Study, splits: Mapping[str, list[Row]]) -> list[str]:
+    """The labels in order, each of them in every split."""
+    counts = {name: Counter(row.values["label"] for row in rows) for name, rows in splits.items()}
+    labels = sorted(set().union(*counts.values()), key=label_order)
+    if len(labels) < 2:
+        raise InputError(f"The rows hold one label only ({labels[0]!r}); a study needs two.")
+    for name, found in counts.items():
+        missing = [label for label in labels if not found[label]]
+        if missing:
+            raise InputError(
+                f"No row of {name} has the label {missing[0]!r}. Give more rows, other shares "
+                f"(split) or another seed."
+            )
+    if study.positive is not None and (study.positive not in labels or len(labels) != 2):
+        raise ConfigError(f"positive is {study.positive!r}; the labels are {labels[:12]}.")
+    return labels

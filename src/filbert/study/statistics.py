@@ -1,0 +1,308 @@
+"""From the predictions of a study's runs to its figures, intervals and tests.
+
+N rows, F figures, B resamples, S seeds. What the figures mean, and do not: docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from filbert.errors import ConfigError, InputError
+from filbert.metrics.intervals import check, ends, resampled
+from filbert.study.answers import prepared_rows, read_answers
+from filbert.study.figures import Judged
+from filbert.study.pairs import agreement_of, pairs_of
+from filbert.study.slices import slice_figures, slice_intervals, slices_of
+
+# The smallest corrected p-value that a study must be able to reach.
+SMALLEST_P_HOLM = 0.01
+# Below this many rows of a class the percentile intervals are too narrow: docs/statistics.md.
+FEW_ROWS = 50
+
+Runs = dict[str, dict[int, Judged]]
+
+
+def judge(
+    study: Path,
+    seeds_of: Mapping[str, Mapping[int, Path]],
+    *,
+    labels: Sequence[str],
+    positive: str | None,
+    slices: Sequence[str] = (),
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The parts of results.json that are statistics.
+
+    Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. So an
+    interval says what other test rows would have changed for *this trained model*. What another
+    seed would have changed stands beside it: `seeds` and `deviation` of each figure, and, with two
+    seeds or more, `over_seeds`, an interval for the mean over seeds from rows and seeds resampled
+    together. Neither holds what other training rows, another split or other options would change.
+    Tests between pairs are of the seed that was best on dev, and say nothing about other seeds.
+
+    Args:
+        study: its folder, with data/test.jsonl.gz for the slices.
+        seeds_of: folders of the finished runs, by contestant and seed; a contestant without one is
+            left out.
+        labels: label names in the order of their numbers.
+        positive: the positive label of two (None: the second); of no use with more.
+        slices: group columns of the prepared rows.
+        resamples: B. For the pairs at least as many that a difference can reach p_holm 0.01.
+        level: of the intervals.
+        seed: of the resampling.
+
+    Returns:
+        contestants (name, seeds, best_seed, test), pairs, pairs_use, agreement, slices, and
+        statistics: how it was done, and notes, sentences for the reader.
+
+    Raises:
+        InputError, FormatError: predictions are missing or damaged, or runs speak of other rows.
+        ConfigError: an option out of range.
+    """
+    check(resamples, level)
+    positive_id = _positive_id(labels, positive)
+    given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
+    dev, test = (read_answers(split, given, labels) for split in ("dev", "test"))
+    rows = prepared_rows(study, "test", test.gold, labels)
+    dev_runs: Runs = {}
+    test_runs: Runs = {}
+    for name, seeds in given.items():
+        dev_runs[name] = {
+            s: Judged.tuned(dev.gold, dev.probabilities[name][s], positive_id) for s in seeds
+        }
+        test_runs[name] = {
+            s: Judged(test.gold, test.probabilities[name][s], positive_id, one.threshold)
+            for s, one in dev_runs[name].items()
+        }
+    chosen_by = "macro_f1" if positive_id is None else "pr_auc"
+    names, drawn = _resampled(test_runs, test.gold, resamples, seed)
+    figures = {n: {s: one.metrics() for s, one in runs.items()} for n, runs in test_runs.items()}
+    contestants: list[dict[str, Any]] = []
+    best: dict[str, int] = {}
+    means: dict[str, dict[str, np.ndarray]] = {}
+    summaries: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, runs in test_runs.items():
+        dev_figures = {s: one.metrics() for s, one in dev_runs[name].items()}
+        best[name] = _best_seed(dev_figures, chosen_by)
+        means[name] = mean_over_seeds(
+            names, list(drawn[name].values()), [seed, crc32(name.encode())]
+        )
+        summaries[name] = _summary(
+            figures[name],
+            best[name],
+            dict(zip(names, drawn[name][best[name]], strict=True)),
+            means[name],
+            level,
+        )
+        contestants.append(
+            {
+                "name": name,
+                "seeds": [
+                    {
+                        "seed": s,
+                        "folder": _relative(given[name][s], study),
+                        "dev": dev_figures[s],
+                        "test": figures[name][s],
+                    }
+                    for s in runs
+                ],
+                "best_seed": best[name],
+                "test": summaries[name],
+            }
+        )
+    champions = {name: runs[best[name]] for name, runs in test_runs.items()}
+    for_pairs = _enough(resamples, math.comb(len(given), 2))
+    forms = [one.tested_form() for one in champions.values()]
+    tested = resampled([f for _, f in forms], test.gold, resamples=for_pairs, seed=seed)
+    tests = {
+        name: dict(zip(forms[0][0], rows_of, strict=True))
+        for name, rows_of in zip(champions, tested, strict=True)
+    }
+    has_seeds = any(len(runs) > 1 for runs in test_runs.values())
+    return {
+        "contestants": contestants,
+        "pairs": pairs_of(champions, summaries, tests, means, level),
+        "pairs_use": "best seed on dev" if has_seeds else "the only seed",
+        "agreement": agreement_of(champions),
+        "slices": [
+            _slice(by, name, at, champions, resamples, level, seed)
+            for by, name, at in _parts(study, rows, slices)
+        ],
+        "statistics": {
+            "resamples": resamples,
+            "resamples_for_pairs": for_pairs,
+            "level": level,
+            "seed": seed,
+            "interval": "bootstrap percentile, test rows resampled within their class",
+            "best_seed_by": f"dev {chosen_by}",
+            "threshold": None if positive_id is None else "best F1 on dev, by run",
+            "holm_over": f"{math.comb(len(given), 2)} pairs, for each metric by itself",
+            "notes": _notes(test.gold, labels, champions, has_seeds, rows is None),
+        },
+    }
+
+
+def _positive_id(labels: Sequence[str], positive: str | None) -> int | None:
+    if len(labels) < 2 or len(set(labels)) != len(labels):
+        raise ConfigError(f"A study needs two different labels or more, not {list(labels)}.")
+    if len(labels) > 2:
+        return None
+    if positive is not None and positive not in labels:
+        raise ConfigError(f"positive is {positive!r}; the labels are {list(labels)}.")
+    return 1 if positive is None else list(labels).index(positive)
+
+
+def _enough(resamples: int, num_pairs: int) -> int:
+    """B for the pairs: the least p-value, 2 / (B + 1), times their number is at most 0.01.
+
+    B + 1 is a multiple of 200, so that the ends of a 95 or 99 % interval are whole ranks and
+    interval and p-value never contradict each other.
+    """
+    wanted = max(resamples + 1, 2 * num_pairs / SMALLEST_P_HOLM)
+    return math.ceil(wanted / 200) * 200 - 1
+
+
+def _resampled(
+    runs: Runs, gold: np.ndarray, resamples: int, seed: int
+) -> tuple[tuple[str, ...], dict[str, dict[int, np.ndarray]]]:
+    """F names, and their values (F, B) on the same resamples for every run."""
+    forms = {(name, s): one.form() for name, seeds in runs.items() for s, one in seeds.items()}
+    values = resampled([form for _, form in forms.values()], gold, resamples=resamples, seed=seed)
+    found: dict[str, dict[int, np.ndarray]] = {name: {} for name in runs}
+    for (name, s), drawn in zip(forms, values, strict=True):
+        found[name][s] = drawn
+    names, _ = next(iter(forms.values()))
+    return names, found
+
+
+def _best_seed(dev: Mapping[int, Mapping[str, Any]], metric: str) -> int:
+    """The seed of the highest dev figure, the lowest seed of equal ones."""
+    scores = {s: figures[metric] for s, figures in dev.items()}
+    return max(sorted(scores), key=lambda s: -math.inf if scores[s] is None else scores[s])
+
+
+def mean_over_seeds(
+    names: Sequence[str], values: Sequence[np.ndarray], seed: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Mean over S seeds on each resample, with the seeds resampled too; empty for one seed.
+
+    The part that comes from the choice of seeds is stretched by sqrt(S / (S - 1)), since S values
+    drawn with replacement vary less than they should by just that factor: by a fifth for three
+    seeds. Source: the Multi-Bootstrap of Sellam et al. 2022, "The MultiBERTs", but for the stretch.
+
+    Args:
+        names: F figures.
+        values: of each seed, float64 (F, B), on the same resamples of rows.
+        seed: of the draws of seeds.
+    """
+    num_seeds = len(values)
+    if num_seeds < 2:
+        return {}
+    table = np.stack(values)
+    picks = np.random.default_rng(seed).integers(0, num_seeds, size=(num_seeds, table.shape[-1]))
+    shares = np.stack([(picks == s).mean(0) for s in range(num_seeds)])
+    stretched = 1 / num_seeds + math.sqrt(num_seeds / (num_seeds - 1)) * (shares - 1 / num_seeds)
+    return dict(zip(names, (table * stretched[:, None, :]).sum(0), strict=True))
+
+
+def _summary(
+    figures: Mapping[int, Mapping[str, Any]],
+    best: int,
+    drawn: Mapping[str, np.ndarray],
+    over_seeds: Mapping[str, np.ndarray],
+    level: float,
+) -> dict[str, dict[str, Any]]:
+    """One contestant's test figures: mean, interval, seeds and their deviation."""
+    found: dict[str, dict[str, Any]] = {}
+    for metric in figures[best]:
+        values = [one[metric] for one in figures.values()]
+        known = [value for value in values if value is not None]
+        low, high = ends(drawn[metric], level) if metric in drawn else (None, None)
+        found[metric] = {
+            "value": float(np.mean(known)) if known else None,
+            "low": low,
+            "high": high,
+            "interval_of": figures[best][metric],
+            "deviation": float(np.std(known, ddof=1)) if len(known) > 1 else None,
+            "seeds": values,
+        }
+        if metric in over_seeds:
+            low, high = ends(over_seeds[metric], level)
+            found[metric]["over_seeds"] = {"low": low, "high": high}
+    return found
+
+
+def _parts(
+    study: Path, rows: Sequence[Mapping[str, Any]] | None, columns: Sequence[str]
+) -> list[tuple[str, str, np.ndarray]]:
+    if rows is not None:
+        return slices_of(rows, columns)
+    if columns:
+        raise InputError(
+            f"{study / 'data' / 'test.jsonl.gz'} is missing, so there are no columns to make "
+            "slices by. Prepare the study again."
+        )
+    return []
+
+
+def _slice(
+    by: str,
+    name: str,
+    at: np.ndarray,
+    champions: Mapping[str, Judged],
+    resamples: int,
+    level: float,
+    seed: int,
+) -> dict[str, Any]:
+    parts = {who: one.of(at) for who, one in champions.items()}
+    first = next(iter(parts.values()))
+    return {
+        "by": by,
+        "slice": name,
+        "rows": len(at),
+        "positives": None if first.positive is None else int(first.is_positive.sum()),
+        "contestants": {who: slice_figures(one) for who, one in parts.items()},
+        "intervals": slice_intervals(parts, resamples=resamples, level=level, seed=seed),
+    }
+
+
+def _relative(folder: Path, study: Path) -> str:
+    return folder.relative_to(study).as_posix() if folder.is_relative_to(study) else str(folder)
+
+
+def _notes(
+    gold: np.ndarray,
+    labels: Sequence[str],
+    champions: Mapping[str, Judged],
+    has_seeds: bool,
+    lacks_data: bool,
+) -> list[str]:
+    found = []
+    for number, label in enumerate(labels):
+        count = int(np.sum(gold == number))
+        if count < FEW_ROWS:
+            found.append(
+                f"Only {count:,} of {len(gold):,} test rows are {label!r}: with so few the "
+                "intervals are too narrow and the p-values too small."
+            )
+    for name, one in champions.items():
+        if (one.called == one.wanted).all():
+            found.append(
+                f"{name} makes no error on the test rows. Its interval for rates has no width, "
+                "which says that the rows are too few to tell, not that it never errs."
+            )
+    if not has_seeds:
+        found.append(
+            "One seed for each contestant: what another seed would have changed is not measured."
+        )
+    if lacks_data:
+        found.append("The prepared test rows are gone, so there are no slices.")
+    return found

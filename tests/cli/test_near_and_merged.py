@@ -1,0 +1,143 @@
+"""--near-duplicates and --merge-labels, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from filbert.cli.flags import unabbreviated
+
+BASE = "the film was very good and the play was not bad , he was great and she was not"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Rows with two 0/1 columns; the second file nearly repeats a row of the first."""
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    rows = [
+        f"the film was {word},{i % 2},{i % 3 % 2}" for i, word in enumerate(["good", "bad"] * 8)
+    ]
+    train.write_text("\n".join(["text,loud,curt", f'"{BASE}",0,1', *rows]), encoding="utf-8")
+    dev.write_text(f'text,loud,curt\n"{BASE} a",0,0\na play,1,0\na film,0,0\n', encoding="utf-8")
+    return train, dev
+
+
+MERGED = ["--merge-labels", "loud,curt", "--as", "unfriendly"]
+
+
+def test_check_counts_near_duplicates_of_merged_rows_and_prints_no_text(call, files):
+    done = call("check", "--task", "classification", *files, *MERGED, "--near-duplicates")
+    assert done.status == 0, done.err
+    words = " ".join(done.out.split())
+    assert "unfriendly" in words
+    assert "dev: rows that repeat or nearly repeat an earlier one: 0; one of train: 1." in words
+    assert "dev.csv:2 is almost train.csv:2" in words
+    assert "dev.csv:2 contradicts train.csv:2" in words
+    assert "great" not in words
+
+    done = call("check", "--task", "classification", *files, *MERGED, "--near-duplicates", "--json")
+    near = json.loads(done.out)["near_duplicates"]
+    assert near["threshold"] == 0.8
+    assert near["files"][1] == {"name": "dev", "repeats": 0, "near": {"train": 1}}
+    leaks = [pair for pair in near["pairs"] if "dev.csv" in pair["other"]]
+    assert [pair["labels_differ"] for pair in leaks] == [True]
+    assert leaks[0]["similarity"] > 0.9
+    assert "great" not in done.out
+
+
+def test_a_similarity_that_cannot_be_searched_for_is_refused(call, files):
+    done = call(
+        "check", "--task", "classification", *files, *MERGED, "--near-duplicates", "--similarity", 2
+    )
+    assert done.status == 2
+    assert done.err.strip() == (
+        "filbert: The similarity of near-duplicates is 2; it must be from 0.6 to 1, where 1 is "
+        "equal but for letter case and punctuation."
+    )
+
+
+def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
+    call, files, tiny_model, tmp_path
+):
+    train, dev = files
+    out = tmp_path / "run"
+    done = call(
+        "finetune", "--task", "classification", "--model", tiny_model, "--train", train,
+        "--dev", dev, "--out", out, "--steps", 1, "--merge-labels=loud,curt", "--as=unfriendly",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    run = json.loads((out / "run.json").read_text())
+    assert run["options"]["merge_labels"] == ["loud", "curt"]
+    assert run["options"]["merge_as"] == "unfriendly"
+    model = out / "model"
+    assert json.loads(call("info", model, "--json").out)["labels"] == [
+        "not unfriendly",
+        "unfriendly",
+    ]
+    done = call("evaluate", model, "--data", dev, *MERGED, "--json")
+    assert done.status == 0, done.err
+    assert {"f1", "roc_auc"} <= set(json.loads(done.out))
+    done = call("predict", model, dev)
+    assert {json.loads(line)["label"] for line in done.out.splitlines()} <= {
+        "not unfriendly",
+        "unfriendly",
+    }
+    done = call("evaluate", model, "--data", dev, "--merge-labels", "loud,curt", "--as", "rude")
+    assert done.status == 2
+    assert "Name the merged label with --as as it was in training." in done.err
+
+
+def test_a_recipe_gives_merged_columns_as_a_list(call, files, tiny_model, tmp_path):
+    train, _ = files
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f'task = "classification"\nmodel = "{tiny_model}"\ntrain = "{train}"\nsteps = 1\n'
+        f'out = "{tmp_path / "out"}"\nmerge_labels = ["loud", "curt"]\nmerge_as = "unfriendly"\n',
+        encoding="utf-8",
+    )
+    done = call("finetune", "--recipe", recipe)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--merge-labels", "loud,curt"], "--merge-labels needs a name for the label; pass one"),
+        (["--as", "unfriendly"], "--as names the label that columns are merged into; name them"),
+        (["--merge-labels", "loud,crt", "--as", "x"], 'no column "crt"'),
+        ([*MERGED, "--multilabel"], "leave out --labels, --label-columns and --multilabel."),
+        ([*MERGED, "--label-column", "loud"], "both say where the label is; give one of them."),
+        ([*MERGED, "--positive", "1"], "--positive '1': the labels are ['not unfriendly'"),
+    ],
+)
+def test_flags_that_do_not_go_together_get_one_sentence(call, files, flags, sentence):
+    done = call("check", "--task", "classification", files[0], *flags)
+    assert done.status == 2
+    assert "Traceback" not in done.err
+    assert sentence in done.err, done.err
+
+
+def test_a_value_that_is_neither_zero_nor_one_stops_a_training(call, files, tiny_model, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("text,loud,curt\na film,0,0\na play,1,yes\n", encoding="utf-8")
+    done = call(
+        "finetune", "--task", "classification", "--model", tiny_model, "--train", bad,
+        "--out", tmp_path / "out", *MERGED,
+    )  # fmt: skip
+    assert done.status == 2
+    assert done.err.strip().splitlines()[-1] == (
+        f"filbert: {bad}:3: column 'curt' holds 'yes'; a label column holds 0 or 1."
+    )
+
+
+def test_short_flags_are_written_out_and_nothing_else_is_touched():
+    given = ["--as", "--as=x", "--asx", "as", "--out=--as"]
+    assert [unabbreviated(token) for token in given] == [
+        "--merge-as",
+        "--merge-as=x",
+        "--asx",
+        "as",
+        "--out=--as",
+    ]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from filbert.data.splitting import split_shares, split_table, stratified_split
+from filbert.errors import ConfigError, InputError
+
+THREE = (0.7, 0.15, 0.15)
+
+
+def labels(**counts: int) -> list[str]:
+    """So many rows of each label, mixed."""
+    every = [label for label, count in counts.items() for _ in range(count)]
+    random.Random(0).shuffle(every)
+    return every
+
+
+def counted(given: list[str], split: dict[str, np.ndarray]) -> dict[str, dict[str, int]]:
+    return {name: table["label_counts"] for name, table in split_table(given, split).items()}
+
+
+def test_every_row_is_in_exactly_one_split():
+    given = labels(rude=103, polite=897)
+    split = stratified_split(given, THREE, seed=0)
+    assert list(split) == ["train", "dev", "test"]
+    assert np.array_equal(np.sort(np.concatenate(list(split.values()))), np.arange(1000))
+    for rows in split.values():
+        assert rows.dtype == np.int64
+        assert np.array_equal(rows, np.sort(rows))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_split_has_its_share_of_every_class_to_the_row(seed):
+    given = labels(a=11, b=1009, c=97, d=400)
+    shares = {"train": 0.61, "dev": 0.17, "test": 0.22}
+    split = stratified_split(given, shares, seed=seed)
+    for name, table in split_table(given, split).items():
+        for label, count in table["label_counts"].items():
+            assert abs(count - shares[name] * given.count(label)) < 1, (name, label)
+
+
+def test_shares_that_are_whole_rows_are_met_exactly():
+    # 0.15 * 20 is 3.0000000000000004 or a little less: neither may be rounded to 4 or 2.
+    split = stratified_split(labels(a=20, b=40), THREE, seed=3)
+    assert counted(labels(a=20, b=40), split) == {
+        "train": {"a": 14, "b": 28},
+        "dev": {"a": 3, "b": 6},
+        "test": {"a": 3, "b": 6},
+    }
+
+
+def test_many_small_classes_do_not_all_round_to_the_same_split():
+    given = labels(**{f"c{number}": 5 for number in range(100)})
+    split = stratified_split(given, (0.7, 0.1, 0.2), seed=0)
+    assert {name: len(rows) for name, rows in split.items()} == {
+        "train": 300,
+        "dev": 100,
+        "test": 100,
+    }  # 3.5, 0.5 and 1 of each five: dev gets one of each rather than none
+    given = labels(**{f"c{number}": 15 for number in range(100)})
+    sizes = [len(rows) for rows in stratified_split(given, (0.7, 0.1, 0.2), seed=0).values()]
+    assert np.abs(np.array(sizes) - [1050, 150, 300]).max() <= 1
+
+
+def test_the_split_is_that_of_the_seed_on_every_machine():
+    # Whole numbers only, so no platform can round otherwise: this is what the first one gave.
+    split = stratified_split(["a", "b"] * 10, (0.5, 0.5), seed=7)
+    assert split["train"].tolist() == [1, 2, 3, 6, 7, 10, 12, 13, 14, 15]
+    again = stratified_split(["a", "b"] * 10, (0.5, 0.5), seed=7)
+    assert again["test"].tolist() == split["test"].tolist()
+    other = stratified_split(["a", "b"] * 10, (0.5, 0.5), seed=8)
+    assert other["train"].tolist() != split["train"].tolist()
+
+
+def test_which_rows_are_drawn_does_not_favour_the_beginning_of_the_file():
+    given = ["a"] * 4000
+    given[::2] = ["b"] * 2000
+    train = stratified_split(given, THREE, seed=1)["train"]
+    # 1400 +- 21 by the hypergeometric distribution; five deviations.
+    assert abs(np.count_nonzero(train < 2000) - 1400) < 105
+
+
+def grouped(seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """3,000 rows, a tenth of them rude, in groups of one to thirty of mixed labels."""
+    draw = random.Random(seed)
+    given, groups = [], []
+    while len(given) < 3000:
+        size = draw.choice([1, 1, 1, 1, 2, 3, 5, 30])
+        odds = draw.choice([0.02, 0.1, 0.4])
+        groups += [len(given)] * size
+        given += ["rude" if draw.random() < odds else "polite" for _ in range(size)]
+    return given, np.array(groups)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_stay_together_and_shares_are_met_all_the_same(seed):
+    given, groups = grouped(seed)
+    split = stratified_split(given, THREE, seed=seed, groups=groups)
+    homes = [set(groups[rows].tolist()) for rows in split.values()]
+    assert not homes[0] & homes[1] and not homes[0] & homes[2] and not homes[1] & homes[2]
+    assert sum(map(len, split.values())) == len(given)
+    for wanted, table in zip(THREE, split_table(given, split).values(), strict=True):
+        for share in table["label_shares"].values():
+            # Single rows even out what groups leave: to the row, and rows are 1/3000 or 1/350.
+            assert share == pytest.approx(wanted, abs=0.006)
+
+
+def test_groups_without_single_rows_come_near_to_the_shares():
+    given, groups = grouped()
+    sizes = np.bincount(groups)
+    kept = np.flatnonzero(sizes[groups] > 1)
+    given, groups = [given[row] for row in kept], groups[kept]
+    split = stratified_split(given, THREE, seed=0, groups=groups)
+    for wanted, table in zip(THREE, split_table(given, split).values(), strict=True):
+        # A group of thirty is one in a hundred of these rows.
+        assert table["share"] == pytest.approx(wanted, abs=0.02)
+        assert table["label_shares"]["rude"] == pytest.approx(wanted, abs=0.04)
+
+
+def test_rows_that_are_all_alone_are_split_as_without_groups():
+    given = labels(a=50, b=70)
+    alone = stratified_split(given, THREE, seed=5, groups=np.arange(120))
+    plain = stratified_split(given, THREE, seed=5)
+    assert {k: v.tolist() for k, v in alone.items()} == {k: v.tolist() for k, v in plain.items()}
+
+
+def test_a_class_with_too_few_rows_is_named_with_what_is_needed():
+    with pytest.raises(InputError) as caught:
+        stratified_split(labels(common=100, rare=3), THREE, seed=0)
+    assert str(caught.value) == (
+        'test would have no row with the label "rare", of which there are 3 rows. These shares '
+        "need 4 rows of a label: add rows, merge the label with another one, or drop it."
+    )
+    # Four are enough, as the sentence says.
+    split = stratified_split(labels(common=100, rare=4), THREE, seed=0)
+    assert [table["rare"] for table in counted(labels(common=100, rare=4), split).values()] == [
+        2,
+        1,
+        1,
+    ]
+
+
+def test_a_single_row_of_a_class_and_further_such_classes_are_told_in_one_sentence():
+    with pytest.raises(InputError) as caught:
+        stratified_split(labels(common=100, x=1, y=1, z=2), THREE, seed=0)
+    assert "; so it is with 2 more labels. These shares need 4 rows" in str(caught.value)
+    with pytest.raises(InputError, match=r'label "x", of which there is 1 row\. These'):
+        stratified_split(labels(common=100, x=1), THREE, seed=0)
+
+
+def test_a_class_in_too_few_groups_is_told_so():
+    given = ["a"] * 60 + ["b"] * 60
+    groups = [0] * 30 + [1] * 30 + list(range(2, 62))
+    with pytest.raises(InputError) as caught:
+        stratified_split(given, THREE, seed=0, groups=groups)
+    assert "Rows of one group stay together, and it has too few groups" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(0.7, 0.2), (0.7, 0.3, 0.0), (1.0,), (0.5, 0.6, -0.1), (0.25,) * 4, {"train": 1.0}, ()],
+)
+def test_shares_that_are_no_shares_are_refused(shares):
+    with pytest.raises(ConfigError, match=r"^split is \[.*\]; .*0\.7, 0\.15, 0\.15\.$"):
+        split_shares(shares)
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(InputError, match="There is no row to split"):
+        stratified_split([], THREE, seed=0)

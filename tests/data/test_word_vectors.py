@@ -1,0 +1,165 @@
+"""Files of word vectors: what is read, and every way in which they are broken."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from filbert.data.word_vectors import read_vectors
+from filbert.errors import ConfigError, InputError
+from filbert.text.word_vectors import WordVectors, word_table
+
+GLOVE = "sun 0.5 -1 2e-1\nsea 1 2 3\n. . 4 5 6\nmoon 7 8 9\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def write(content: str | bytes, name: str = "v.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def test_words_and_numbers_of_a_glove_file(file):
+    vectors = read_vectors(file(GLOVE))
+    assert vectors.words == ["sun", "sea", ". .", "moon"]
+    assert vectors.table.dtype == np.float32
+    np.testing.assert_array_equal(vectors.table[0], np.float32([0.5, -1, 0.2]))
+    np.testing.assert_array_equal(vectors.table[2], [4, 5, 6])
+
+
+def test_only_wanted_words_are_kept(file):
+    vectors = read_vectors(file(GLOVE), {"moon", "sea", "stone"})
+    assert vectors.words == ["sea", "moon"]
+    np.testing.assert_array_equal(vectors.table, [[1, 2, 3], [7, 8, 9]])
+
+
+def test_a_header_and_spaces_at_the_ends_are_word2vecs(file):
+    vectors = read_vectors(file("2 3\r\nsun 1 2 3 \r\n7 4 5 6 \r\n"))
+    assert vectors.words == ["sun", "7"]
+    np.testing.assert_array_equal(vectors.table, [[1, 2, 3], [4, 5, 6]])
+
+
+def test_tabs_between_and_blank_lines_at_the_end_are_read(file):
+    vectors = read_vectors(file("2 3\nsun\t1\t2\t3\nsea 4 5 6\n\n"))
+    assert vectors.words == ["sun", "sea"]
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("v.txt.gz", gzip.compress),
+        ("v.vec.xz", lzma.compress),
+        ("v.zst", lambda data: zstandard.ZstdCompressor().compress(data)),
+    ],
+)
+def test_a_packed_file_reads_as_the_plain_one(file, name, packed):
+    vectors = read_vectors(file(packed(GLOVE.encode()), name))
+    np.testing.assert_array_equal(vectors.table, read_vectors(file(GLOVE)).table)
+
+
+def test_of_a_word_that_stands_there_twice_the_first_vector_counts(file):
+    vectors = read_vectors(file("sun 1 2\nsun 3 4\n"))
+    assert vectors.words == ["sun"] and vectors.table.tolist() == [[1, 2]]
+
+
+def test_none_of_the_wanted_words_gives_an_empty_table(file):
+    assert read_vectors(file(GLOVE), {"stone"}).table.shape == (0, 3)
+
+
+def test_memory_does_not_grow_with_what_is_not_wanted(file):
+    numbers = " ".join(["0.25"] * 300)
+    path = file("".join(f"w{i} {numbers}\n" for i in range(25_000)))
+    tracemalloc.start()
+    try:
+        assert len(read_vectors(path, {"w7"}).words) == 1
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Some of the megabyte pieces that a file is read in, as bytes and as text; the file has 36 MiB.
+    assert peak < 12 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (GLOVE + "stone 1 2\n", "v.txt:5: 'stone' has 2 numbers, the others have 3"),
+        (GLOVE + "stone 1 2 3 4\n", "v.txt:5: 'stone' has 4 numbers, the others have 3"),
+        (GLOVE + "stone\n", "v.txt:5: 'stone' has 0 numbers, the others have 3"),
+        (GLOVE + " 1 2 3\n", "v.txt:5: '1' has 2 numbers, the others have 3"),
+        (GLOVE + "stone 1 x 3\n", "v.txt:5: 'stone' has 'x' where a finite number belongs"),
+        (GLOVE + "stone 1 nan 3\n", "v.txt:5: 'stone' has 'nan' where a finite number belongs"),
+        (GLOVE + "stone 1 inf 3\n", "v.txt:5: 'stone' has 'inf' where a finite number belongs"),
+        (GLOVE + "stone 1 1e39 3\n", "v.txt:5: 'stone' has '1e39' where a finite number belongs"),
+        ("1 3\nsun 1 2\n", "v.txt:2: 'sun' has 2 numbers, the others have 3"),
+        ("1 0\nsun\n", "v.txt:1: 0 numbers a word; 1 to 4,096 are possible"),
+        ("1 99999999999999\n", "v.txt:1: 99999999999999 numbers a word"),
+        ("sun\nsea\n", "v.txt:1: 0 numbers; word vectors are a word and its numbers"),
+        ("", "v.txt: empty"),
+        (GLOVE.encode() + b"st\xff 1 2 3\n", "v.txt:5: byte .* not UTF-8"),
+        (gzip.compress(b"sun 1 2 3"), "gzip data; give it a name that ends in .gz"),
+    ],
+)
+def test_a_broken_file_is_refused_in_a_sentence_with_its_line(file, content, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_vectors(file(content))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_breaks_off_is_refused(file):
+    whole = gzip.compress((GLOVE * 5000).encode())
+    with pytest.raises(InputError, match="breaks off or is damaged"):
+        read_vectors(file(whole[: len(whole) // 2], "v.txt.gz"))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_vectors(tmp_path / "none.txt")
+
+
+def test_another_dimension_than_wanted_is_refused(file):
+    with pytest.raises(InputError, match="has 3 numbers a word, and dim is 300. Give dim 3"):
+        read_vectors(file(GLOVE), dim=300)
+
+
+IDS = {"sun": 1, "sea": 2, "stone": 3}
+
+
+def test_words_with_vectors_get_them_and_the_others_are_spread_alike():
+    generator = np.random.default_rng(0)
+    table = generator.normal([5, -5], [0.1, 2], (500, 2)).astype(np.float32)
+    vectors = WordVectors([f"w{i}" for i in range(500)], table)
+    ids = {f"w{i}": i for i in range(500)}
+    found, count = word_table(ids, 3000, vectors, dim=2, seed=1)
+    assert count == 500 and found.dtype == np.float32
+    np.testing.assert_array_equal(found[:500], table)
+    # Four standard errors of 2,500 draws.
+    np.testing.assert_allclose(found[500:].mean(0), table.mean(0), atol=4 * 2 / 50)
+    np.testing.assert_allclose(found[500:].std(0), table.std(0), rtol=4 / 70)
+
+
+def test_the_same_seed_draws_the_same_table_and_another_one_another():
+    first, again, other = (word_table(IDS, 5, None, dim=4, seed=s)[0] for s in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("words", "dim", "message"),
+    [
+        (["Sun"], 2, "none of the 3 words of the vocabulary"),
+        (["sun"], 300, "has 2 numbers a word, and dim is 300. Give dim 2"),
+    ],
+)
+def test_vectors_that_do_not_fit_the_vocabulary_are_refused(words, dim, message):
+    vectors = WordVectors(words, np.ones((1, 2), dtype=np.float32), "v.txt")
+    with pytest.raises(ConfigError, match=message):
+        word_table(IDS, 5, vectors, dim=dim, seed=0)

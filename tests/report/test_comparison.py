@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.errors import FormatError, InputError
+from filbert.report.comparison import write_comparison_report
+from filbert.report.comparison_plots import pareto
+from filbert.report.comparison_study import read_study
+from filbert.report.comparison_words import headline, lead, named, times
+
+_spec = importlib.util.spec_from_file_location("studies", Path(__file__).with_name("studies.py"))
+studies = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(studies)
+CANARY, CONTESTANTS = studies.CANARY, studies.CONTESTANTS
+save, write_lines, write_study = studies.save, studies.write_lines, studies.write_study
+
+SECTIONS = [
+    "Ranking", "Who is ahead of whom", "Curves and calibration", "Quality and cost",
+    "With and without cleaning", "Decisions", "Where they fail", "Rows to look at", "Data",
+    "Failed and missing", "How it was made",
+]  # fmt: skip
+HOSTILE = "<script>alert('&\")</script>"
+
+
+class Page(HTMLParser):
+    """Headings, cells, tags and addresses of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.rows: list[list[str]] = []
+        self.headings: list[str] = []
+        self._open: str | None = None
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        found = dict(attrs)
+        if tag == "section":
+            self.ids.append(found["id"])
+        self.addresses += [found[key] for key in ("href", "src") if key in found]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        self._open = {"td": "cell", "th": "cell", "h2": "heading"}.get(tag, self._open)
+        if tag == "h2":
+            self.headings.append("")
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th", "h2"):
+            self._open = None
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if self._open == "cell":
+            self.rows[-1][-1] += data
+        elif self._open == "heading":
+            self.headings[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def row(self, first: str) -> list[str]:
+        return next(row for row in self.rows if row and row[0].strip() == first)
+
+
+def written(folder, **options) -> Page:
+    return Page(write_comparison_report(folder, **options).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(folder, results, page) of a study with everything; not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    results = write_study(folder, num_rows=300)
+    return folder, results, written(folder)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A study of three contestants that a test may change: (folder, results). Nothing is drawn."""
+    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    folder = tmp_path / "small"
+    folder.mkdir()
+    return folder, write_study(folder, contestants=CONTESTANTS[:3], seeds=2, num_rows=150)
+
+
+def test_every_part_stands_in_the_report_and_every_link_leads_to_one(whole):
+    _, _, page = whole
+    assert page.headings == SECTIONS
+    targets = [address[1:] for address in page.addresses if address.startswith("#")]
+    assert targets == page.ids and len(targets) == len(SECTIONS)
+
+
+def test_the_page_is_one_file_without_script_or_outside_address(whole):
+    folder, _, page = whole
+    assert "script" not in page.tags and "link" not in page.tags
+    pictures = [address for address in page.addresses if not address.startswith("#")]
+    assert len(pictures) == page.tags.count("img") == len(list((folder / "plots").iterdir()))
+    assert all(address.startswith("data:image/png;base64,") for address in pictures)
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    assert "http://" not in raw and "https://" not in raw and "url(" not in raw
+
+
+def test_the_ranking_holds_every_figure_in_the_order_of_the_first_metric(whole):
+    folder, results, page = whole
+    study = read_study(folder)
+    entries = [e for e in results["contestants"] if e["test"]]
+    entries.sort(key=lambda e: -e["test"]["pr_auc"]["value"])
+    assert [one.name for one in study.measured] == [e["name"] for e in entries]
+    for place, entry in enumerate(entries, start=1):
+        row = next(r for r in page.rows if r[0].removesuffix(" ≈") == f"{place}. {entry['name']}")
+        for (key, _), cell in zip(study.metrics, row[1:], strict=True):
+            found = entry["test"][key]
+            low, high = (f"{found[end]:.{study.digits}f}" for end in ("low", "high"))
+            assert cell.startswith(f"{found['value']:.{study.digits}f} ± ")
+            assert f"± {found['deviation']:.{study.digits}f}" in cell
+            assert cell.endswith(f"[{low}, {high}]")
+
+
+def test_every_pair_stands_in_the_report_with_its_figures(whole):
+    folder, results, page = whole
+    study = read_study(folder)
+    shown = {(r[0], r[1]): r for r in page.rows if len(r) == 2 + 3 * 3 + 4}
+    assert len(shown) == len(results["pairs"]) + 1  # and the heading
+    for pair in results["pairs"]:
+        names = (pair["one"], pair["other"])
+        sign = 1 if names in shown else -1
+        row = shown[names[::sign]]
+        for at, key in enumerate(("pr_auc", "roc_auc", "f1")):
+            value = sign * pair[key]["difference"]
+            number, mark = row[2 + 3 * at].split("\N{NO-BREAK SPACE}")
+            assert float(number.replace("−", "-")) == pytest.approx(value, abs=0.00051)
+            told = study.pair(*names, key).is_told
+            assert mark == ("●" if told else "○")
+        only = [pair["mcnemar"][key] for key in ("only_one", "only_other")][::sign]
+        assert row[11:13] == [str(count) for count in only]
+
+
+def test_what_is_told_apart_is_marked_by_more_than_colour(whole):
+    folder, _, _ = whole
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"<strong>\+0\.\d+</strong>&nbsp;●", raw)
+    assert re.search(r">[+−]?0\.\d+&nbsp;○", raw)
+    assert not re.search(r"<strong>[^<]*</strong>&nbsp;○", raw)
+
+
+def test_the_markdown_table_says_what_results_json_says(whole):
+    folder, results, _ = whole
+    study = read_study(folder)
+    lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
+    head = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert head[1:4] == ["PR AUC", "ROC AUC", "F1, tuned threshold"]
+    rows = {cells[0]: cells for line in lines[2:] if line.startswith("|")
+            for cells in [[cell.strip() for cell in line.strip("|").split("|")]]}  # fmt: skip
+    assert list(rows) == [*(one.name for one in study.measured), "albert"]
+    assert rows["albert"][1] == "failed" and all(len(row) == len(head) for row in rows.values())
+    for entry in results["contestants"][:-1]:
+        for (key, _), cell in zip(study.metrics, rows[entry["name"]][1:], strict=False):
+            found = entry["test"][key]
+            numbers = [float(n) for n in re.findall(r"[\d.]+", cell)]
+            wanted = [found["value"], found["deviation"]]
+            wanted += [found["low"], found["high"]] if key == "pr_auc" else []
+            assert numbers == pytest.approx(wanted, abs=0.51 * 10**-study.digits)
+    best = max(e["test"]["pr_auc"]["value"] for e in results["contestants"][:-1])
+    assert f"**{best:.{study.digits}f}**" in rows[study.measured[0].name][1]
+
+
+def test_no_text_of_the_data_is_shown_unless_it_is_asked_for(small):
+    folder, _ = small
+    page = written(folder)
+    assert "zebra" not in (folder / "report.html").read_text() and "zebra" not in page.text
+    assert "zebra" not in (folder / "table.md").read_text()
+    asked = written(folder, show_texts=True)
+    assert CANARY in asked.text and "script" not in asked.tags
+
+
+def test_texts_of_another_file_are_not_shown(small):
+    folder, results = small
+    rows = read_study(folder).answers["minilm"].gold
+    studies.write_rows(folder / "data" / "test.jsonl.gz", results["labels"], 1 - rows, 0)
+    page = written(folder, show_texts=True)
+    assert "zebra" not in page.text and "another label than the predictions" in page.text
+    (folder / "data" / "test.jsonl.gz").write_bytes(b"no gzip")
+    assert "cannot be read" in written(folder, show_texts=True).text
+
+
+def test_the_same_study_gives_the_same_bytes(tmp_path):
+    write_study(tmp_path, contestants=CONTESTANTS[4:6], seeds=1, num_rows=120, failed=False)
+    files = ["report.html", "table.md"]
+    write_comparison_report(tmp_path)
+    first = [(tmp_path / name).read_bytes() for name in files]
+    write_comparison_report(tmp_path)
+    assert [(tmp_path / name).read_bytes() for name in files] == first
+
+
+def test_an_unfinished_study_is_reported_and_called_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    write_study(tmp_path, contestants=CONTESTANTS[4:], num_rows=150, missing_seeds=True)
+    page = written(tmp_path)
+    assert "Unfinished: 10 of 19 runs are there." in page.text
+    assert page.row("static")[1:] == ["missing", "Not made yet."]
+    assert ["bigru, seed 2", "missing", "Not made yet."] in page.rows
+
+
+def test_a_failed_contestant_is_named_with_its_sentence(whole):
+    _, results, page = whole
+    assert page.row("albert")[1:] == ["failed", results["contestants"][-1]["error"]]
+    assert "albert failed and is compared with nobody" in page.text
+
+
+def test_a_study_of_many_classes_has_no_roc_and_no_positive_rows(tmp_path):
+    labels = ["anger", "joy", "neutral"]
+    write_study(tmp_path, labels=labels, contestants=CONTESTANTS[:3], seeds=1, num_rows=150,
+                with_cleaning=False)  # fmt: skip
+    page = written(tmp_path)
+    assert "Curves and calibration" not in page.headings and "Decisions" in page.headings
+    assert "macro F1" in page.text and "ROC" not in page.text
+    names = {path.stem for path in (tmp_path / "plots").iterdir()}
+    assert {"confusions", "calibration", "ranking_macro_f1"} <= names and "roc" not in names
+
+
+def test_a_study_in_which_nothing_was_measured_still_gives_a_page(small):
+    folder, results = small
+    for entry in results["contestants"]:
+        entry |= {"test": {}, "costs": {}, "status": "failed", "error": "It broke."}
+    save(folder, results | {"pairs": [], "agreement": {}, "slices": []})
+    page = written(folder)
+    assert "nothing to compare" in page.text and "Failed and missing" in page.headings
+    assert page.row("minilm")[1:] == ["failed", "It broke."]
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["data", "options", "machine", "pairs", "agreement", "slices", "positive", "finished", "name"],
+)
+def test_a_report_is_written_when_a_part_of_the_results_is_missing(small, missing):
+    folder, results = small
+    save(folder, {key: value for key, value in results.items() if key != missing})
+    assert "How it was made" in written(folder).headings
+
+
+def test_missing_predictions_cost_the_curves_of_that_contestant_only(small):
+    folder, _ = small
+    shutil.rmtree(folder / "contestants" / "minilm")
+    page = written(folder)
+    assert "minilm: its test predictions are gone" in page.text
+    assert page.headings == SECTIONS
+
+
+def test_a_hostile_name_is_shown_and_not_run(small):
+    folder, results = small
+    text = json.dumps(results).replace('"minilm-3', json.dumps(HOSTILE)[:-1])
+    (folder / "results.json").write_text(text)
+    results = json.loads(text)
+    results["contestants"][-1]["error"] = results["name"] = HOSTILE
+    results["options"] = {HOSTILE: HOSTILE}
+    save(folder, results)
+    page = written(folder)
+    assert "script" not in page.tags and HOSTILE in page.text
+    table = (folder / "table.md").read_text()
+    assert "<script>" not in table and "\\<script" in table
+
+
+def test_a_name_with_a_bar_keeps_the_markdown_table_whole(small):
+    folder, results = small
+    text = json.dumps(results).replace('"minilm-3', '"a|b')
+    (folder / "results.json").write_text(text)
+    write_comparison_report(folder)
+    lines = [x for x in (folder / "table.md").read_text().splitlines() if x.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+
+
+def test_a_folder_that_is_no_study_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no results\.json"):
+        write_comparison_report(tmp_path)
+    for content, message in (("[]", "a study is a JSON object"), ("{", "is not JSON")):
+        (tmp_path / "results.json").write_text(content)
+        with pytest.raises(FormatError, match=message):
+            write_comparison_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_predictions_with_another_label_are_refused_by_name(small):
+    folder, _ = small
+    place = next((folder / "contestants" / "minilm").glob("*/predictions/test.jsonl"))
+    rows = [json.loads(line) for line in place.read_text().splitlines()]
+    rows[3]["gold"] = "something else"
+    write_lines(place, rows)
+    with pytest.raises(FormatError, match=r"test\.jsonl: a row lacks gold"):
+        write_comparison_report(folder)
+
+
+# What the sentences claim
+
+
+def with_pair(small, **changed):
+    """The study after changing the PR AUC test between its two best contestants."""
+    folder, results = small
+    first, second = (one.name for one in read_study(folder).measured[:2])
+    for pair in results["pairs"]:
+        if {pair["one"], pair["other"]} == {first, second}:
+            sign = 1 if pair["one"] == first else -1
+            ends = [sign * changed.pop("low"), sign * changed.pop("high")]
+            pair["pr_auc"] |= {"difference": sign * changed.pop("difference"), "low": min(ends),
+                               "high": max(ends), **changed}  # fmt: skip
+            if pair["pr_auc"].get("over_seeds"):
+                over = [sign * x for x in pair["pr_auc"]["over_seeds"]]
+                pair["pr_auc"]["over_seeds"] = {
+                    "difference": over[0], "low": min(over[1:]), "high": max(over[1:])
+                }  # fmt: skip
+    save(folder, results)
+    return first, second, read_study(folder)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"difference": 0.02, "low": -0.001, "high": 0.04, "p_holm": 0.001},
+        {"difference": 0.02, "low": 0.0, "high": 0.04, "p_holm": 0.001},
+        {"difference": 0.02, "low": 0.01, "high": 0.03, "p_holm": 0.05},
+        {"difference": -0.02, "low": -0.05, "high": 0.01, "p_holm": 0.001},
+        {"difference": 0.02, "low": 0.01, "high": 0.03, "p_holm": 0.001,
+         "over_seeds": [0.02, -0.01, 0.04]},
+        {"difference": 0.02, "low": 0.01, "high": 0.03, "p_holm": 0.001,
+         "over_seeds": [-0.02, -0.04, -0.01]},
+    ],
+)  # fmt: skip
+def test_no_lead_is_claimed_that_the_interval_the_correction_or_the_seeds_do_not_bear(
+    small, changed
+):
+    first, second, study = with_pair(small, **changed)
+    sentences = " ".join(headline(study))
+    assert f"{named(first)} leads {named(second)} on" not in sentences
+    assert f"{named(second)} leads {named(first)} on" not in sentences
+    assert "cannot be told apart on PR AUC" in sentences
+    assert second in {one.name for one in study.measured}
+
+
+def test_a_lead_is_claimed_with_its_interval_and_corrected_p(small):
+    first, second, study = with_pair(
+        small, difference=0.02, low=0.01, high=0.03, p_holm=0.0004, over_seeds=[0.02, 0.01, 0.03]
+    )
+    said = (
+        f"{named(first)} leads {named(second)} on PR AUC by 0.020 [0.010, 0.030], p_holm < 0.001."
+    )
+    assert said in " ".join(headline(study))
+
+
+def test_a_lead_is_told_from_the_side_that_is_ahead(small):
+    first, second, study = with_pair(small, difference=-0.02, low=-0.03, high=-0.01, p_holm=0.012)
+    pair = study.pair(first, second, "pr_auc")
+    wanted = (
+        f"{named(second)} leads {named(first)} on PR AUC by 0.020 [0.010, 0.030], p_holm = 0.012."
+    )
+    assert pair is not None and lead(pair, "PR AUC", 3) == wanted
+    assert lead(pair.swapped, "PR AUC", 3) == wanted
+
+
+def test_the_cheapest_that_is_not_told_from_the_first_is_named_with_its_price(small):
+    first, second, study = with_pair(small, difference=0.01, low=-0.01, high=0.03, p_holm=1.0)
+    cost = {one.name: one.cost("training_seconds") for one in study.measured}
+    text = " ".join(headline(study))
+    if cost[second] < cost[first]:
+        assert f"not told from {named(first)}, trains in" in text
+    else:
+        assert f"not told from {named(first)}, trains in" not in text
+
+
+def test_pareto_points_are_those_that_nobody_beats():
+    points = [(1.0, 0.5), (10.0, 0.9), (20.0, 0.8), (10.0, 0.7), (1.0, 0.5)]
+    assert pareto(points, more_is_better=False) == [True, True, False, False, True]
+    assert pareto(points, more_is_better=True) == [False, True, True, False, False]
+
+
+def test_a_ratio_has_two_digits():
+    assert [times(x) for x in (1.27, 9.96, 123.0, 4567.0)] == [
+        "1.3 times", "10 times", "120 times", "4,600 times",
+    ]  # fmt: skip
+
+
+def test_confusions_use_the_threshold_that_the_figures_were_made_with(small):
+    folder, results = small
+    entry = results["contestants"][0]
+    run = next(run for run in entry["seeds"] if run["seed"] == entry["best_seed"])
+    run["test"]["threshold"] = 0.0
+    save(folder, results)
+    study = read_study(folder)
+    assert np.all(study.answers[entry["name"]].called == study.positive)
+
+
+def test_the_statistics_of_compare_are_shown_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+    from filbert.study.statistics import judge
+
+    results = write_study(tmp_path, contestants=CONTESTANTS[4:6], seeds=2, num_rows=120,
+                          failed=False, with_cleaning=False, every_prediction=True)  # fmt: skip
+    folders = {e["name"]: {run["seed"]: tmp_path / run["folder"] for run in e["seeds"]}
+               for e in results["contestants"]}  # fmt: skip
+    judged = judge(tmp_path, folders, labels=results["labels"], positive="malicious", resamples=50)
+    for entry, figures in zip(results["contestants"], judged.pop("contestants"), strict=True):
+        for run, own in zip(entry["seeds"], figures.pop("seeds"), strict=True):
+            run |= own
+        entry |= figures
+    save(tmp_path, results | judged)
+    page = written(tmp_path)
+    study = read_study(tmp_path)
+    pair = study.pair("bigru", "tfidf", "pr_auc")
+    assert pair is not None and pair.over_seeds is not None
+    assert f"{abs(pair.difference):.{study.digits}f}" in page.text
+    assert all(note in page.text for note in judged["statistics"]["notes"])

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filbert.study.options import StudyFlags
+from filbert.study.recipe import Study, read_study
+
+
+@pytest.fixture
+def recipe(films: Path, tiny_model: Path) -> dict[str, Any]:
+    """A study of a tiny encoder and TF-IDF that takes seconds."""
+    return {
+        "train": str(films / "train.csv"),
+        "dev": str(films / "dev.csv"),
+        "test": str(films / "test.csv"),
+        "positive": "pos",
+        "near_duplicates": "ignore",
+        "precision": "float32",
+        "device": "cpu",
+        "max_length": 32,
+        "steps": 4,
+        "resamples": 100,
+        "contestants": {
+            "tiny": {"model": str(tiny_model), "lr": 3e-3},
+            "tfidf": {"kind": "tfidf", "C": 10.0},
+        },
+    }
+
+
+def study_of(recipe: dict[str, Any], **flags: Any) -> Study:
+    return read_study(recipe, StudyFlags.from_keywords(flags))
+
+
+@pytest.fixture
+def read():
+    """`read(recipe, seeds=2)`: the study."""
+    return study_of

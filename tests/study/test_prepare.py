@@ -1,0 +1,122 @@
+"""The rows that all contestants share."""
+
+from __future__ import annotations
+
+import csv
+import random
+
+import pytest
+
+from filbert.errors import ConfigError, InputError
+from filbert.study.prepare import prepare, read_prepared
+
+
+def write(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+WORDS = ["apple", "bread", "cloud", "drum", "eagle", "flute", "grape", "house", "iron", "jelly"]
+
+
+def sentence(i: int) -> str:
+    draw = random.Random(i)
+    return " ".join(draw.choices(WORDS, k=12)) + f" number {i}"
+
+
+@pytest.fixture
+def whole(recipe):
+    """A recipe of one file that is split."""
+
+    def make(path, **more):
+        plain = {k: v for k, v in recipe.items() if k not in ("train", "dev", "test", "positive")}
+        return plain | {"data": path} | more
+
+    return make
+
+
+def test_every_row_lands_in_one_split_and_the_same_seed_gives_the_same_bytes(whole, read, tmp_path):
+    rows = [[sentence(i), i % 3 == 0] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "label"], [[t, int(y)] for t, y in rows])
+    one = prepare(read(whole(path)), tmp_path / "one")
+    same = prepare(read(whole(path)), tmp_path / "same")
+    other = prepare(read(whole(path, seed=1)), tmp_path / "other")
+    texts = [
+        row.values["text"]
+        for name in ("train", "dev", "test")
+        for row in read_prepared(tmp_path / "one" / f"{name}.jsonl.gz")
+    ]
+    assert sorted(texts) == sorted(text for text, _ in rows)
+    assert one["train"]["sha256"] == same["train"]["sha256"] != other["train"]["sha256"]
+    assert one["labels"] == ["0", "1"] and one["positive"] == "1"
+    assert one["source"][0]["rows"] == 60
+
+
+def test_rows_that_repeat_each_other_stay_in_one_split_unless_told_otherwise(whole, read, tmp_path):
+    rows = [[sentence(i // 3), (i // 3) % 2] for i in range(120)]
+    path = write(tmp_path / "a.csv", ["text", "label"], rows)
+    together = prepare(read(whole(path, near_duplicates="together")), tmp_path / "t")
+    counted = prepare(read(whole(path, near_duplicates="report")), tmp_path / "r")
+    assert together["near_duplicates"]["test_like_train"] == 0
+    assert together["near_duplicates"]["rows_in_clusters"] == 120
+    assert counted["near_duplicates"]["test_like_train"] > 0
+
+
+def test_several_columns_become_one_label_and_further_columns_are_kept(whole, read, tmp_path):
+    rows = [[sentence(i), i % 4 == 0, i % 6 == 0, f"g{i % 2}"] for i in range(60)]
+    path = write(
+        tmp_path / "a.csv",
+        ["text", "loud", "rude", "group"],
+        [[t, int(a), int(b), g] for t, a, b, g in rows],
+    )
+    facts = prepare(
+        read(whole(path, merge_labels=["loud", "rude"], merge_as="bad", keep_columns=["group"])),
+        tmp_path / "m",
+    )
+    assert facts["positive"] == "bad"
+    total = sum(facts[name]["label_counts"]["bad"] for name in ("train", "dev", "test"))
+    assert total == sum(a or b for _, a, b, _ in rows)
+    (row, *_) = read_prepared(tmp_path / "m" / "train.jsonl.gz")
+    assert set(row.values) == {"text", "group", "label"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "kind", "sentence_"),
+    [
+        ([["a b", 0]] * 20 + [["c d", 1]], {}, InputError, "no row with the label"),
+        ([["a b", 0]] * 20, {}, InputError, "one label|no row"),
+        ([["a b", ""]] * 20, {}, InputError, r"a.csv:2: no label"),
+        (
+            [[sentence(i), i % 2] for i in range(40)],
+            {"positive": "yes"},
+            ConfigError,
+            "positive is 'yes'",
+        ),
+        (
+            [["x", 0], ["y", 2]] * 20,
+            {"merge_labels": ["label"], "merge_as": "bad"},
+            InputError,
+            "a.csv:3: column 'label' holds '2'; a label column holds 0 or 1",
+        ),
+        ([["x", 0], ["y", 1]] * 20, {"text_column": "txt"}, InputError, 'no column "txt"'),
+        ([["x", 0], ["y", 1]] * 20, {"keep_columns": ["age"]}, InputError, 'no column "age"'),
+    ],
+)
+def test_wrong_rows_are_one_sentence(rows, more, kind, sentence_, whole, read, tmp_path):
+    path = write(tmp_path / "a.csv", ["text", "label"], rows)
+    with pytest.raises(kind, match=sentence_):
+        prepare(read(whole(path, **more)), tmp_path / "out")
+
+
+def test_a_given_split_that_lacks_a_class_is_refused(recipe, read, tmp_path):
+    recipe["test"] = write(tmp_path / "t.csv", ["text", "label"], [["the film", "neg"]] * 3)
+    with pytest.raises(InputError, match="No row of test has the label 'pos'"):
+        prepare(read(recipe), tmp_path / "out")
+
+
+def test_dev_is_a_part_of_train_when_only_train_and_test_are_given(recipe, read, tmp_path):
+    del recipe["dev"]
+    facts = prepare(read(recipe), tmp_path / "out")
+    assert facts["train"]["rows"] + facts["dev"]["rows"] == 256
+    assert facts["test"]["rows"] == 64

@@ -1,0 +1,118 @@
+"""A recipe is read and refused before anything is trained."""
+
+from __future__ import annotations
+
+import pytest
+
+from filbert.errors import ConfigError, FilbertError
+from filbert.study.options import StudyFlags
+from filbert.study.recipe import chosen, finetune_options
+
+
+def with_contestant(recipe, **table):
+    return {**recipe, "contestants": {**recipe["contestants"], "new": table}}
+
+
+REFUSED = [
+    ({"sedes": 3}, "'sedes' is unknown. Did you mean 'seeds'"),
+    ({"contestant": {"a": {}}}, "Did you mean 'contestants'"),
+    ({"contestants": {}}, "names no contestant"),
+    ({"contestants": {"a/b": {}}}, "the name becomes a folder"),
+    ({"contestants": {"..": {}}}, "the name becomes a folder"),
+    ({"contestants": {"a": 3}}, "must be a table"),
+    ({"data": "x.csv"}, "either data"),
+    ({"test": None}, "train is given without test"),
+    ({"split": [0.5, 0.5]}, "three numbers"),
+    ({"split": [0.5, 0.4, 0.4]}, "add up to 1"),
+    ({"split": [1.0, 0.0, 0.0]}, "above zero"),
+    ({"seeds": 0}, "whole number from 1"),
+    ({"seed": 1.5}, "whole number from 0"),
+    ({"near_duplicates": "drop"}, "must be one of"),
+    ({"merge_labels": ["a", "b"]}, "go together"),
+    ({"merge_labels": ["a"], "merge_as": "x", "label_column": "y"}, "both name the label"),
+    ({"cleaning": ["studdy"]}, "Did you mean 'study'"),
+    ({"dev": "-"}, "standard input cannot be read twice"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), REFUSED)
+def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
+    changed = {k: v for k, v in (recipe | change).items() if v is not None}
+    with pytest.raises(ConfigError, match=sentence):
+        read(changed)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"kind": "encodr"}, "kind 'encodr' is not one of .* Did you mean 'encoder'"),
+        ({"model": "minilmm"}, "minilmm.* Did you mean 'minilm'"),
+        ({"model": "minilm", "epoch": 2}, "no option 'epoch'. Did you mean 'epochs'"),
+        ({"model": "minilm", "train": "x"}, "the same for all contestants"),
+        ({"model": "minilm", "label_column": "x"}, "the same for all contestants"),
+        ({"model": "minilm", "clean": "study"}, "write cleaning"),
+        ({"model": "minilm", "lr": -1.0}, "lr is -1.0"),
+        ({}, "'model' is missing"),
+        ({"kind": "tfidf", "lr": 0.1}, "no option 'lr'"),
+        ({"kind": "tfidf", "C": 0}, "above zero"),
+        ({"kind": "tfidf", "ngrams": 0}, "whole number from 1"),
+        ({"kind": "bigru", "model": "minilm"}, "no option 'model'"),
+        ({"kind": "bigru", "hiden": 8}, "Did you mean 'hidden'"),
+        ({"kind": "bigru", "vectors": "nowhere.txt"}, "no file nowhere.txt"),
+        ({"kind": "static", "vectors": "a.txt", "model": "minilm"}, "both name the word vectors"),
+        ({"kind": "tfidf", "cleaning": []}, "names nothing"),
+    ],
+)
+def test_a_wrong_contestant_is_refused_by_its_name(table, sentence, recipe, read, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FilbertError, match=r"\[contestants\.new\].*" + sentence):
+        read(with_contestant(recipe, **table))
+
+
+def test_a_length_that_the_model_does_not_serve_is_refused_before_training(recipe, read):
+    with pytest.raises(ConfigError, match=r"\[contestants.tiny\]: max_length 100"):
+        read(recipe, max_length=100)
+
+
+def test_each_cleaning_makes_a_contestant_of_its_own(recipe, read):
+    recipe["contestants"]["tfidf"]["cleaning"] = ["none", "study", "urls+lowercase"]
+    found = read(recipe).contestants
+    assert [c.name for c in found] == [
+        "tiny", "tfidf", "tfidf, cleaned", "tfidf, urls+lowercase",
+    ]  # fmt: skip
+    assert found[3].steps == ("urls", "lowercase")
+    assert len({c.folder for c in found}) == 4
+
+
+def test_two_contestants_never_share_a_folder(recipe, read):
+    recipe["contestants"]["Tiny"] = recipe["contestants"]["tiny"]
+    with pytest.raises(ConfigError, match="share a folder"):
+        read(recipe)
+
+
+def test_a_flag_wins_over_the_recipe_and_over_a_contestant(recipe, read):
+    recipe["contestants"]["tiny"]["epochs"] = 5.0
+    assert finetune_options(read(recipe).contestants[0])["steps"] == 4
+    tiny = read(recipe, epochs=2.0, max_length=16).contestants[0]
+    assert (tiny.options["epochs"], tiny.options["max_length"]) == (2.0, 16)
+    assert "steps" not in tiny.options
+
+
+def test_what_has_one_solution_runs_with_one_seed(recipe, read):
+    tiny, tfidf = read(recipe, seeds=3, seed=5).contestants
+    assert tiny.seeds == (5, 6, 7)
+    assert tfidf.seeds == (5,)
+
+
+def test_only_takes_all_variants_of_a_name_and_refuses_others(recipe, read):
+    recipe["cleaning"] = ["none", "study"]
+    contestants = read(recipe).contestants
+    assert [c.name for c in chosen(contestants, ["tiny"])] == ["tiny", "tiny, cleaned"]
+    assert [c.name for c in chosen(contestants, ["tiny-cleaned"])] == ["tiny, cleaned"]
+    with pytest.raises(ConfigError, match="Did you mean 'tiny'"):
+        chosen(contestants, ["tinny"])
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="Did you mean 'seeds'"):
+        StudyFlags.from_keywords({"seds": 2})

@@ -1,0 +1,257 @@
+"""The options causal and keep_layers: from the start of a run to the folder that it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import filbert
+from filbert.cli.verbs.convert import convert
+from filbert.cli.verbs.info import info
+from filbert.errors import ConfigError, RunError
+from filbert.formats import huggingface
+from filbert.formats.bigru_start import write_bigru_start
+from filbert.formats.checkpoint import Checkpoint
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.words import learn_words
+from filbert.train.options import FinetuneOptions
+from filbert.train.trainable import layers_to_keep
+
+LONG = "the film was very good and he was not very bad , a great play to see !"
+
+
+@pytest.fixture(scope="module")
+def deep_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a randomly drawn encoder of 4 layers over the `vocab` fixture."""
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=34,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    encoder = Encoder(config)
+    initialize(encoder, 0.1)
+    folder = tmp_path_factory.mktemp("deep") / "model"
+    huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
+    Tokenizer.load(vocab).save(folder)
+    return folder
+
+
+def run(model: Path, films: Path, out: Path, **options) -> filbert.Run:
+    given = {
+        "task": "classification",
+        "model": str(model),
+        "train": str(films / "train.csv"),
+        "dev": str(films / "dev.csv"),
+        "out": str(out),
+        "steps": 6,
+        "precision": "float32",
+        "lr": 3e-3,
+        "save_every": 0,
+    }
+    return filbert.finetune(**given | options)
+
+
+@pytest.fixture(scope="module")
+def causal_run(deep_model, films, tmp_path_factory) -> filbert.Run:
+    return run(deep_model, films, tmp_path_factory.mktemp("c") / "run", causal=True, steps=40)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("3", (0, 1, 2)),
+        ("1", (0,)),
+        ("6", (0, 1, 2, 3, 4, 5)),
+        ("0,2,5", (0, 2, 5)),
+        ("0-2,5", (0, 1, 2, 5)),
+        (" 1 , 4-5 ", (1, 4, 5)),
+        ("4-5", (4, 5)),
+        ("2-2", (2,)),
+    ],
+)
+def test_one_number_counts_the_first_layers_and_several_name_them(asked, kept):
+    assert layers_to_keep(asked, 6) == kept
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["0", "7", "", ",", "6,7", "0,6", "2,1", "1,1", "0-2,2", "3-2", "-1", "0-6", "a", "1.5",
+     "9" * 30, "0-999999999"],
+)  # fmt: skip
+def test_layers_that_are_not_there_or_out_of_order_are_refused_in_a_sentence(asked):
+    with pytest.raises(ConfigError, match=r"--keep-layers .* 1 to 6, or rising numbers within 0-5"):
+        layers_to_keep(asked, 6)
+
+
+def test_numbers_and_lists_are_taken_as_python_has_them():
+    given = {"task": "classification", "model": "m", "train": "t", "out": "o"}
+    for value, wanted in ((3, "3"), ([0, 2], "0,2"), ("0,2", "0,2"), (None, None)):
+        assert FinetuneOptions.from_keywords(given | {"keep_layers": value}).keep_layers == wanted
+
+
+def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
+    lines = (causal_run.folder / "predictions" / "dev.jsonl").read_text().splitlines()
+    before = [json.loads(line)["score"] for line in lines]
+    model = filbert.load(str(causal_run.folder / "model"))
+    assert model.model.config.causal and model.task.name == "classification"
+    options = FinetuneOptions(task="", model="", train="", out="")
+    rows = model.task.read(causal_run.facts["data"]["dev"]["path"], options)
+    after = [answer["score"] for answer in model.predict_rows(rows)]
+    assert after == pytest.approx(before, abs=1e-6)
+    assert any("causal: every token" in note for note in causal_run.facts["model"]["notes"])
+    story = json.loads((causal_run.folder / "model" / "filbert.json").read_text())
+    assert story["options"]["causal"] is True
+
+
+def test_its_answer_depends_on_the_first_word_and_on_the_last(causal_run):
+    model = filbert.load(str(causal_run.folder / "model"))
+    whole, first, last = model.predict([LONG, f"not {LONG[4:]}", f"{LONG[:-1]}?"])
+    assert len({whole["score"], first["score"], last["score"]}) == 3
+
+
+def test_it_learns_and_what_it_learns_is_not_what_both_directions_would(
+    causal_run, deep_model, films, tmp_path
+):
+    both = run(deep_model, films, tmp_path / "both", steps=40)
+    # Two classes, one in three: 0.5 is chance. The word that decides stands anywhere.
+    assert causal_run.metrics["dev"]["roc_auc"] > 0.7
+    assert causal_run.metrics["dev"]["loss"] != both.metrics["dev"]["loss"]
+
+
+def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, tmp_path, capsys):
+    folder = str(causal_run.folder / "model")
+    info(folder)
+    assert "attention causal: every token sees itself" in " ".join(capsys.readouterr().out.split())
+    info(folder, json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["config"]["causal"] is True and facts["family"] == "bert"
+    info(str(deep_model))
+    assert "causal: every" not in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(ConfigError, match="no way to say causal True"):
+        convert(folder, tmp_path / "google", to="google")
+    convert(folder, tmp_path / "again", to="huggingface")
+    assert filbert.load(str(tmp_path / "again")).predict([LONG]) == filbert.load(folder).predict(
+        [LONG]
+    )
+
+
+def test_a_model_that_is_causal_stays_so_without_the_option(causal_run, films, tmp_path):
+    again = run(causal_run.folder / "model", films, tmp_path / "again", steps=2)
+    assert huggingface.read(again.folder / "model").config.causal
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_sentence_vectors_of_a_causal_encoder_are_trained_and_told_to_other_tools(
+    pooling, deep_model, tmp_path
+):
+    pairs = tmp_path / "pairs.csv"
+    lines = [f"the film was {w},it was {w} {w}" for w in ("good", "bad", "great", "very") * 4]
+    pairs.write_text("\n".join(["text,text_pair", *lines]) + "\n")
+    done = run(
+        deep_model, tmp_path, tmp_path / "run", task="embedding", train=str(pairs),
+        dev=str(pairs), causal=True, pooling=pooling, steps=3,
+    )  # fmt: skip
+    folder = done.folder / "model"
+    raw = json.loads((folder / "config.json").read_text())
+    assert (raw["model_type"], raw["is_decoder"]) == ("bert", True)
+    model = filbert.load(str(folder))
+    told = "last" if pooling == "cls" else "mean"
+    assert model.sentence_vectors.pooling == told
+    vector = model.embed([LONG])[0]
+    assert vector == pytest.approx(model.predict([LONG])[0]["embedding"], abs=1e-6)
+    assert vector == pytest.approx(model.embed([LONG], pooling=pooling)[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("regression", "text,label\nthe film,1.0\na bad play,0.25\nvery good,0.5\n"),
+        ("multiple_choice", '{"context": "he was", "choices": ["good", "bad"], "label": 0}\n' * 3),
+        ("tagging", '{"tokens": ["the", "film"], "tags": ["O", "B-X"]}\n' * 3),
+        ("span_qa", '{"id": "1", "question": "was it good", "context": "the film was bad", '
+         '"answers": [{"text": "bad", "answer_start": 13}]}\n' * 3),
+    ],
+)  # fmt: skip
+def test_every_task_trains_a_causal_and_cut_encoder_and_reads_it_again(
+    task, rows, deep_model, tmp_path
+):
+    data = tmp_path / ("rows.csv" if task == "regression" else "rows.jsonl")
+    data.write_text(rows)
+    done = run(
+        deep_model, tmp_path, tmp_path / "run", task=task, train=str(data), dev=None, steps=2,
+        causal=True, keep_layers="0,3",
+    )  # fmt: skip
+    model = filbert.load(str(done.folder / "model"))
+    assert model.model.config.causal and model.model.config.num_hidden_layers == 2
+    assert model.task.name == task
+
+
+def test_a_frozen_causal_encoder_keeps_the_token_that_its_head_reads(
+    deep_model, films, tmp_path, monkeypatch, capsys
+):
+    """The judge is the same run with the features refused; dropout in the encoder is off there."""
+    settings = {"freeze": "encoder", "dropout": 0.0, "causal": True}
+    kept = run(deep_model, films, tmp_path / "kept", **settings)
+    assert "computed once" in capsys.readouterr().err
+    monkeypatch.setattr("filbert.train.finetune.MOST_BYTES", 0)
+    every = run(deep_model, films, tmp_path / "every", **settings)
+    a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))
+    for name, tensor in a.items():
+        torch.testing.assert_close(tensor, b[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_of_some_layers_starts_from_those_and_counts_only_them(deep_model, films, tmp_path):
+    done = run(
+        deep_model, films, tmp_path / "run", keep_layers="1,3", freeze="embeddings,0", steps=2,
+        layer_decay=0.5,
+    )  # fmt: skip
+    start = load_file(deep_model / "model.safetensors")
+    left = load_file(done.folder / "model" / "model.safetensors")
+    name = "encoder.layer.{}.attention.self.query.weight"
+    assert torch.equal(left["bert." + name.format(0)], start[name.format(1)])
+    assert not torch.equal(left["bert." + name.format(1)], start[name.format(3)])
+    assert not any("layer.2" in key for key in left)
+    facts = done.facts["model"]
+    assert facts["config"]["num_hidden_layers"] == 2
+    assert "layers kept: 1, 3 of 0 to 3." in facts["notes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"freeze": "2"}, "layers within 0-1"),
+        ({"reinit_layers": 3}, "encoder has 2 layers"),
+        ({"keep_layers": "5"}, "1 to 4, or rising numbers within 0-3"),
+    ],
+)
+def test_options_on_layers_count_those_that_are_kept(options, says, deep_model, films, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        run(deep_model, films, tmp_path / "run", **{"keep_layers": "2", **options})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changes", [{"causal": True}, {"keep_layers": "2"}])
+def test_a_run_cannot_be_continued_as_another_model(changes, deep_model, films, tmp_path):
+    out = tmp_path / "run"
+    run(deep_model, films, out, steps=2)
+    with pytest.raises((ConfigError, RunError)):
+        run(deep_model, films, out, steps=2, resume=True, **changes)
+    assert not huggingface.read(out / "model").config.causal
+
+
+def test_recurrent_layers_are_refused_a_direction(films, tmp_path):
+    tokenizer = learn_words(["the film was good", "the film was bad"], min_count=1)
+    write_bigru_start(tmp_path / "start", tokenizer, None, dim=8, hidden=8, seed=0)
+    with pytest.raises(ConfigError, match="cannot be made causal"):
+        run(tmp_path / "start", films, tmp_path / "run", causal=True)

@@ -1,0 +1,138 @@
+"""A run with cleaning: the model folder cleans again, and whatever runs it carries the option."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import filbert
+from filbert.cli.main import run as command
+from filbert.errors import ConfigError
+from filbert.text.clean import STEPS, Cleaning
+from filbert.train.replay import replay
+
+STUDY = Cleaning.parse("study")
+GIVEN = {
+    "task": "classification", "model": "base", "epochs": 2, "lr": 3e-3, "batch_size": 16,
+    "precision": "float32", "device": "cpu",
+}  # fmt: skip
+
+
+def noisy(text: str, number: int) -> str:
+    """What a person might have typed instead."""
+    return f"@user{number} {text.upper()} https://example.org/{number} !!!"
+
+
+@pytest.fixture(scope="module")
+def place(tiny_model, films, tmp_path_factory) -> Path:
+    """A folder with base/, raw/*.csv, cleaned/*.csv and the two runs on them."""
+    folder = tmp_path_factory.mktemp("cleaning")
+    shutil.copytree(tiny_model, folder / "base")
+    for kind in ("raw", "cleaned"):
+        (folder / kind).mkdir()
+    for name in ("train", "dev", "test"):
+        with (films / f"{name}.csv").open(newline="") as file:
+            rows = list(csv.reader(file))
+        rows = [(noisy(text, i), label) for i, (text, label) in enumerate(rows[1:])]
+        rows[3] = ("The @ann of!", rows[3][1])  # nothing is left of it
+        for kind in ("raw", "cleaned"):
+            with (folder / kind / f"{name}.csv").open("w", newline="") as file:
+                texts = [(STUDY(t) if kind == "cleaned" else t, label) for t, label in rows]
+                csv.writer(file).writerows([("text", "label"), *texts])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for kind, clean in (("raw", "study"), ("cleaned", None)):
+            files = {name: f"{kind}/{name}.csv" for name in ("train", "dev", "test")}
+            filbert.finetune(**GIVEN, **files, clean=clean, out=f"runs/{kind}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(place, monkeypatch):
+    monkeypatch.chdir(place)
+
+
+def texts_of(name: str) -> list[str]:
+    with Path(name).open(newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def lines_of(name: str) -> list[dict]:
+    return [json.loads(line) for line in Path(name).read_text().splitlines()]
+
+
+def test_a_model_that_cleans_answers_as_one_that_was_given_clean_texts(place):
+    cleaning, plain = (filbert.load(f"runs/{kind}/model") for kind in ("raw", "cleaned"))
+    raw = texts_of("raw/test.csv")
+    assert all("@" in text for text in raw)
+    answers = cleaning.predict(raw)
+    assert answers == plain.predict([STUDY(text) for text in raw])
+    assert answers != plain.predict(raw)
+    one, other = (lines_of(f"runs/{k}/predictions/test.jsonl") for k in ("raw", "cleaned"))
+    assert one == other
+
+
+def test_predict_and_evaluate_clean_and_prediction_files_keep_row_and_line(place, capfd):
+    assert command(["predict", "runs/raw/model", "raw/test.csv", "--out", "answers.jsonl"]) == 0
+    lines = lines_of("answers.jsonl")
+    stored = lines_of("runs/raw/predictions/test.jsonl")
+    assert [a["scores"] for a in lines] == [s["scores"] for s in stored]
+    assert [s["row"] for s in stored] == list(range(64))
+    assert command(["evaluate", "runs/raw/model", "--data", "raw/test.csv", "--json"]) == 0
+    run = json.loads(Path("runs/raw/run.json").read_text())
+    capfd.readouterr()
+    assert command(["evaluate", "runs/raw/model", "--data", "raw/test.csv", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == pytest.approx(run["metrics"]["test"])
+
+
+def test_the_folder_info_and_the_card_name_the_steps(place, capfd):
+    story = json.loads(Path("runs/raw/model/filbert.json").read_text())
+    assert story["task"]["clean"] == list(STEPS)
+    assert story["options"]["clean"] == "study"
+    card = Path("runs/raw/model/README.md").read_text()
+    assert "cleans texts before this model reads them (urls, user-names, " in card
+    assert "cleans texts" not in Path("runs/cleaned/model/README.md").read_text()
+    assert command(["info", "runs/raw/model", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["cleaning"] == list(STEPS)
+
+
+def test_a_replay_cleans(place):
+    verdict = replay("runs/raw/model", device="cpu", out="again")
+    assert verdict.is_same and verdict.same_weights
+
+
+def test_every_seed_cleans(place):
+    files = {name: f"raw/{name}.csv" for name in ("train", "dev")}
+    options = GIVEN | {"epochs": 1, "seeds": 2, "clean": ["urls", "lowercase"]}
+    filbert.finetune(**options, **files, out="runs/seeds")
+    for folder in ("model", "seeds/42/model", "seeds/43/model"):
+        story = json.loads(Path("runs/seeds", folder, "filbert.json").read_text())
+        assert story["task"]["clean"] == ["urls", "lowercase"]
+
+
+def test_a_run_is_not_resumed_with_another_cleaning(place):
+    files = {name: f"raw/{name}.csv" for name in ("train", "dev", "test")}
+    run = filbert.finetune(**GIVEN, **files, clean="study", out="runs/raw", resume=True)
+    assert run.model.task.clean == STUDY
+    with pytest.raises(filbert.FilbertError):
+        filbert.finetune(**GIVEN, **files, clean="urls", out="runs/raw", resume=True)
+
+
+def test_a_model_knows_its_own_cleaning(place):
+    with pytest.raises(ConfigError, match="no step 'studie'.*Did you mean 'study'"):
+        filbert.finetune(**GIVEN, train="raw/train.csv", clean="studie", out="runs/none")
+    assert not Path("runs/none").exists()
+    evaluate = ["evaluate", "runs/raw/model", "--data", "raw/test.csv", "--clean", "urls"]
+    assert command(evaluate) == 2
+
+
+def test_a_folder_with_an_unknown_step_is_refused(place):
+    shutil.copytree("runs/raw/model", "damaged")
+    path = Path("damaged/filbert.json")
+    story = json.loads(path.read_text())
+    story["task"]["clean"] = ["urls", "wash"]
+    path.write_text(json.dumps(story))
+    with pytest.raises(filbert.FormatError, match="no step 'wash'"):
+        filbert.load("damaged")
