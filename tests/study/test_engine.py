@@ -217,7 +217,8 @@ def test_a_killed_comparison_goes_on_where_it_was(recipe, tmp_path):
     assert [c["status"] for c in results["contestants"]] == ["finished", "finished"]
     # Not one bit other than a run that nobody disturbed.
     whole = begin(recipe, tmp_path / "whole", tmp_path)
-    assert whole.wait() == 0
+    whole.communicate()
+    assert whole.returncode == 0
     place = "contestants/tiny/seed-0/predictions/test.jsonl"
     assert (out / place).read_bytes() == (tmp_path / "whole" / place).read_bytes()
 
