@@ -6,7 +6,8 @@ BIN = $(VENV)/bin
 DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
-	bench-pretrain bench-pretrain-small bench-masking bench-gpu mini stress stress-formats sizes clean
+	bench-pretrain bench-pretrain-small bench-inference bench-inference-small bench-latency report \
+	bench-masking bench-gpu bench-gpu-inference test-ray mini stress stress-formats sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +39,11 @@ check: $(VENV)/.dev
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
+# Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
+test-ray: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet "ray>=2.40"
+	$(BIN)/python -m pytest tests/cli/test_bulk_ray.py
+
 format: $(VENV)/.dev
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
@@ -66,6 +72,26 @@ bench-pretrain-small: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "accelerate>=1"
 	$(BIN)/python benchmarks/against/pretrain_mlm.py --data $(DATA) --small
 
+# The peers live beside what the tests need; about an hour and a half, and nothing else should run meanwhile.
+bench-inference: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
+	$(BIN)/python benchmarks/against/inference.py
+
+bench-inference-small: $(VENV)/.dev
+	$(BIN)/python benchmarks/against/inference.py --small
+
+bench-latency: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
+	$(BIN)/python benchmarks/against/latency.py
+
+# The README's table from benchmarks/results.
+report: $(VENV)/.dev
+	$(BIN)/python benchmarks/report.py --write
+
+# What bf16 and int8 cost in quality; half an hour, most of it fine-tuning.
+bench-precision: $(VENV)/.dev
+	$(BIN)/python benchmarks/precision.py --data $(DATA)
+
 bench-masking: $(VENV)/.dev
 	$(BIN)/filbert corpus $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased --out runs/masking
 	$(BIN)/python benchmarks/masking_statistics.py runs/masking
@@ -73,6 +99,9 @@ bench-masking: $(VENV)/.dev
 bench-gpu: $(VENV)/.dev
 	$(BIN)/python benchmarks/pretrain_gpu.py --size base --lengths 128 512 \
 		--data $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased
+
+bench-gpu-inference: $(VENV)/.dev
+	$(BIN)/python benchmarks/inference_gpu.py
 
 # The model that comes with filbert: under an hour on two cores.
 mini: $(VENV)/.dev

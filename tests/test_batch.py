@@ -68,3 +68,16 @@ def test_a_filled_batch_has_exactly_the_wanted_shape_and_keeps_its_rows(lengths,
 def test_a_batch_that_is_too_large_to_fill_is_refused():
     with pytest.raises(ValueError, match="cannot fill 3 tokens"):
         fill_to(pack([[1, 2, 3]]), 2, 2)
+
+
+def test_a_batch_takes_its_borders_along_to_another_device():
+    batch = pack([[7, 8, 9], [5], [3, 4]], [[0, 0, 1], [0], [1, 1]])
+    moved = batch.to("meta")
+    assert moved.lengths == batch.lengths
+    for name in ("input_ids", "position_ids", "token_type_ids"):
+        tensor = getattr(moved, name)
+        assert tensor.device.type == "meta" and tensor.dtype == torch.int64
+        assert tensor.shape == (6,) and tensor.is_contiguous()
+    assert "cu_seqlens" in moved.__dict__, "made on the host, not from a list on the device"
+    assert moved.cu_seqlens.device.type == "meta" and moved.cu_seqlens.dtype == torch.int32
+    assert batch.to("cpu") is batch

@@ -108,14 +108,18 @@ def compare(
         recipe: a TOML file, the name of a built-in study, or its content, with a table
             "contestants".
         out: the folder of the study.
-        only: run these contestants only.
+        only: run these contestants only: names of folders ("minilm-cleaned"), or without their
+            cleaning ("minilm": all its variants).
         overwrite: run anew what the recipe has changed since, and everything when the rows have.
         show_texts: the report shows texts of the rows.
         options: fields of `StudyFlags`; they win over the recipe.
 
     Raises:
-        ConfigError: an unknown keyword, key or contestant; the nearest name is given.
-        InputError, FormatError: the data or a model is wrong; nothing was trained then.
+        ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished
+            runs are of other rows or options, and `overwrite` is off.
+        InputError, FormatError: the data, a model or a file of the study is wrong. After the
+            training has begun, a contestant that fails raises nothing: its `status` says so.
+        Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
     # Imported here, because fine-tuning and predicting do without.
     from filbert.recipes import read_recipe, recipe_path

@@ -43,7 +43,7 @@ class PackedBatch:
         """S."""
         return len(self.lengths)
 
-    @property
+    @cached_property
     def max_seqlen(self) -> int:
         """Length of the longest sequence."""
         return max(self.lengths, default=0)
@@ -67,15 +67,20 @@ class PackedBatch:
         return torch.repeat_interleave(order, lengths, output_size=self.num_tokens)
 
     def to(self, device: torch.device | str) -> PackedBatch:
-        """The same batch on `device`."""
-        if self.input_ids.device == torch.device(device):
+        """The same batch on `device`; the host does not wait for a GPU."""
+        device = torch.device(device)
+        if self.input_ids.device == device:
             return self
-        return PackedBatch(
-            self.input_ids.to(device, non_blocking=True),
-            self.position_ids.to(device, non_blocking=True),
-            self.token_type_ids.to(device, non_blocking=True),
-            self.lengths,
-        )
+        rows = torch.stack([self.input_ids, self.position_ids, self.token_type_ids])
+        borders = self.cu_seqlens
+        to_gpu = device.type == "cuda" and rows.device.type == "cpu"
+        if to_gpu:
+            # Copies from other memory make the host wait.
+            rows, borders = rows.pin_memory(), borders.pin_memory()
+        rows = rows.to(device, non_blocking=to_gpu)
+        moved = PackedBatch(rows[0], rows[1], rows[2], self.lengths)
+        moved.__dict__["cu_seqlens"] = borders.to(device, non_blocking=to_gpu)
+        return moved
 
 
 def pack(

@@ -8,32 +8,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from filbert.data.chunks import characters_in, chunks
-from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
+from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, checked_texts
-from filbert.errors import ConfigError, FormatError, InputError, printable
+from filbert.data.texts import Text, checked_texts, cleaned
+from filbert.errors import ConfigError, InputError
 from filbert.fill import fill_masks
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.find import find_model
+from filbert.formats.onnx_folder import read_export
 from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
-from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.model.pooling import check_pooling, hidden_states, pool
+from filbert.model.pooling import check_pooling
 from filbert.speed.execution import default_max_tokens, run_model
-from filbert.speed.precision import Precision, choose_device, choose_precision
-from filbert.tasks.base import Prediction, Task, task_class, task_names
+from filbert.speed.graphs import Graphs, graphs_for
+from filbert.speed.onnx_session import SessionModel, check_backend
+from filbert.speed.precision import (
+    INFERENCE_PRECISIONS,
+    Precision,
+    choose_device,
+    choose_precision,
+)
+from filbert.speed.quantize import quantized
+from filbert.speed.vectors import run_vectors
+from filbert.stored_task import check_max_length, stored_max_length, task_of
+from filbert.tasks.base import Prediction, Task, uncleaned
 from filbert.text.masks import check_masked
-from filbert.text.tokenizer import Encoding, Tokenizer
+from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +58,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | SessionModel,
         tokenizer: Tokenizer,
         task: Task | None = None,
         *,
@@ -61,12 +67,14 @@ class Predictor:
         precision: Precision | None = None,
         sentence_vectors: SentenceVectors | None = None,
         checkpoint: Checkpoint | None = None,
+        graphs: Graphs | None = None,
     ) -> None:
         self.model = model.eval()
         self.checkpoint = checkpoint
+        self.graphs = graphs
         self.tokenizer = tokenizer
         self.task = task
-        self.device = next(model.parameters()).device
+        self.device = model.device
         limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
         self.max_length = max_length or min(limit for limit in limits if limit)
         self.max_tokens = max_tokens or default_max_tokens(self.device)
@@ -79,58 +87,73 @@ class Predictor:
         name: str | Path,
         *,
         precision: str = "float32",
+        backend: str = "torch",
         device: str | None = None,
         max_length: int | None = None,
         max_tokens: int | None = None,
+        graphs: bool = True,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
         Args:
             name: what to load.
-            precision: "float32" (the default: exact), "bf16", or "auto": the faster one here.
+            precision: "float32" (the default: exact), "bf16", "auto" (the faster of these) or
+                "int8": dense layers in integers; see docs/precision.md.
+            backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
+            graphs: on a GPU, record small batches as CUDA graphs and replay them; see `warm_up`.
 
         Raises:
             InputError, FormatError: there is no such model, or it is damaged.
             ConfigError: the precision is unknown or `max_length` is beyond the model's positions.
         """
         folder = find_model(str(name))
-        checkpoint = read_checkpoint(folder)
+        check_backend(backend, folder, precision=precision, device=device)
+        exported = backend == "onnxruntime"
+        checkpoint = read_export(folder) if exported else read_checkpoint(folder)
         tokenizer = read_tokenizer(folder)
         config = checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
         for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
-        stored = checkpoint.filbert or {}
         vectors = read_sentence_vectors(folder, config.hidden_size)
-        limit = stored.get("max_length")
-        if limit is not None and not _fits(limit, config):
-            raise FormatError(
-                f"{folder / 'filbert.json'}: max_length is {short(limit)}, not in "
-                f"3..{config.max_tokens_per_sequence}, what this model serves."
-            )
+        limit = stored_max_length(checkpoint, folder)
         max_length = check_max_length(max_length or limit, config)
         if max_length is None and vectors.max_length is not None:
             max_length = min(vectors.max_length, config.max_tokens_per_sequence)
         if max_tokens is not None and max_tokens < 1:
             raise ConfigError(f"max_tokens is {max_tokens}; it must be above zero.")
-        target = choose_device(device)
-        chosen = choose_precision(precision, target)
-        task = _task_of(checkpoint, folder)
-        model = checkpoint.build(dtype=chosen.dtype)
+        target = choose_device("cpu" if exported else device)
+        wanted = "float32" if exported else precision
+        chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
+        task = task_of(checkpoint, folder)
+        model: Model | SessionModel
+        if exported:
+            model = SessionModel(folder, checkpoint)
+        else:
+            model = checkpoint.build(dtype=chosen.dtype).to(target)
+            model = quantized(model) if chosen.name == "int8" else model
         if task is not None and task.head_kind is None:
-            model.head = task.head(checkpoint.config)
+            model.head = task.head(config)
         return cls(
-            model.to(target),
+            model,
             tokenizer,
             task,
             max_length=max_length,
             max_tokens=max_tokens,
+            # Weights that are bf16 themselves need no casts.
+            precision=None if chosen.name == "bf16" else chosen,
             sentence_vectors=vectors,
             checkpoint=checkpoint,
+            graphs=graphs_for(model) if graphs else None,
         )
+
+    def warm_up(self) -> None:
+        """Make ready for the first answer, which else pays for recordings: seconds on a GPU."""
+        if self.graphs is not None:
+            self.graphs.warm_up()
 
     # Answers
 
@@ -183,19 +206,29 @@ class Predictor:
         self, rows: Iterable[Row], on_batch: Callable[[int], None] = lambda num_tokens: None
     ) -> Iterator[Prediction]:
         """Answers in the order of `rows`, in fixed memory however many there are."""
-        task = self.known_task()
-        for chunk in chunks(rows, lambda row: sum(map(characters_in, task.sequences(row)))):
-            examples = task.examples(
-                chunk, self.tokenizer, max_length=self.max_length, with_targets=False
-            )
-            outputs = run_model(
-                self.model,
-                examples,
-                max_tokens=self.max_tokens,
-                precision=self.precision,
-                on_batch=on_batch,
-            )
-            yield from task.decode(outputs, examples)
+        raw = uncleaned(self.known_task())
+        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
+            yield from self.answers(self.row_examples(chunk), on_batch)
+
+    def row_examples(self, rows: Sequence[Row]) -> list[Example]:
+        """Rows as what `answers` takes: tokenised, nothing computed."""
+        return self.known_task().examples(
+            rows, self.tokenizer, max_length=self.max_length, with_targets=False
+        )
+
+    def answers(
+        self, examples: Sequence[Example], on_batch: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[Prediction]:
+        """One answer per row of the examples, in order."""
+        outputs = run_model(
+            self.model,
+            examples,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            on_batch=on_batch,
+            graphs=self.graphs,
+        )
+        return self.known_task().decode(outputs, examples)
 
     def fill(
         self, texts: str | Sequence[str], *, top: int = 5
@@ -219,6 +252,10 @@ class Predictor:
         on_batch: Callable[[int], None] = lambda num_tokens: None,
     ) -> Iterator[dict[str, Any]]:
         """As `fill`, one answer at a time, in order and in fixed memory."""
+        if isinstance(self.model, SessionModel):
+            raise ConfigError(
+                "The backend onnxruntime does not fill masks. Use the original model."
+            )
         return fill_masks(
             self.model,
             self.tokenizer,
@@ -270,38 +307,49 @@ class Predictor:
         normalize: bool | None = None,
         layers: Sequence[int] = (-1,),
         on_batch: Callable[[int], None] = lambda num_tokens: None,
-        on_encoding: Callable[[Encoding], None] = lambda encoding: None,
     ) -> Iterator[np.ndarray]:
         """As `embed`, one vector at a time, in order and in fixed memory."""
-        way = self._way(pooling, layers)
-        normalize = way.normalize if normalize is None else normalize
-        dense = [layer.to(self.device) for layer in way.dense]
-        chosen = self._layer_numbers(layers)
-        encoder = self.model.encoder
         for chunk in chunks(checked_texts(texts), characters_in):
-            prepared = [_prepared(text, way) for text in chunk]
-            encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
-            examples = []
-            for i, encoding in enumerate(encodings):
-                on_encoding(encoding)
-                examples.append(
-                    Example(i, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
-                )
-            vectors: list[np.ndarray] = [np.empty(0)] * len(chunk)
-            for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
-                batch = collate([examples[i] for i in indices]).to(self.device)
-                with torch.inference_mode():
-                    with self.precision.autocast(self.device):
-                        hidden = hidden_states(encoder, batch, chosen).float()
-                    pooled = pool(hidden, batch, way.pooling, causal=encoder.config.causal)
-                    for layer in dense:
-                        pooled = list(layer(torch.stack(pooled)))
-                    if normalize:
-                        pooled = [nn.functional.normalize(p, dim=-1) for p in pooled]
-                for index, vector in zip(indices, pooled, strict=True):
-                    vectors[index] = vector.cpu().numpy()
-                on_batch(batch.num_tokens)
-            yield from vectors
+            examples = self.text_examples(chunk, pooling=pooling, layers=layers)
+            yield from self.vectors(
+                examples, pooling=pooling, normalize=normalize, layers=layers, on_batch=on_batch
+            )
+
+    def text_examples(
+        self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)
+    ) -> list[Example]:
+        """Texts as what `vectors` takes: tokenised, nothing computed."""
+        way = self._way(pooling, layers)
+        clean = getattr(self.task, "clean", None)
+        prepared = [way.prepared(cleaned(text, clean)) for text in texts]
+        encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
+        return [
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+        ]
+
+    def vectors(
+        self,
+        examples: Sequence[Example],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+        on_batch: Callable[[int], None] = lambda num_tokens: None,
+    ) -> list[np.ndarray]:
+        """The vector of every example, in order; with pooling "none" its matrix."""
+        way = self._way(pooling, layers)
+        return run_vectors(
+            self.model,
+            examples,
+            layers=self._layer_numbers(layers),
+            pooling=way.pooling,
+            dense=way.dense,
+            normalize=way.normalize if normalize is None else normalize,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            on_batch=on_batch,
+            graphs=self.graphs,
+        )
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
@@ -329,71 +377,7 @@ class Predictor:
         for layer in layers:
             if not -count - 1 <= layer <= count:
                 raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")
-        return tuple(layer % (count + 1) for layer in layers)
-
-
-def _prepared(text: Text, way: SentenceVectors) -> Text:
-    """A text, or the first of a pair with the second as it is, as the folder's way has it."""
-    return way.prepared(text) if isinstance(text, str) else (way.prepared(text[0]), text[1])
-
-
-def _fits(max_length: object, config: EncoderConfig) -> bool:
-    return isinstance(max_length, int) and 3 <= max_length <= config.max_tokens_per_sequence
-
-
-def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:
-    """The same number, if the position table serves it.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    positions = config.max_tokens_per_sequence
-    if max_length is not None and not _fits(max_length, config):
-        raise ConfigError(
-            f"max_length {max_length} is not in 3..{positions}, what this model serves."
-        )
-    return max_length
-
-
-def _task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
-    """The task that filbert.json describes, else the one a Hugging Face config implies.
-
-    Raises:
-        FormatError: filbert.json describes no built-in task, or other labels than config.json.
-    """
-    stored = (checkpoint.filbert or {}).get("task") or _implied(checkpoint)
-    if stored is None:
-        return None
-    try:
-        # A folder may name a built-in task only: a module of its choosing must never be imported.
-        if stored["name"] not in task_names():
-            raise ValueError(f"{stored['name']!r} is no task of filbert")
-        task = task_class(stored["name"]).from_dict(stored)
-        if task.labels is None and stored["name"] in ("classification", "tagging"):
-            raise ValueError("it names no labels")
-        if None not in (checkpoint.labels, task.labels) and task.labels != checkpoint.labels:
-            raise ValueError(f"its labels {task.labels} are not those of config.json")
-        if task.head_kind != checkpoint.head:
-            raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
-    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"{folder / 'filbert.json'}: the task cannot be read: {printable(str(error), 300)}."
-        ) from error
-    return task
-
-
-def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """What a head and its labels say about the task, as `Task.to_dict` would."""
-    labels, problem = checkpoint.labels, checkpoint.problem_type
-    if checkpoint.head == "tokens":
-        return {"name": "tagging", "labels": labels}
-    if checkpoint.head in ("spans", "choices"):
-        return {"name": "span_qa" if checkpoint.head == "spans" else "multiple_choice"}
-    if checkpoint.head != "sequence" or labels is None:
-        return None
-    multilabel = problem == "multi_label_classification"
-    # One output without a word on the problem means regression, as in transformers.
-    if problem == "regression" or (len(labels) == 1 and not multilabel):
-        return {"name": "regression"} if len(labels) == 1 else None
-    task = {"name": "classification", "labels": labels, "multilabel": multilabel}
-    return task | {"declared": True}
+        chosen = tuple(layer % (count + 1) for layer in layers)
+        if isinstance(self.model, SessionModel) and chosen != (count,):
+            raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
+        return chosen

@@ -157,7 +157,8 @@ def test_a_failed_prediction_leaves_the_old_answers(call, film_run, tmp_path):
     done = call("predict", film_run.folder / "model", rows, "--out", out)
     check_refusal(done, "rows.csv:5002", "UTF-8")
     assert out.read_text() == "old\n"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["answers.jsonl", "rows.csv"]
+    unfinished = "answers.jsonl.unfinished"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["answers.jsonl", unfinished, "rows.csv"]
 
 
 def test_a_model_without_a_head_says_what_to_do(call, tiny_model):

@@ -58,6 +58,12 @@ def test_a_similarity_that_cannot_be_searched_for_is_refused(call, files):
     )
 
 
+def test_a_similarity_without_near_duplicates_is_refused(call, files):
+    done = call("check", "--task", "classification", *files, *MERGED, "--similarity", 0.9)
+    assert done.status == 2
+    assert "--similarity is for --near-duplicates. Add it, or leave this out." in done.err
+
+
 def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
     call, files, tiny_model, tmp_path
 ):

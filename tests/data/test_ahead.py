@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from filbert.data.ahead import Ahead
+from filbert.data.ahead import Ahead, one_ahead
 from filbert.data.examples import Example
 from filbert.data.loader import Loader
 from filbert.errors import InputError
@@ -76,3 +76,35 @@ def test_an_error_is_raised_by_the_step_that_has_it_and_by_no_other():
     with pytest.raises(InputError, match="row 7"):
         ahead.step(2)
     assert rows(ahead.step(3)) == rows(real(3))
+
+
+def test_items_made_one_ahead_are_the_items_in_their_order():
+    assert list(one_ahead(iter(range(100)))) == list(range(100))
+    assert list(one_ahead([])) == []
+
+
+def test_the_next_item_is_made_while_this_one_is_in_use_and_no_more_than_one():
+    made = [threading.Event() for _ in range(4)]
+
+    def items():
+        for number, event in enumerate(made):
+            event.set()
+            yield number
+
+    ahead = one_ahead(items())
+    assert next(ahead) == 0
+    assert made[1].wait(10)
+    assert not made[2].wait(0.05)
+
+
+def test_an_error_in_an_item_comes_behind_the_items_before_it():
+    def items():
+        yield 1
+        yield 2
+        raise InputError("the third is bad")
+
+    found = []
+    with pytest.raises(InputError, match="third"):
+        for item in one_ahead(items()):
+            found.append(item)
+    assert found == [1, 2]

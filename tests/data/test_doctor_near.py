@@ -102,3 +102,30 @@ def test_no_text_of_the_data_is_in_the_report(tmp_path):
     for word in (BASE + " " + OTHER).split():
         if len(word) > 4:
             assert word not in content, word
+
+
+def test_a_row_that_also_stands_in_train_as_it_is_leaks_once(tmp_path):
+    report = look(tmp_path, train=[("Hello!", "a"), ("hello", "a")], dev=[("hello", "a")])
+    assert places(report, "leakage") == ["dev.csv:2 is train.csv:3"]
+    assert places(report, "near_leakage") == []
+
+
+def test_the_texts_of_a_pair_are_joined_as_lines_are(tmp_path):
+    (tmp_path / "train.csv").write_text("text,text_pair,label\na film,bad,a\na,film bad,a\n")
+    names = ColumnNames(text_pair_column="text_pair")
+    report = check(
+        [("train", tmp_path / "train.csv")], Topics(), names, tokenizer=None, max_length=9,
+        near_threshold=0.8,
+    )  # fmt: skip
+    assert report.near_duplicates.files[0].repeats == 1
+
+
+def test_all_findings_are_counted_and_a_few_are_named(tmp_path):
+    rows = [(f"{BASE} {n}", "ab"[n % 2]) for n in range(12)]
+    report = look(tmp_path, train=rows, dev=[(text + " x", label) for text, label in rows])
+    counts = {problem.kind: problem.count for problem in report.problems}
+    assert counts["near_leakage"] == 12
+    assert counts["near_contradiction"] > counts["near_duplicate"] / 2 > 12
+    assert all(len(problem.where) <= 5 for problem in report.problems)
+    near = report.near_duplicates
+    assert [(file.repeats, file.near) for file in near.files] == [(11, {}), (11, {"train": 12})]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from filbert.data.near_duplicates import (
+    MAX_NEAR,
     bands_for,
     between,
     jaccard,
     leakage,
     missed,
     near_duplicates,
+    repeats_within,
 )
 from filbert.data.shingles import normalised, shingle_sets, shingles, signatures
 from filbert.errors import ConfigError
@@ -128,13 +130,74 @@ def test_clusters_join_rows_that_a_chain_of_pairs_connects():
     assert near_duplicates([chain[i] for i in order]).groups() == [list(range(8))]
 
 
+TEMPLATE = "the quiet river and the stone bridge in autumn, visitor number {}"
+
+
 def test_thousands_of_rows_from_one_template_are_one_cluster_with_few_pairs():
-    texts = [
-        f"the quiet river and the stone bridge in autumn, visitor number {n}" for n in range(2000)
-    ]
-    found = near_duplicates(texts)
+    found = near_duplicates([TEMPLATE.format(n) for n in range(2000)])
     assert found.num_repeats == 1999
-    assert len(found.pairs) < 2000 * 400  # of the 2 million pairs that there are
+    # There are 2 million pairs; a row keeps MAX_NEAR with lower rows.
+    assert len(found.pairs) <= 2000 * MAX_NEAR
+    assert len(np.unique(found.pairs[:, 1])) == 1999
+
+
+def test_each_row_keeps_the_most_alike_of_its_pairs_with_every_part():
+    texts = [TEMPLATE.format(n) for n in range(150)]
+    found = near_duplicates(texts, parts=(100, 50))
+    low, high = found.pairs.T
+    kept = np.bincount(high[(high >= 100) & (low < 100)], minlength=150)[100:]
+    assert (kept > 0).all() and kept.max() == MAX_NEAR
+
+
+def test_pairs_that_are_kept_are_the_most_alike_ones(monkeypatch):
+    words = [f"{word}{n}" for n, word in enumerate(WORDS * 6)]
+    texts = [" ".join(["else"] * changed + words[changed:]) for changed in (4, 1, 3, 2, 0)]
+    found = near_duplicates(texts)
+    assert found.pairs[found.pairs[:, 1] == 4, 0].tolist() == [0, 1, 2, 3], "the control"
+    monkeypatch.setattr("filbert.data.near_duplicates.MAX_NEAR", 3)
+    found = near_duplicates(texts)
+    assert found.pairs[found.pairs[:, 1] == 4, 0].tolist() == [1, 2, 3]
+    assert found.clusters.tolist() == [0] * 5
+
+
+def test_a_pair_that_agrees_in_bands_of_several_pieces_is_told_once(monkeypatch):
+    texts = invented(10, 6)
+    whole = near_duplicates(texts)
+    monkeypatch.setattr("filbert.data.near_duplicates._PENDING", 1)
+    pieces = near_duplicates(texts)
+    assert np.array_equal(pieces.pairs, whole.pairs)
+    assert np.array_equal(pieces.similarity, whole.similarity)
+    assert np.array_equal(pieces.clusters, whole.clusters)
+
+
+@pytest.mark.parametrize("num_test", [60, 200])
+def test_every_row_of_a_template_that_train_holds_too_is_a_leak(num_test):
+    train = [TEMPLATE.format(n) for n in range(200)]
+    test = [TEMPLATE.format(n) for n in range(200, 200 + num_test)]
+    assert leakage(train, test).rows.tolist() == list(range(num_test))
+
+
+def test_a_part_after_the_first_is_a_source_of_leaks_too():
+    texts = [TEMPLATE.format(n) for n in range(600)]
+    found = near_duplicates(texts, parts=(200, 200, 200))
+    part = np.arange(600) // 200
+    rows, _, _ = between(found, part == 1, part == 2)
+    assert rows.tolist() == list(range(400, 600))
+
+
+def test_a_row_repeats_within_its_file_only_if_it_is_near_to_an_earlier_one_of_it():
+    words = [f"{word}{n}" for n, word in enumerate(WORDS * 3)]
+    chain = [" ".join(words[start : start + 40]) for start in (0, 4, 8)]
+    assert similarity(chain[0], chain[1]) >= 0.8 > similarity(chain[0], chain[2])
+    found = near_duplicates([chain[1], chain[0], chain[2]], parts=(1, 2))
+    assert found.clusters.tolist() == [0, 0, 0]
+    assert repeats_within(found, np.array([False, True, True])).tolist() == []
+    # Each of these is paired with the first of the other file alone, and yet repeats the other.
+    found = near_duplicates([chain[1], chain[1] + "!", chain[1] + "?"], parts=(1, 2))
+    assert repeats_within(found, np.array([False, True, True])).tolist() == [2]
+    # Near to the first of two that are equal, of which the set holds the second.
+    found = near_duplicates([chain[1], chain[1] + "!", chain[0]], parts=(1, 2))
+    assert repeats_within(found, np.array([False, True, True])).tolist() == [2]
 
 
 def test_the_same_texts_give_the_same_answer_in_any_company():

@@ -48,6 +48,14 @@ def test_a_header_and_spaces_at_the_ends_are_word2vecs(file):
     np.testing.assert_array_equal(vectors.table, [[1, 2, 3], [4, 5, 6]])
 
 
+@pytest.mark.parametrize(("announced", "told"), [(2, False), (1, False), (3, True)])
+def test_a_file_with_fewer_words_than_its_header_says_is_told_of(announced, told, file, caplog):
+    vectors = read_vectors(file(f"{announced} 3\nsun 1 2 3\nsea 4 5 6\n\n"), {"sea"})
+    assert vectors.words == ["sea"]
+    sentence = "v.txt: its first line says 3 words, and 2 follow. It may be cut short"
+    assert (sentence in caplog.text) is told
+
+
 def test_tabs_between_and_blank_lines_at_the_end_are_read(file):
     vectors = read_vectors(file("2 3\nsun\t1\t2\t3\nsea 4 5 6\n\n"))
     assert vectors.words == ["sun", "sea"]
@@ -105,7 +113,7 @@ def test_memory_does_not_grow_with_what_is_not_wanted(file):
         ("sun\nsea\n", "v.txt:1: 0 numbers; word vectors are a word and its numbers"),
         ("", "v.txt: empty"),
         (GLOVE.encode() + b"st\xff 1 2 3\n", "v.txt:5: byte .* not UTF-8"),
-        (gzip.compress(b"sun 1 2 3"), "gzip data; give it a name that ends in .gz"),
+        (gzip.compress(b"sun 1 2 3", mtime=0), "gzip data; give it a name that ends in .gz"),
     ],
 )
 def test_a_broken_file_is_refused_in_a_sentence_with_its_line(file, content, message):

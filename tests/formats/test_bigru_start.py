@@ -94,6 +94,25 @@ def test_a_head_reads_both_halves_of_the_pooled_vector(folder):
     assert with_new_head(checkpoint, "tokens", 3).tensors["head.out.weight"].shape == (3, 6)
 
 
+def test_another_pooling_than_the_head_was_made_for_is_named(folder, tmp_path):
+    checkpoint = with_new_head(read_checkpoint(folder), "sequence", labels=["a", "b"])
+    huggingface.write(checkpoint, tmp_path / "head")
+    path = tmp_path / "head" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pooling": "mean"}))
+    with pytest.raises(
+        FormatError, match=r"config\.json says pooling mean, but classifier\.weight"
+    ):
+        huggingface.read(tmp_path / "head")
+
+
+def test_bf16_leaves_the_recurrence_as_it_is(folder):
+    exact, rounded = (
+        filbert.load(folder, device="cpu", precision=name) for name in ("float32", "bf16")
+    )
+    texts = ["the sun", "the sea and the stone moon"]
+    assert np.array_equal(rounded.embed(texts), exact.embed(texts))
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [

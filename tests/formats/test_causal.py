@@ -75,7 +75,10 @@ def test_a_causal_encoder_alone_has_no_pooler_that_others_would_put_on_its_first
     pooled = with_new_head(made("bert", causal=False), "sequence", num_labels=2)
     assert with_new_head(pooled, None).config.pooler == "tanh", "the control"
     bare = with_new_head(as_causal(pooled), None)
-    assert bare.config.pooler is None and any("pooler left out" in note for note in bare.notes)
+    assert bare.config.pooler is None
+    assert bare.notes[-2] == (
+        "pooler left out: it reads the first token, which sees no other in a causal encoder."
+    )
     kept = with_new_head(as_causal(pooled), "sequence", num_labels=2)
     assert torch.equal(
         kept.tensors["encoder.pooler.weight"], pooled.tensors["encoder.pooler.weight"]
@@ -116,6 +119,19 @@ def test_what_no_causal_encoder_of_ours_can_be_is_refused(family, changes, says,
     with pytest.raises(FormatError) as caught:
         huggingface.read(tmp_path)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("bert", "BertLMHeadModel"), ("roberta", "RobertaForCausalLM"), ("bert", "ErnieForCausalLM")],
+)
+def test_a_decoder_is_no_masked_language_model(family, name, tmp_path):
+    huggingface.write(made(family, "masked_lm"), tmp_path)
+    said = raw(tmp_path)
+    assert said["is_decoder"] is True and huggingface.read(tmp_path).head == "masked_lm"
+    (tmp_path / "config.json").write_text(json.dumps(said | {"architectures": [name]}))
+    with pytest.raises(FormatError, match=rf"'{name}', which predicts the next token; filbert has"):
+        huggingface.read(tmp_path)
 
 
 def test_a_causal_model_cannot_be_written_in_googles_format(tiny, tmp_path):

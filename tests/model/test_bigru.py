@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from filbert.batch import PackedBatch, pack, split
+from filbert.batch import pack, split
 from filbert.errors import ConfigError, InputError
-from filbert.model.bigru import BiGRU, turn_of
+from filbert.model.bigru import BiGRU, time_order
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import initialize
 
@@ -99,10 +99,10 @@ def test_pooling_by_hand(pooled, wanted):
 
 
 def test_tokens_go_by_time_the_longest_sequence_first():
-    turn = turn_of(pack([[10], [20, 21, 22], [30, 31]]))
-    assert turn.by_time.tolist() == [1, 4, 0, 2, 5, 3]
-    assert turn.batch_sizes.tolist() == [3, 2, 1]
-    assert turn.by_time[turn.back].tolist() == list(range(6))
+    order = time_order(pack([[10], [20, 21, 22], [30, 31]]))
+    assert order.by_time.tolist() == [1, 4, 0, 2, 5, 3]
+    assert order.batch_sizes.tolist() == [3, 2, 1]
+    assert order.by_time[order.back].tolist() == list(range(6))
 
 
 def test_dropout_takes_the_same_elements_from_all_words_of_a_sequence():
@@ -163,7 +163,10 @@ def test_new_weights_are_orthogonal_within_and_biases_are_zero():
     assert model.embeddings.word.weight.abs().max() <= 0.04
 
 
-def test_a_batch_knows_nothing_of_padding():
-    batch = pack(SEQUENCES)
-    assert isinstance(batch, PackedBatch)
-    assert int(turn_of(batch).batch_sizes.sum()) == batch.num_tokens == 15
+def test_the_gru_is_handed_no_padding():
+    model, seen = drawn(), []
+    model.layers[0].gru.register_forward_pre_hook(lambda gru, given: seen.append(given[0]))
+    model(pack(SEQUENCES))
+    ((rows, batch_sizes, *_),) = seen
+    assert len(rows) == 15
+    assert batch_sizes.tolist() == [5, 4, 3, 1, 1, 1]

@@ -221,3 +221,14 @@ def test_the_sentence_vector_cls_is_the_last_token_of_a_causal_encoder():
     assert torch.equal(both[:, : hidden.shape[1]], ends)
     read = Model(model.encoder, VectorHead(config, "cls")).read(hidden, batch)
     assert torch.equal(read, ends)
+
+
+def test_a_causal_batch_gets_its_mask_only_where_groups_are_attended_to(monkeypatch):
+    def refuse(*given: object) -> None:
+        raise AssertionError("a mask of L x L was built")
+
+    monkeypatch.setattr("filbert.model.attention_plan._ahead", refuse)
+    plan = plan_attention(pack([[1, 2, 3], [4]]), causal=True)
+    assert plan.causal
+    with pytest.raises(AssertionError, match="a mask"):
+        _ = plan.groups

@@ -18,6 +18,15 @@ def test_auto_takes_bf16_only_where_it_is_measured_to_be_worth_it(gain, name, mo
     assert f"{gain:.1f} times" in chosen.reason
 
 
+@pytest.mark.parametrize(("has_units", "name"), [(False, "float32"), (True, "bf16")])
+def test_on_a_gpu_auto_takes_bf16_where_it_is_not_emulated(has_units, name, monkeypatch):
+    def supported(including_emulation: bool = True) -> bool:
+        return including_emulation or has_units
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert choose_precision("auto", torch.device("cuda")).name == name
+
+
 def test_what_is_asked_for_is_taken_and_nonsense_is_refused():
     assert choose_precision("float32", CPU).dtype == torch.float32
     assert choose_precision("bf16", CPU).dtype == torch.bfloat16

@@ -66,6 +66,8 @@ def wait_until_free(out: Path) -> None:
 def finished(tiny_model, films, tmp_path_factory):
     """A study with two seeds, a cleaned variant, every kind, and one contestant that fails."""
     folder = tmp_path_factory.mktemp("study")
+    strange = folder / "strange.txt"
+    strange.write_text("qqq 0.1 0.2\nzzz 0.3 0.4\n")
     recipe = {
         "train": str(films / "train.csv"),
         "dev": str(films / "dev.csv"),
@@ -82,7 +84,7 @@ def finished(tiny_model, films, tmp_path_factory):
             "bigru": {"kind": "bigru", "dim": 8, "hidden": 4, "min_count": 1, "cleaning": "study"},
             "tfidf": {"kind": "tfidf", "C": 10.0, "cleaning": ["none", "study"]},
             "static": {"kind": "static", "model": str(tiny_model), "C": 1.0},
-            "broken": {"model": str(tiny_model), "reinit_layers": 9},
+            "broken": {"kind": "bigru", "vectors": str(strange), "min_count": 1},
         },
     }
     compared = filbert.compare(recipe, out=folder / "out", name="Films")
@@ -137,7 +139,7 @@ def test_one_failing_contestant_is_reported_and_loses_no_other(finished):
     recipe, compared = finished
     broken = compared.results["contestants"][-1]
     assert broken["status"] == "failed"
-    assert "encoder has 2 layers" in broken["error"]
+    assert "none of the" in broken["error"]
     assert [seed["status"] for seed in broken["seeds"]] == ["failed", "failed"]
 
 

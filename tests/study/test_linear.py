@@ -34,13 +34,17 @@ def features(kind, rows):
     return WordMeans(words, table).fitted(texts)
 
 
+def fit(task, counts, rows, **options):
+    """The classifier alone."""
+    texts = [joined(row, options.get("cleaning")) for row in rows["train"]]
+    return fit_linear(task, counts, (texts, rows["train"]), rows["dev"], **options)[0]
+
+
 @pytest.mark.parametrize("kind", ["counts", "means"])
 @pytest.mark.parametrize("cleaning", [None, "lowercase,non-alphanumerics"])
 def test_a_saved_classifier_gives_the_same_answers(kind, cleaning, rows, task, tmp_path):
     cleaner = Cleaning.parse(cleaning)
-    fitted = fit_linear(
-        task, features(kind, rows), rows["train"], rows["dev"], strength=10.0, cleaning=cleaner
-    )
+    fitted = fit(task, features(kind, rows), rows, strength=10.0, cleaning=cleaner)
     fitted.save(tmp_path / "model")
     assert {p.suffix for p in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
     again = load_linear(tmp_path / "model")
@@ -52,11 +56,11 @@ def test_a_saved_classifier_gives_the_same_answers(kind, cleaning, rows, task, t
 
 def test_the_strength_is_the_best_of_those_tried_on_dev(rows, task):
     counts = features("counts", rows)
-    tuned = fit_linear(task, counts, rows["train"], rows["dev"])
+    tuned = fit(task, counts, rows)
     gold = [task.gold(row) for row in rows["dev"]]
 
     def value(strength):
-        fitted = fit_linear(task, counts, rows["train"], rows["dev"], strength=strength)
+        fitted = fit(task, counts, rows, strength=strength)
         return fitted.task.metrics(gold, fitted.predict_rows(rows["dev"]))["roc_auc"]
 
     assert value(tuned.strength) == max(map(value, (1.0, 10.0, 100.0)))
@@ -66,7 +70,7 @@ def test_the_classifier_is_scikit_learns(rows, task):
     from sklearn.linear_model import LogisticRegression
 
     counts = features("counts", rows)
-    fitted = fit_linear(task, counts, rows["train"], rows["dev"], strength=10.0)
+    fitted = fit(task, counts, rows, strength=10.0)
     matrix = counts.of([joined(row) for row in rows["train"]])
     judge = LogisticRegression(C=10.0, max_iter=1000)
     judge.fit(matrix, [task.gold(row) for row in rows["train"]])
@@ -82,7 +86,7 @@ def test_a_text_without_a_known_word_has_an_answer(rows, task):
     from filbert.data.records import Row
 
     for kind in ("counts", "means"):
-        fitted = fit_linear(task, features(kind, rows), rows["train"], rows["dev"], strength=1.0)
+        fitted = fit(task, features(kind, rows), rows, strength=1.0)
         (answer,) = fitted.predict_rows([Row({"text": "zzz"}, "x", 1)])
         assert 0 <= answer["score"] <= 1 and answer["num_tokens"] == 1
 
@@ -90,3 +94,28 @@ def test_a_text_without_a_known_word_has_an_answer(rows, task):
 def test_training_texts_without_a_repeated_word_are_refused():
     with pytest.raises(ConfigError, match="No word stands in 2 of the 2 training texts"):
         WordCounts(["one two", "three four"])
+
+
+def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, monkeypatch):
+    """Time stands still but for a second in each fit."""
+    from sklearn.linear_model import LogisticRegression
+
+    from filbert.study import costs
+
+    now = [0.0]
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(costs.time, "process_time", lambda: 2 * now[0])
+    real = LogisticRegression.fit
+
+    def slow(self, *given):
+        now[0] += 1.0
+        return real(self, *given)
+
+    monkeypatch.setattr(LogisticRegression, "fit", slow)
+    # The last one tried is the best.
+    monkeypatch.setattr(Classification, "metrics", lambda self, *_: {self.selection_metric: now[0]})
+    texts = [joined(row) for row in rows["train"]]
+    counts = WordCounts(texts)
+    _, effort = fit_linear(task, counts, (texts, rows["train"]), rows["dev"])
+    assert now[0] == 3.0
+    assert (effort.seconds, effort.cpu_seconds) == (1.0, 2.0)

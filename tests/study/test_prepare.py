@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
-from filbert.study.prepare import prepare, read_prepared
+from filbert.study.prepare import prepare
 
 
 def write(path, header, rows):
@@ -45,7 +46,7 @@ def test_every_row_lands_in_one_split_and_the_same_seed_gives_the_same_bytes(who
     texts = [
         row.values["text"]
         for name in ("train", "dev", "test")
-        for row in read_prepared(tmp_path / "one" / f"{name}.jsonl.gz")
+        for row in read_rows(tmp_path / "one" / f"{name}.jsonl.gz")
     ]
     assert sorted(texts) == sorted(text for text, _ in rows)
     assert one["train"]["sha256"] == same["train"]["sha256"] != other["train"]["sha256"]
@@ -77,7 +78,7 @@ def test_several_columns_become_one_label_and_further_columns_are_kept(whole, re
     assert facts["positive"] == "bad"
     total = sum(facts[name]["label_counts"]["bad"] for name in ("train", "dev", "test"))
     assert total == sum(a or b for _, a, b, _ in rows)
-    (row, *_) = read_prepared(tmp_path / "m" / "train.jsonl.gz")
+    (row, *_) = read_rows(tmp_path / "m" / "train.jsonl.gz")
     assert set(row.values) == {"text", "group", "label"}
 
 
@@ -98,6 +99,12 @@ def test_several_columns_become_one_label_and_further_columns_are_kept(whole, re
             {"merge_labels": ["label"], "merge_as": "bad"},
             InputError,
             "a.csv:3: column 'label' holds '2'; a label column holds 0 or 1",
+        ),
+        (
+            [["x", 0], ["y", 1], ["z", 1], ["w", 2]] * 9,
+            {"positive": "1"},
+            InputError,
+            r"a.csv:5: label '2', after \['0', '1'\]. With positive '1' there are two labels",
         ),
         ([["x", 0], ["y", 1]] * 20, {"text_column": "txt"}, InputError, 'no column "txt"'),
         ([["x", 0], ["y", 1]] * 20, {"keep_columns": ["age"]}, InputError, 'no column "age"'),
@@ -120,3 +127,44 @@ def test_dev_is_a_part_of_train_when_only_train_and_test_are_given(recipe, read,
     facts = prepare(read(recipe), tmp_path / "out")
     assert facts["train"]["rows"] + facts["dev"]["rows"] == 256
     assert facts["test"]["rows"] == 64
+
+
+def test_a_merged_column_can_be_kept_for_slices(whole, read, tmp_path):
+    rows = [[sentence(i), int(i % 4 == 0), int(i % 6 == 0)] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "loud", "rude"], rows)
+    more = {"merge_labels": ["loud", "rude"], "merge_as": "bad", "keep_columns": ["rude"]}
+    prepare(read(whole(path, **more)), tmp_path / "m")
+    found = list(read_rows(tmp_path / "m" / "test.jsonl.gz"))
+    assert {row.values["rude"] for row in found} == {"0", "1"}
+
+
+def test_a_kept_column_that_no_test_row_has_is_refused(recipe, read, tmp_path):
+    for name, group in (("train", "g"), ("dev", "g"), ("test", "")):
+        rows = [[sentence(i), i % 2, group] for i in range(20)]
+        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label", "group"], rows)
+    recipe |= {"positive": "1", "keep_columns": ["group"]}
+    with pytest.raises(InputError, match="no test row has a value in the column 'group'"):
+        prepare(read(recipe), tmp_path / "out")
+
+
+def test_a_wrong_label_is_found_before_repeats_are_searched(whole, read, tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("the long search began")
+
+    monkeypatch.setattr("filbert.study.prepare.near_duplicates", never)
+    path = write(tmp_path / "a.csv", ["text", "label"], [[sentence(i), i % 3] for i in range(40)])
+    with pytest.raises(InputError, match="a.csv:4: label '2'"):
+        prepare(read(whole(path, positive="1", near_duplicates="together")), tmp_path / "out")
+
+
+def test_test_rows_that_repeat_dev_rows_are_counted_too(recipe, read, tmp_path):
+    for at, name in enumerate(("train", "dev", "test")):
+        # Test holds ten rows of dev, two of them with the other label.
+        rows = [[sentence(1000 * at + i), i % 2] for i in range(20)]
+        if name == "test":
+            rows += [[sentence(1000 + i), (i + (i < 2)) % 2] for i in range(10)]
+        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label"], rows)
+    recipe |= {"positive": "1", "near_duplicates": "report"}
+    found = prepare(read(recipe), tmp_path / "out")["near_duplicates"]
+    assert found["test_like_train"] == 0
+    assert (found["test_like_dev"], found["test_like_dev_other_label"]) == (10, 2)

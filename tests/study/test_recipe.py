@@ -61,10 +61,24 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
         ({"kind": "bigru", "vectors": "nowhere.txt"}, "no file nowhere.txt"),
         ({"kind": "static", "vectors": "a.txt", "model": "minilm"}, "both name the word vectors"),
         ({"kind": "tfidf", "cleaning": []}, "names nothing"),
+        ({"kind": "bigru", "pooling": "mena"}, "pooling is 'mena'.* Did you mean 'mean'"),
+        ({"kind": "bigru", "dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
+        ({"model": "TINY", "merge_labels": ["a"], "merge_as": "b"}, "the same for all contestants"),
+        ({"model": "TINY", "keep_layers": "3"}, "layers"),
+        ({"model": "TINY", "reinit_layers": 9}, "encoder has 2 layers"),
+        ({"model": "TINY", "keep_layers": "1", "reinit_layers": 2}, "encoder has 1 layers"),
+        ({"model": "TINY", "freeze": "7"}, "layers within 0-1"),
+        ({"model": "TINY", "metric": "roc_au"}, "metric is .* Did you mean 'roc_auc'"),
+        ({"model": "TINY", "on_overflow": "cut"}, "on_overflow is 'cut'"),
+        ({"model": "TINY", "precision": "bf61"}, "precision 'bf61'.* Did you mean 'bf16'"),
+        ({"model": "TINY", "device": "gpu"}, "gpu"),
     ],
 )
-def test_a_wrong_contestant_is_refused_by_its_name(table, sentence, recipe, read, monkeypatch):
+def test_a_wrong_contestant_is_refused_by_its_name(
+    table, sentence, recipe, read, monkeypatch, tiny_model
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    table = {k: str(tiny_model) if v == "TINY" else v for k, v in table.items()}
     with pytest.raises(FilbertError, match=r"\[contestants\.new\].*" + sentence):
         read(with_contestant(recipe, **table))
 
@@ -111,6 +125,27 @@ def test_only_takes_all_variants_of_a_name_and_refuses_others(recipe, read):
     assert [c.name for c in chosen(contestants, ["tiny-cleaned"])] == ["tiny, cleaned"]
     with pytest.raises(ConfigError, match="Did you mean 'tiny'"):
         chosen(contestants, ["tinny"])
+    # A comma parts two names, so a name that holds one is given as its folder.
+    with pytest.raises(ConfigError, match=r"names of folders, of .*'tiny-cleaned'"):
+        chosen(contestants, ["tiny, cleaned"])
+
+
+def test_cleaning_as_a_flag_wins_over_a_contestants_own(recipe, read):
+    recipe["contestants"]["tfidf"]["cleaning"] = ["none", "study"]
+    assert [c.name for c in read(recipe).contestants] == ["tiny", "tfidf", "tfidf, cleaned"]
+    assert [c.name for c in read(recipe, cleaning="none").contestants] == ["tiny", "tfidf"]
+
+
+def test_the_dimension_is_that_of_the_vectors_and_another_one_is_refused(recipe, read, tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("film 1 2 3\ngood 4 5 6\n")
+    table = {"kind": "bigru", "vectors": str(path)}
+    assert read(with_contestant(recipe, **table)).contestants[-1].options["dim"] == 3
+    with pytest.raises(ConfigError, match="has 3 numbers a word, and dim is 4"):
+        read(with_contestant(recipe, **table, dim=4))
+    path.write_text("film\n")
+    with pytest.raises(FilbertError, match=r"\[contestants.new\]: .*v.txt:1"):
+        read(with_contestant(recipe, **table))
 
 
 def test_an_unknown_keyword_is_refused_with_the_nearest_name():

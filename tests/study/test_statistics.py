@@ -277,6 +277,23 @@ def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
     assert over["low"] < over["difference"] < over["high"]
 
 
+def test_a_side_with_one_seed_counts_as_constant_beside_one_with_several(tmp_path):
+    shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
+    alone = {0: run(tmp_path, "alone", 0, 1.2)}
+    also = {0: run(tmp_path, "also", 0, 1.0)}
+    found = judged(tmp_path, {"shaky": shaky, "alone": alone, "also": also}, resamples=499)
+    first, second, neither = (pair["roc_auc"] for pair in found["pairs"])
+    for pair in (first, second):
+        over = pair["over_seeds"]
+        assert over["low"] < over["difference"] < over["high"]
+        # The seeds spread far more than the rows.
+        assert over["high"] - over["low"] > 2 * (pair["high"] - pair["low"])
+    values = [c["test"]["roc_auc"]["value"] for c in found["contestants"]]
+    assert first["over_seeds"]["difference"] == pytest.approx(values[0] - values[1], abs=1e-12)
+    assert "over_seeds" not in neither
+    assert "over_seeds" not in found["contestants"][1]["test"]["roc_auc"]
+
+
 def test_slices_cover_each_row_once_and_have_readable_names(results):
     by: dict[str, list] = {}
     for one in results["slices"]:

@@ -61,6 +61,7 @@ def test_negative_contractions_are_written_out_and_no_others(before, after):
         ("\U0001f3fb", ""),
         ("\u0924\u0947 1 # \u2460", "\u0924\u0947 1 # \u2460"),
         ("\U0001faff", "\U0001faff"),
+        ("\u275dso\u275e \u275bit\u275c \u275a", "\u275dso\u275e \u275bit\u275c vertical bar"),
     ],
 )  # fmt: skip
 def test_emojis_become_words_and_other_signs_stay(before, after):

@@ -90,6 +90,7 @@ def test_a_saved_vocabulary_is_the_same_when_loaded(tmp_path):
 
 def test_half_a_surrogate_pair_is_no_obstacle():
     assert words_of("sun \ud800 sea")[0] == "sun"
+    assert list(known_words(learn_words(["\udc00 sun", "\ud800 sun"]))) == ["sun", "\ufffd"]
 
 
 @pytest.mark.parametrize(

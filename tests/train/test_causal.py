@@ -96,7 +96,8 @@ def test_layers_that_are_not_there_or_out_of_order_are_refused_in_a_sentence(ask
 
 def test_numbers_and_lists_are_taken_as_python_has_them():
     given = {"task": "classification", "model": "m", "train": "t", "out": "o"}
-    for value, wanted in ((3, "3"), ([0, 2], "0,2"), ("0,2", "0,2"), (None, None)):
+    forms = ((3, "3"), ([0, 2], "0-0,2-2"), ([2], "2-2"), ("0,2", "0,2"), (None, None))
+    for value, wanted in forms:
         assert FinetuneOptions.from_keywords(given | {"keep_layers": value}).keep_layers == wanted
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import filbert
@@ -74,6 +75,46 @@ def test_a_model_that_cleans_answers_as_one_that_was_given_clean_texts(place):
     assert one == other
 
 
+def test_vectors_are_of_clean_texts_too(place):
+    cleaning, plain = (filbert.load(f"runs/{kind}/model") for kind in ("raw", "cleaned"))
+    raw = texts_of("raw/test.csv")
+    pair = (raw[0], raw[1])
+    found = cleaning.embed([*raw, pair])
+    wanted = plain.embed([*map(STUDY, raw), (STUDY(pair[0]), STUDY(pair[1]))])
+    assert np.array_equal(found, wanted)
+    assert not np.array_equal(found[:-1], plain.embed(raw)), "the control"
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_rows_that_cleaning_empties_are_told_apart_from_empty_ones(verb, place, capfd):
+    Path("some.csv").write_text('text\nThe @ann of!\n" "\na film\n@bob\n')
+    out = ["--out", f"{verb}.jsonl"]
+    assert command([verb, "runs/raw/model", "some.csv", *out, "--overwrite"]) == 0
+    told = capfd.readouterr().err
+    assert "1 of them hold an empty text" in told
+    assert "cleaning leaves nothing of 2 of them" in told
+
+
+def test_check_cleans_as_the_model_does_unless_told_otherwise(place, capfd):
+    def tokens(*flags: str) -> int:
+        given = ["check", "--task", "classification", "raw/test.csv", "--json", *flags]
+        assert command(given) == 0
+        return json.loads(capfd.readouterr().out)["splits"][0]["tokens"]
+
+    model = ("--model", "runs/raw/model")
+    assert tokens(*model) == tokens(*model, "--clean", "study") < tokens(*model, "--clean", "none")
+    assert tokens("--model", "runs/cleaned/model") == tokens(*model, "--clean", "none")
+
+
+def test_check_of_a_task_that_cleans_nothing_takes_any_model(place):
+    Path("questions.jsonl").write_text(
+        '{"id": "1", "question": "was it good", "context": "the film was bad", '
+        '"answers": [{"text": "bad", "answer_start": 13}]}\n'
+    )
+    given = ["check", "--task", "span_qa", "questions.jsonl", "--model", "runs/raw/model"]
+    assert command(given) == 0
+
+
 def test_predict_and_evaluate_clean_and_prediction_files_keep_row_and_line(place, capfd):
     assert command(["predict", "runs/raw/model", "raw/test.csv", "--out", "answers.jsonl"]) == 0
     lines = lines_of("answers.jsonl")
@@ -116,7 +157,7 @@ def test_a_run_is_not_resumed_with_another_cleaning(place):
     files = {name: f"raw/{name}.csv" for name in ("train", "dev", "test")}
     run = filbert.finetune(**GIVEN, **files, clean="study", out="runs/raw", resume=True)
     assert run.model.task.clean == STUDY
-    with pytest.raises(filbert.FilbertError):
+    with pytest.raises(ConfigError, match="a finished run with other options"):
         filbert.finetune(**GIVEN, **files, clean="urls", out="runs/raw", resume=True)
 
 
@@ -136,3 +177,4 @@ def test_a_folder_with_an_unknown_step_is_refused(place):
     path.write_text(json.dumps(story))
     with pytest.raises(filbert.FormatError, match="no step 'wash'"):
         filbert.load("damaged")
+    assert command(["check", "--task", "classification", "raw/dev.csv", "--model", "damaged"]) == 2

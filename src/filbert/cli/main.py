@@ -41,8 +41,10 @@ VERBS = (
     "check",
     "compare",
     "convert",
+    "export",
     "push",
     "replay",
+    "bench",
     "doctor",
 )
 

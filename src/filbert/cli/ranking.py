@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from filbert.report import numbers
 from filbert.report.numbers import MISSING
 
 if TYPE_CHECKING:
@@ -26,24 +27,27 @@ def ranking_table(results: dict[str, Any]) -> Table:
     from rich.text import Text
 
     from filbert.errors import printable
-    from filbert.report import numbers
 
     columns = _BINARY if results["positive"] is not None else _MORE
     ranked = sorted(results["contestants"], key=lambda c: -_value(c, columns[0][0]))
     rows = results["data"]["test"]["rows"]
-    title = f"{numbers.count(rows)} test rows, mean of the seeds, 95 % interval"
+    level = 100 * ((results.get("statistics") or {}).get("level") or 0.95)
+    title = f"{numbers.count(rows)} test rows, mean of the seeds, {level:g} % interval"
+    if any((c.get("test") or {}).get(columns[0][0], {}).get("over_seeds") for c in ranked):
+        title += " (over rows and seeds)"
     table = Table(
         title=title,
         title_justify="left",
         title_style="",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        collapse_padding=True,
+        padding=(0, 0),
     )
-    table.add_column("contestant", style="bold", no_wrap=True)
+    # The names give way, and only the longer ones: figures that break cannot be read.
+    table.add_column("contestant", style="bold", min_width=18, overflow="fold")
     for _, heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("seeds", "training", "rows/s"):
+    for heading in ("runs", "training", "rows/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in ranked:
         done = [seed for seed in one["seeds"] if seed["status"] == "finished"]
@@ -55,7 +59,7 @@ def ranking_table(results: dict[str, Any]) -> Table:
             Text(printable(one["name"])),
             *figures,
             f"{len(done)}/{len(one['seeds'])}",
-            numbers.seconds(costs.get("training_seconds")),
+            _seconds(costs.get("training_seconds")),
             _whole(costs.get("rows_per_second")),
         )
     return table
@@ -77,8 +81,16 @@ def _figure(one: dict[str, Any], metric: str) -> Text:
     text = Text(f"{found['value']:.4f}")
     interval = found.get("over_seeds") or found
     if interval.get("low") is not None and interval.get("high") is not None:
-        text.append(f"\n{interval['low']:.3f}–{interval['high']:.3f}", style="dim")
+        ends = (f"{interval[end]:.3f}".removeprefix("0") for end in ("low", "high"))
+        text.append("\n" + "–".join(ends), style="dim")
     return text
+
+
+def _seconds(value: float | None) -> str:
+    """4.8 s, 95 s, 12 min, 3.4 h: eight characters at most."""
+    if value is None or value < 120:
+        return numbers.seconds(value)
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 
 def _whole(value: float | None) -> str:

@@ -3,12 +3,67 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator, Iterable, Iterator
 from threading import Thread
+from typing import Generic, TypeVar
 
 from filbert.data.examples import Example
 from filbert.data.loader import Batches
 
 log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+# Seconds; tokenising a chunk takes less, waiting for standard input may take forever.
+_PATIENCE = 2.0
+
+
+def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """The same items in the same order, each made in a thread while the one before it is in use.
+
+    Never more than one is made ahead, and what making it raises is raised in its place.
+    """
+    source = iter(items)
+    making = _Pulling(source)
+    try:
+        while (item := making.found()) is not None:
+            making = _Pulling(source)
+            yield item[0]
+    finally:
+        making.leave()
+
+
+class _Pulling(Generic[Item]):
+    """The next item of an iterator, pulled in a thread."""
+
+    def __init__(self, source: Iterator[Item]) -> None:
+        self._source = source
+        self._item: tuple[Item] | None = None
+        self._error: BaseException | None = None
+        # A daemon: it may wait for standard input, and an interrupted run must not.
+        self._thread = Thread(target=self._pull, name="next item", daemon=True)
+        self._thread.start()
+
+    def found(self) -> tuple[Item] | None:
+        """The item, or None where there are no more."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._item
+
+    def leave(self) -> None:
+        """Nobody wants the item: give the thread a little time to end in peace.
+
+        A process that ends while native code runs in one of its threads may die of that.
+        """
+        self._thread.join(_PATIENCE)
+
+    def _pull(self) -> None:
+        try:
+            self._item = (next(self._source),)
+        except StopIteration:
+            pass
+        except BaseException as error:  # raised again where the item is asked for
+            self._error = error
 
 
 class Ahead:

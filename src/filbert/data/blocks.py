@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import numpy as np
 from filbert.data.sentences import split_sentences
 from filbert.data.shards import Shard, token_type
 from filbert.errors import FilbertError, RunError
+from filbert.text.surrogates import without_halves
 from filbert.text.tokenizer import Tokenizer
 
 Block = Sequence[Sequence[str]]  # documents, each of lines
@@ -35,7 +35,6 @@ MAX_PIECE = 2**16
 # gigabyte.
 MOST_WORKERS = 4
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
 
@@ -121,8 +120,8 @@ class BlockEncoder:
     def _run(self, texts: list[str]) -> list[Any]:
         try:
             return list(self._backend.encode_batch_fast(texts, add_special_tokens=False))
-        except TypeError:  # half a surrogate pair, which JSON can hold and UTF-8 cannot
-            clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
+        except TypeError:
+            clean = [without_halves(text) for text in texts]
             return list(self._backend.encode_batch_fast(clean, add_special_tokens=False))
 
 

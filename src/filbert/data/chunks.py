@@ -17,15 +17,17 @@ def characters_in(text: str | tuple[str, str]) -> int:
     return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 
-def chunks(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Lists of at most CHUNK_ROWS items and about CHUNK_CHARACTERS characters."""
+def chunks(
+    items: Iterable[Item], size_of: Callable[[Item], int], limit: int = CHUNK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """Lists of at most CHUNK_ROWS items that end where their sizes reach `limit`."""
     chunk: list[Item] = []
-    characters = 0
+    size = 0
     for item in items:
         chunk.append(item)
-        characters += size_of(item)
-        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+        size += size_of(item)
+        if len(chunk) >= CHUNK_ROWS or size >= limit:
             yield chunk
-            chunk, characters = [], 0
+            chunk, size = [], 0
     if chunk:
         yield chunk

@@ -86,6 +86,19 @@ class ColumnNames:
             )
         return Merge(tuple(self.merge_labels), self.merge_as)
 
+    def refuse_label_columns(self, instead: str) -> None:
+        """For tasks whose labels are no names.
+
+        Args:
+            instead: a sentence on what their rows hold.
+
+        Raises:
+            ConfigError: labels are to be made of 0/1 columns.
+        """
+        if self.label_columns or self.merge:
+            given = "--merge-labels is for" if self.merge else "--label-columns is for multi-label"
+            raise ConfigError(f"{given} classification; {instead}.")
+
     def declared_labels(
         self, labels: Sequence[str] | None, *, multilabel: bool
     ) -> tuple[str, ...] | None:

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
+from filbert.data.doctor_rows import Rows, rows_of
 from filbert.data.doctor_scan import Scan
 from filbert.data.findings import Findings
-
-
-class _Rows(NamedTuple):
-    """All good rows of all files, n of them.
-
-    Attributes:
-        scans: one per file.
-        file_of: int64 (n,), which file a row stands in.
-        row_of: int64 (n,), its number among the good rows of that file.
-        labels: int32 (n,), equal for rows of equal labels; None where that means nothing.
-    """
-
-    scans: list[Scan]
-    file_of: np.ndarray
-    row_of: np.ndarray
-    labels: np.ndarray | None
-
-    def place(self, index: int) -> str:
-        return self.scans[int(self.file_of[index])].where(int(self.row_of[index]))
-
-    def split(self, index: int) -> str:
-        return self.scans[int(self.file_of[index])].name
 
 
 def compare_rows(scans: list[Scan], found: Findings, *, with_labels: bool) -> None:
@@ -46,16 +23,8 @@ def compare_rows(scans: list[Scan], found: Findings, *, with_labels: bool) -> No
     _compare_widths(scans, found)
     if not any(scan.lines for scan in scans):
         return
-    digests = np.concatenate(
-        [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
-    )
-    sets: dict[tuple[str, ...], int] = {}
-    rows = _Rows(
-        scans,
-        np.repeat(np.arange(len(scans)), [len(scan.lines) for scan in scans]),
-        np.concatenate([np.arange(len(scan.lines)) for scan in scans]),
-        np.concatenate([_shared_numbers(scan, sets) for scan in scans]) if with_labels else None,
-    )
+    rows = rows_of(scans, with_labels=with_labels)
+    digests = rows.digests
     # Stable, so that the first of a group comes first.
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     ranked = digests[order]
@@ -66,7 +35,7 @@ def compare_rows(scans: list[Scan], found: Findings, *, with_labels: bool) -> No
         _compare_group(group.tolist(), rows, found)
 
 
-def _compare_group(group: list[int], rows: _Rows, found: Findings) -> None:
+def _compare_group(group: list[int], rows: Rows, found: Findings) -> None:
     """`group` holds the numbers of all rows with one text, in order."""
     first_in: dict[str, int] = {}
     for index in group:
@@ -74,7 +43,7 @@ def _compare_group(group: list[int], rows: _Rows, found: Findings) -> None:
         before = first_in.setdefault(split, index)
         if before != index:
             message = f"{split}: rows that repeat an earlier one."
-            where = partial(_joined, rows.place, index, "repeats", before)
+            where = partial(rows.joined, index, "repeats", before)
             found.add("warning", "duplicate", message, where)
     source = first_in.get("train")
     if source is not None and len(first_in) > 1:
@@ -84,7 +53,7 @@ def _compare_group(group: list[int], rows: _Rows, found: Findings) -> None:
                 message = (
                     f"{split}: rows whose text stands in train too; they make the score too good."
                 )
-                where = partial(_joined, rows.place, index, "is", source)
+                where = partial(rows.joined, index, "is", source)
                 found.add("warning", "leakage", message, where)
     if rows.labels is None:
         return
@@ -92,17 +61,8 @@ def _compare_group(group: list[int], rows: _Rows, found: Findings) -> None:
     other = next((i for i in group if rows.labels[i] != rows.labels[first]), None)
     if other is not None:
         message = "Texts that carry different labels in different rows."
-        where = partial(_joined, rows.place, other, "contradicts", first)
+        where = partial(rows.joined, other, "contradicts", first)
         found.add("warning", "contradiction", message, where)
-
-
-def _joined(place: Callable[[int], str], one: int, verb: str, other: int) -> str:
-    return f"{place(one)} {verb} {place(other)}"
-
-
-def _shared_numbers(scan: Scan, sets: dict[tuple[str, ...], int]) -> np.ndarray:
-    numbers = [sets.setdefault(labels, len(sets)) for labels in scan.sets]
-    return np.asarray(numbers, dtype=np.int32)[np.asarray(scan.label_sets, dtype=np.int32)]
 
 
 def _compare_widths(scans: list[Scan], found: Findings) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from filbert.data.doctor_rows import Rows, rows_of
 from filbert.data.doctor_scan import Scan
-from filbert.data.findings import Findings, NearFile, NearPair, NearReport
-from filbert.data.near_duplicates import NearDuplicates, between, near_duplicates
+from filbert.data.findings import Findings, Level, NearFile, NearPair, NearReport
+from filbert.data.near_duplicates import NearDuplicates, between, near_duplicates, repeats_within
 
 # What --json lists at most; the counts know of all.
 MAX_PAIRS = 10_000
@@ -29,104 +29,67 @@ def compare_near(
         with_labels: say where the labels of the two differ.
     """
     texts = [text for scan in scans for text in scan.texts or ()]
-    near = near_duplicates(texts, threshold=threshold)
-    rows = _Rows(scans, with_labels=with_labels)
+    counts = [len(scan.lines) for scan in scans]
+    near = near_duplicates(texts, threshold=threshold, parts=counts)
+    rows = rows_of(scans, with_labels=with_labels)
+    # Equal for rows of the very same texts.
+    _, text_of = np.unique(rows.digests, axis=0, return_inverse=True)
+    text_of = text_of.reshape(-1)
+    is_of = [rows.file_of == number for number in range(len(scans))]
     files = []
     for number, scan in enumerate(scans):
-        mine = rows.file_of == number
         others = {}
         for before, source in enumerate(scans[:number]):
-            leaked = between(near, rows.file_of == before, mine)
+            leaked, sources, _ = between(near, is_of[before], is_of[number])
+            others[source.name] = len(leaked)
             if source.name == "train":
-                _find_leaks(leaked, rows, scan, threshold, found)
-            others[source.name] = len(leaked[0])
-        repeats = _repeats_within(near, np.flatnonzero(mine))
-        files.append(NearFile(scan.name, len(repeats), others))
-    for one, other in near.pairs.tolist():
-        if rows.file_of[one] == rows.file_of[other] and rows.differ(one, other):
-            scan = scans[int(rows.file_of[one])]
-            message = (
-                f"{scan.name}: pairs of rows that are almost the same (similarity {threshold:g} or "
-                "more)."
-            )
-            place = partial(_joined, rows.place, other, "is almost", one)
-            found.add("note", "near_duplicate", message, place)
-        if rows.differ(one, other) and rows.labels_differ(one, other):
-            message = "Texts that are almost the same and carry different labels."
-            place = partial(_joined, rows.place, other, "contradicts", one)
-            found.add("warning", "near_contradiction", message, place)
+                is_equal = np.isin(text_of[leaked], text_of[is_of[before]])
+                message = (
+                    f"{scan.name}: rows that are almost the same as one of train (similarity "
+                    f"{threshold:g} or more); they make the score too good."
+                )
+                leaks = np.stack([sources, leaked], axis=1)[~is_equal]
+                _add(found, "warning", "near_leakage", message, rows, "is almost", leaks)
+        files.append(NearFile(scan.name, len(repeats_within(near, is_of[number])), others))
+    _find_pairs(near, rows, text_of, found, threshold)
     pairs = [
         NearPair(
-            rows.place(one), rows.place(other), round(similarity, 4), rows.labels_differ(one, other)
+            rows.place(one), rows.place(other), round(similarity, 4),
+            None if rows.labels is None else bool(rows.labels[one] != rows.labels[other]),
         )
         for (one, other), similarity in zip(
-            near.pairs[:MAX_PAIRS].tolist(), near.similarity.tolist(), strict=False
+            near.pairs[:MAX_PAIRS].tolist(), near.similarity[:MAX_PAIRS].tolist(), strict=True
         )
-    ]
+    ]  # fmt: skip
     return NearReport(threshold, tuple(files), len(near.pairs), tuple(pairs))
 
 
-class _Rows:
-    """All good rows of all files, in order; `file_of` is int64 (n,)."""
-
-    def __init__(self, scans: list[Scan], *, with_labels: bool) -> None:
-        self.scans = scans
-        counts = [len(scan.lines) for scan in scans]
-        self.file_of = np.repeat(np.arange(len(scans)), counts)
-        self.first = np.concatenate([[0], np.cumsum(counts)])
-        self.with_labels = with_labels
-        self.numbers: list[dict[int, tuple[str, ...]]] = [
-            {number: names for names, number in scan.sets.items()} for scan in scans
-        ]
-
-    def _at(self, row: int) -> tuple[int, int]:
-        file = int(self.file_of[row])
-        return file, row - int(self.first[file])
-
-    def place(self, row: int) -> str:
-        file, index = self._at(row)
-        return self.scans[file].where(index)
-
-    def differ(self, one: int, other: int) -> bool:
-        """Whether the texts are not the very same."""
-        return self._digest(one) != self._digest(other)
-
-    def _digest(self, row: int) -> bytes:
-        file, index = self._at(row)
-        return bytes(self.scans[file].digests[16 * index : 16 * index + 16])
-
-    def labels_differ(self, one: int, other: int) -> bool | None:
-        if not self.with_labels:
-            return None
-        return self._labels(one) != self._labels(other)
-
-    def _labels(self, row: int) -> tuple[str, ...]:
-        file, index = self._at(row)
-        return self.numbers[file][self.scans[file].label_sets[index]]
-
-
-def _find_leaks(
-    leaked: tuple[np.ndarray, np.ndarray, np.ndarray],
-    rows: _Rows,
-    scan: Scan,
-    threshold: float,
-    found: Findings,
+def _find_pairs(
+    near: NearDuplicates, rows: Rows, text_of: np.ndarray, found: Findings, threshold: float
 ) -> None:
-    for row, source in zip(leaked[0].tolist(), leaked[1].tolist(), strict=True):
-        if rows.differ(row, source):
-            message = (
-                f"{scan.name}: rows that are almost the same as one of train (similarity "
-                f"{threshold:g} or more); they make the score too good."
-            )
-            place = partial(_joined, rows.place, row, "is almost", source)
-            found.add("warning", "near_leakage", message, place)
+    """Pairs within a file, and pairs with different labels anywhere."""
+    one, other = near.pairs.T
+    differ = text_of[one] != text_of[other]
+    for number, scan in enumerate(rows.scans):
+        message = (
+            f"{scan.name}: pairs of rows that are almost the same (similarity {threshold:g} or "
+            "more)."
+        )
+        is_inside = (rows.file_of[one] == number) & (rows.file_of[other] == number)
+        inside = near.pairs[differ & is_inside]
+        _add(found, "note", "near_duplicate", message, rows, "is almost", inside)
+    if rows.labels is not None:
+        message = "Texts that are almost the same and carry different labels."
+        against = near.pairs[differ & (rows.labels[one] != rows.labels[other])]
+        _add(found, "warning", "near_contradiction", message, rows, "contradicts", against)
 
 
-def _repeats_within(near: NearDuplicates, mine: np.ndarray) -> np.ndarray:
-    """The rows of one file that follow another row of it in their cluster."""
-    _, first = np.unique(near.clusters[mine], return_index=True)
-    return np.delete(mine, first)
-
-
-def _joined(place: Callable[[int], str], one: int, verb: str, other: int) -> str:
-    return f"{place(one)} {verb} {place(other)}"
+def _add(
+    found: Findings, level: Level, kind: str, message: str, rows: Rows, verb: str, pairs: np.ndarray
+) -> None:
+    """A finding of each pair, int64 (P, 2); places are named of the first alone."""
+    shown = pairs[: found.shown_at_most].tolist()
+    for one, other in shown:
+        found.add(level, kind, message, partial(rows.joined, other, verb, one))
+    if len(shown) < len(pairs):
+        found.add(level, kind, message, count=len(pairs) - len(shown))

@@ -17,7 +17,7 @@ from filbert.data.findings import Finding, Findings, Lengths, Level, Split
 from filbert.data.judge import Judge
 from filbert.data.records import Row
 from filbert.data.streams import shown
-from filbert.data.texts import Text
+from filbert.data.texts import Text, holds_text
 from filbert.errors import InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -56,7 +56,7 @@ class Scan:
         labels: how often each label was seen.
         label_rows: the first good row that has each label.
         num_sequences: the numbers of sequences that good rows have.
-        texts: all texts of each good row, joined; None where they need not be kept.
+        texts: all texts of each good row, joined by newlines; None where they need not be kept.
         bad_rows, empty: how many rows.
         tokens, unknown: how many tokens, of all sequences.
     """
@@ -124,14 +124,15 @@ class Scan:
         self.num_sequences.add(len(texts))
         whole = "\0".join([text if isinstance(text, str) else "\0".join(text) for text in texts])
         if self.texts is not None:
-            self.texts.append(whole)
+            self.texts.append(whole.replace("\0", "\n"))
         # Most texts begin with a word; only the others are looked through.
         if whole[:1].isalnum() or whole.replace("\0", "").strip():
             data = whole.encode("utf-8", "surrogatepass")
             self.digests += hashlib.blake2b(data, digest_size=16).digest()
         else:
             self.empty += 1
-            kind, message = _EMPTIED if _holds_text(row) else _NO_TEXT
+            is_emptied = getattr(self.judge, "clean", None) is not None and holds_text(row)
+            kind, message = _EMPTIED if is_emptied else _NO_TEXT
             self.found.add("warning", kind, message, row.where)
             self.digests += _EMPTY
         return len(whole)
@@ -263,10 +264,6 @@ class Scan:
             unknown_tokens=self.unknown if with_tokens else None,
             tokens=self.tokens if with_tokens else None,
         )
-
-
-def _holds_text(row: Row) -> bool:
-    return any(str(row.values.get(name) or "").strip() for name in ("text", "text_pair"))
 
 
 def _shape(sentence: str) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+# What keys are for, so that no two purposes share draws.
+MASKS, PLANS, HASHES, LOTS = range(4)
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -18,14 +21,15 @@ def mixed(x: np.ndarray) -> np.ndarray:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = 0) -> np.ndarray:
+def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = MASKS) -> np.ndarray:
     """One key per row or document, uint64, from which all its draws follow.
 
     Args:
         seed: of the run.
         version: of the data.
         numbers: of the rows or documents, integers.
-        use: 0 for masks, 1 for plans, so that they do not share draws.
+        use: MASKS, PLANS (which sentences go together), HASHES (of shingles) or LOTS (the order in
+            which rows are dealt to splits).
     """
     key = np.zeros(1, dtype=np.uint64)
     for part in (use, seed, version):

@@ -72,8 +72,8 @@ class Split:
 
 @dataclass(frozen=True)
 class NearFile:
-    """Near-duplicates of one file: rows that follow another one of their cluster in it, and by the
-    name of each earlier file the rows that are near to one there.
+    """Near-duplicates of one file: rows that are near to an earlier one of it, and by the name of
+    each earlier file the rows that are near to one there.
     """
 
     name: str

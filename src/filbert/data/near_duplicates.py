@@ -6,8 +6,10 @@ sensitive hashing: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, s
 candidate counts only if its true Jaccard similarity reaches the threshold. So nothing is reported
 that is not alike; what is alike by J is missed with the probability (1 - J**r)**b, see `missed`.
 
-Texts that are equal once normalised are found by a digest and stand for each other. Memory is 1 KB
-a text at the most, beside the texts; time grows with their length.
+Texts that are equal once normalised are found by a digest and stand for each other. Beside the
+texts a row costs 500 bytes for its signature and 24 bytes for each pair that is kept of it: up to
+`MAX_NEAR` with every part of the rows. Some more such pairs are held for the moment in which they
+are looked at. Time grows with the length of the texts.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ LOWEST_THRESHOLD = 0.6
 NUM_HASHES = 128
 # What may be missed of the texts that are just as alike as the threshold.
 _MISSED = 1e-3
-# Members of one bucket that each is compared with. Thousands of texts made from one template would
-# otherwise be compared each with each; they are found all the same, through those between them.
-_NEIGHBOURS = 32
+# Lower rows of one part that a row is kept paired with, and neighbours in a bucket that each row is
+# compared with. Thousands of texts made from one template would otherwise be paired each with each;
+# their cluster is found all the same, through those between them. Leakage is not, since it goes by
+# pairs alone: so a row is also compared with the first of its bucket in every part.
+MAX_NEAR = 32
 # Candidates held, and characters of texts that are verified, at once.
 _PENDING = 2**21
 _CHARACTERS_AT_ONCE = 2**21
@@ -42,7 +46,8 @@ class NearDuplicates:
     Attributes:
         threshold: the similarity from which on they are.
         pairs: int64 (P, 2), rows that are alike, the lower first, in order. Of rows that are equal
-            once normalised each is paired with the first, and only that one with others.
+            once normalised each is paired with the first, and only that one with others: with
+            `MAX_NEAR` lower rows of each part at the most, those that are most alike.
         similarity: float64 (P,), Jaccard similarity of the shingle sets; 1 for equal ones.
         clusters: int64 (n,), the first row of each row's cluster: those that a chain of pairs
             connects. A row without a near-duplicate is its own.
@@ -108,7 +113,11 @@ def missed(similarity: float, threshold: float = 0.8) -> float:
 
 
 def near_duplicates(
-    texts: Sequence[str], *, threshold: float = 0.8, seed: int = 0
+    texts: Sequence[str],
+    *,
+    threshold: float = 0.8,
+    seed: int = 0,
+    parts: Sequence[int] | None = None,
 ) -> NearDuplicates:
     """All that are almost the same; the same answer on every machine.
 
@@ -118,6 +127,8 @@ def near_duplicates(
         texts: n of them; those of a pair joined by a newline.
         threshold: Jaccard similarity of the sets of character 5-grams.
         seed: of the hash functions.
+        parts: how many texts each file holds, in order, where `between` shall tell which rows of
+            one are near to rows of another; all are one part when not given.
 
     Raises:
         ConfigError: the threshold is not from 0.6 to 1.
@@ -131,20 +142,28 @@ def near_duplicates(
     )
     different = [plain[row] for row in kept.tolist()]
     del plain
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    counts = [len(texts)] if parts is None else list(parts)
+    part_of = np.repeat(np.arange(len(counts)), counts)
+    pairs, similarity = np.empty((0, 2), np.int64), np.empty(0)
+    clusters = np.arange(len(texts))
     if threshold < 1:
         table = signatures(different, num_bands * rows_per_band, seed=seed)
-        for candidates in _candidates(table, num_bands):
-            similarity = jaccard(different, candidates)
-            is_near = similarity >= threshold
-            found.append((kept[candidates[is_near]], similarity[is_near]))
+        for candidates in _candidates(table, num_bands, part_of[kept]):
+            alike = jaccard(different, candidates)
+            is_near = alike >= threshold
+            near = kept[candidates[is_near]]
+            clusters = _connected(clusters, near)
+            pairs = np.concatenate([pairs, near])
+            similarity = np.concatenate([similarity, alike[is_near]])
+            chosen = _most_alike(pairs, similarity, part_of)
+            pairs, similarity = pairs[chosen], similarity[chosen]
     repeats = np.flatnonzero(equal_to != np.arange(len(equal_to)))
-    found.append((np.stack([equal_to[repeats], repeats], axis=1), np.ones(len(repeats))))
-    pairs = np.concatenate([pairs for pairs, _ in found])
-    # A pair may be a candidate twice, in pieces that were looked at one after the other.
-    pairs, first = np.unique(pairs, axis=0, return_index=True)
-    similarity = np.concatenate([similarity for _, similarity in found])[first]
-    return NearDuplicates(threshold, pairs, similarity, _connected(len(texts), pairs), equal_to)
+    equal = np.stack([equal_to[repeats], repeats], axis=1)
+    clusters = _connected(clusters, equal)
+    pairs = np.concatenate([pairs, equal])
+    similarity = np.concatenate([similarity, np.ones(len(repeats))])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return NearDuplicates(threshold, pairs[order], similarity[order], clusters, equal_to)
 
 
 def leakage(
@@ -166,7 +185,8 @@ def leakage(
     Raises:
         ConfigError: the threshold is not from 0.6 to 1.
     """
-    found = near_duplicates([*train_texts, *other_texts], threshold=threshold)
+    parts = (len(train_texts), len(other_texts))
+    found = near_duplicates([*train_texts, *other_texts], threshold=threshold, parts=parts)
     is_train = np.arange(len(found.clusters)) < len(train_texts)
     rows, sources, similarity = between(found, is_train, ~is_train)
     rows = rows - len(train_texts)
@@ -214,6 +234,25 @@ def between(
     return leaked, source[answers[leaked]], similarity[answers[leaked]]
 
 
+def repeats_within(found: NearDuplicates, is_mine: np.ndarray) -> np.ndarray:
+    """The rows of one set that are near-duplicates of an earlier row of it: int64, ascending.
+
+    Args:
+        found: near-duplicates of n texts.
+        is_mine: bool (n,), the rows of the set.
+    """
+    count = len(found.clusters)
+    rows = np.arange(count)
+    # Under the first of equal texts: the set's earliest one, then that of the texts near to it too.
+    own = np.full(count, count)
+    np.minimum.at(own, found.equal_to[is_mine], rows[is_mine])
+    earliest = own.copy()
+    one, other = found.pairs.T
+    np.minimum.at(earliest, one, own[other])
+    np.minimum.at(earliest, other, own[one])
+    return np.flatnonzero(is_mine & (earliest[found.equal_to] < rows))
+
+
 def jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
     """The true similarity of pairs of normalised texts: float64 (P,) for int64 (P, 2)."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
@@ -252,13 +291,13 @@ def _first_equal(plain: Sequence[str]) -> np.ndarray:
     return answer
 
 
-def _candidates(table: np.ndarray, num_bands: int) -> Iterator[np.ndarray]:
+def _candidates(table: np.ndarray, num_bands: int, part_of: np.ndarray) -> Iterator[np.ndarray]:
     """Pairs of rows (int64 (P, 2), the lower first) that agree in a band, in pieces."""
     held: list[np.ndarray] = []
     size = 0
     count = np.uint64(len(table))
     for band in np.split(table, num_bands, axis=1):
-        low, high = _in_buckets(band)
+        low, high = _in_buckets(band, part_of)
         held.append(low.astype(np.uint64) * count + high.astype(np.uint64))
         size += len(low)
         if size >= _PENDING:
@@ -273,35 +312,53 @@ def _unpacked(held: list[np.ndarray], count: np.uint64) -> np.ndarray:
     return np.stack([codes // count, codes % count], axis=1).astype(np.int64)
 
 
-def _in_buckets(band: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row with up to `_NEIGHBOURS` later ones that have the same values, uint32 (n, r)."""
+def _in_buckets(band: np.ndarray, part_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of rows with the same values, uint32 (n, r): each with up to `MAX_NEAR` later ones, and
+    with the first one of every part, where that is earlier.
+    """
     keys = np.zeros(len(band), np.uint64)
     for column in band.T:
         keys = draws.mixed(keys + column.astype(np.uint64))
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    low, high = [], []
-    for step in range(1, _NEIGHBOURS + 1):
+    low, high = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for step in range(1, MAX_NEAR + 1):
         same = keys[step:] == keys[:-step]
         if not same.any():
             break
         low.append(order[:-step][same])
         high.append(order[step:][same])
-    if not low:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+    _, buckets = np.unique(keys, return_inverse=True)
+    for part in np.unique(part_of).tolist():
+        first = np.full(len(keys), len(keys))
+        is_mine = part_of[order] == part
+        np.minimum.at(first, buckets[is_mine], order[is_mine])
+        is_later = first[buckets] < order
+        low.append(first[buckets][is_later])
+        high.append(order[is_later])
     return np.concatenate(low), np.concatenate(high)
 
 
-def _connected(num_rows: int, pairs: np.ndarray) -> np.ndarray:
-    """The lowest row that each row is connected to: int64 (n,)."""
-    root = list(range(num_rows))
+def _most_alike(pairs: np.ndarray, similarity: np.ndarray, part_of: np.ndarray) -> np.ndarray:
+    """Which pairs to keep, each once: int64."""
+    # A pair may be a candidate twice, in pieces that were looked at one after the other.
+    _, once = np.unique(pairs, axis=0, return_index=True)
+    low, high = pairs[once].T
+    order = np.lexsort((low, -similarity[once], part_of[low], high))
+    group = high[order] * (part_of[-1] + 1) + part_of[low[order]]
+    rank = np.arange(len(order)) - np.searchsorted(group, group)
+    return np.asarray(once[order[rank < MAX_NEAR]])
 
-    def find(row: int) -> int:
-        while root[row] != row:
-            root[row] = row = root[root[row]]
-        return row
 
-    for one, other in pairs.tolist():
-        a, b = find(one), find(other)
-        root[max(a, b)] = min(a, b)
-    return np.array([find(row) for row in range(num_rows)], dtype=np.int64)
+def _connected(clusters: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The lowest row that each row is connected to, by pairs or in its cluster: int64 (n,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(clusters)
+    one = np.concatenate([pairs[:, 0], clusters])
+    other = np.concatenate([pairs[:, 1], np.arange(count)])
+    graph = coo_array((np.ones(len(one), bool), (one, other)), shape=(count, count))
+    _, names = connected_components(graph, directed=False)
+    _, first, numbers = np.unique(names, return_index=True, return_inverse=True)
+    return np.asarray(first[numbers])

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from filbert.data.draws import keys_of
+from filbert.data.draws import PLANS, keys_of
 
 # How often another document is looked for before the same one will do.
 DOCUMENT_DRAWS = 10
@@ -118,7 +118,7 @@ def pairs(
     documents = np.arange(sentences.num_documents, dtype=np.uint64)
     rng = random.Random()
     plan = array("q")
-    for document, key in enumerate(keys_of(seed, version, documents, use=1).tolist()):
+    for document, key in enumerate(keys_of(seed, version, documents, use=PLANS).tolist()):
         rng.seed(key)
         plan.extend(
             pairs_of_document(sentences, document, rng, room=room, short_rate=short_rate, swap=swap)

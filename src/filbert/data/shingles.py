@@ -108,7 +108,7 @@ def signatures(texts: Sequence[str], num_hashes: int, *, seed: int = 0) -> np.nd
     Returns:
         uint32 (n, K).
     """
-    keys = draws.keys_of(seed, 0, np.arange(num_hashes), use=2)
+    keys = draws.keys_of(seed, 0, np.arange(num_hashes), use=draws.HASHES)
     factors = (keys >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
     offsets = keys.astype(np.uint32)
     table = np.full((len(texts), num_hashes), _EMPTY, np.uint32)

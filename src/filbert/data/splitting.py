@@ -77,7 +77,7 @@ def stratified_split(
         raise InputError("There is no row to split.")
     of_class = np.array([classes[label] for label in labels], dtype=np.int64)
     quotas = wanted[:, None] * np.bincount(of_class)
-    lots = draws.keys_of(seed, 0, np.arange(len(of_class)), use=3)
+    lots = draws.keys_of(seed, 0, np.arange(len(of_class)), use=draws.LOTS)
     place = np.full(len(of_class), -1, dtype=np.int64)
     counts = np.zeros(quotas.shape, dtype=np.int64)
     if groups is not None:

@@ -11,9 +11,10 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, BinaryIO, cast
 
 from filbert.errors import InputError
 
@@ -243,11 +244,38 @@ def _too_long(size: str) -> str:
     return f"a line of {size}; the limit is {MAX_FIELD:,}. Is it really one row?"
 
 
-_OPEN: dict[str | None, Callable[[str | Path, str], object]] = {
-    None: open,
+_UNPACKED: dict[str | None, Callable[[BinaryIO], Any]] = {
+    None: nullcontext,
     "gzip": gzip.open,
     "xz": lzma.open,
 }
+
+# What is being read now, by path: so that somebody else can say how far it is.
+_READING: dict[str, BinaryIO] = {}
+
+
+def share_read(path: str | Path) -> float | None:
+    """How much of a file that is being read has been read, from 0 to 1, in bytes on the disk.
+
+    None where that is unknown: standard input, a pipe, a file that nobody reads now.
+    """
+    try:
+        file = _READING[str(path)]
+        size = os.fstat(file.fileno()).st_size
+        return file.tell() / size if size else None
+    except (KeyError, OSError, ValueError):  # not opened, no place in it, closed
+        return None
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    with open(path, "rb") as file:
+        _READING[str(path)] = file
+        try:
+            yield file
+        finally:
+            if _READING.get(str(path)) is file:
+                del _READING[str(path)]
 
 
 def _raw_blocks(path: str | Path, kind: str | None) -> Iterator[bytes]:
@@ -259,7 +287,7 @@ def _raw_blocks(path: str | Path, kind: str | None) -> Iterator[bytes]:
     elif kind == "zstd":
         yield from _zstd_blocks(Path(path))
     else:
-        with cast(io.BufferedReader, _OPEN[kind](path, "rb")) as opened:
+        with _opened(path) as file, _UNPACKED[kind](file) as opened:
             while block := opened.read1(_BLOCK):
                 yield block
 
@@ -271,7 +299,7 @@ def _zstd_blocks(path: Path) -> Iterator[bytes]:
     # kilobyte at a time, since zstd can blow up four bytes to 128 KiB.
     frame = zstandard.ZstdDecompressor().decompressobj()
     inside = False
-    with open(path, "rb") as stream:
+    with _opened(path) as stream:
         while data := stream.read(1024):
             while data:
                 try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from filbert.data.chunks import CHUNK_ROWS
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.data.streams import OnError
@@ -21,15 +19,19 @@ def text_of(row: Row, clean: Cleaning | None = None) -> Text:
     """The text of a row, or its pair of texts; as the model reads it where `clean` is given."""
     pair = row.values.get("text_pair")
     text: str = row.values["text"]
-    if clean is not None:
-        text, pair = _cleaned(text, clean), None if pair is None else _cleaned(pair, clean)
-    return text if pair is None else (text, pair)
+    return cleaned(text if pair is None else (text, pair), clean)
 
 
-@lru_cache(maxsize=2 * CHUNK_ROWS)
-def _cleaned(text: str, clean: Cleaning) -> str:
-    """Kept for a while: a chunk of rows is asked for its size first, for its tokens then."""
-    return clean(text)
+def holds_text(row: Row) -> bool:
+    """Whether anything but white space stands in the text or the second text of a row."""
+    return any(str(row.values.get(name) or "").strip() for name in ("text", "text_pair"))
+
+
+def cleaned(text: Text, clean: Cleaning | None) -> Text:
+    """A text or both texts of a pair as the model reads them where `clean` is given."""
+    if clean is None:
+        return text
+    return clean(text) if isinstance(text, str) else (clean(text[0]), clean(text[1]))
 
 
 def read_texts(

@@ -1,20 +1,24 @@
-"""Vector files, written row by row: NPY, Parquet, JSONL."""
+"""Vector files, made of chunks of rows end to end: NPY, JSONL, Parquet.
+
+While they are made, all three are a beginning and one piece of bytes a chunk, so that a file can be
+cut back to the end of any chunk; `complete` makes the file of it.
+
+N rows of a chunk, W the width of a vector.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from filbert.errors import ConfigError
 
 KINDS = (".npy", ".parquet", ".jsonl")
-# 16 MB of float32: fixed memory, whatever the width and however long the texts.
-_FLOATS_PER_GROUP = 2**22
 # Fixed, so that the row count can be written over it when all rows are there.
 _NPY_HEADER = 128
 
@@ -30,73 +34,106 @@ def check_kind(out: Path, pooling: str | None) -> None:
         )
 
 
-class VectorFile(Protocol):
-    """Takes vectors in order."""
+@dataclass(frozen=True)
+class VectorFile:
+    """How vectors lie in a file.
 
-    def write(self, vector: np.ndarray) -> None:
-        """Append the vector (or, with pooling none, the matrix) of one text."""
-        ...
+    Attributes:
+        kind: one of KINDS.
+        width: W.
+        per_token: a row is a matrix, one vector a token, rather than a vector.
+    """
 
+    kind: str
+    width: int
+    per_token: bool = False
 
-class _Npy:
-    def __init__(self, file: IO[bytes], width: int) -> None:
-        self.file, self.width, self.rows = file, width, 0
-        self.write_header()
+    @property
+    def beginning(self) -> bytes:
+        """What stands before the first chunk."""
+        return _npy_header(0, self.width) if self.kind == ".npy" else b""
 
-    def write_header(self) -> None:
-        """NPY format 1.0: magic, version, header length, a Python dict padded with spaces."""
-        shape = (
-            f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
-        )
-        text = shape.ljust(_NPY_HEADER - 11) + "\n"
-        self.file.write(
-            b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
-        )
+    def piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
+        """The bytes of a chunk.
 
-    def write(self, vector: np.ndarray) -> None:
-        self.file.write(vector.astype("<f4").tobytes())
-        self.rows += 1
+        Args:
+            vectors: N of float32 (W,), or (tokens, W).
+            first: number of its first row in the file, from 0.
+        """
+        if self.kind == ".npy":
+            return np.stack(vectors).astype("<f4").tobytes()
+        if self.kind == ".jsonl":
+            return b"".join(_json_line(vector, first + i) for i, vector in enumerate(vectors))
+        return self._arrow_piece(vectors, first)
 
+    def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
+        """The finished file: `path` itself, or one beside it.
 
-class _Jsonl:
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.row = file, 0
+        Args:
+            path: of the beginning and all chunks.
+            sizes: bytes of each chunk.
+            num_rows: in all chunks.
+        """
+        if self.kind == ".npy":
+            with path.open("r+b") as file:
+                file.write(_npy_header(num_rows, self.width))
+        return self._parquet(path, sizes) if self.kind == ".parquet" else path
 
-    def write(self, vector: np.ndarray) -> None:
-        # float32 needs nine digits to come back exactly.
-        digits = np.array([f"{x:.9g}" for x in vector.ravel().tolist()], dtype=np.float64)
-        content = {"row": self.row, "embedding": digits.reshape(vector.shape).tolist()}
-        self.file.write(json.dumps(content).encode() + b"\n")
-        self.row += 1
-
-
-class _Parquet:
-    def __init__(self, writer: Any, schema: Any) -> None:
-        self.writer, self.schema = writer, schema
-        self.row, self.floats, self.group = 0, 0, list[np.ndarray]()
-
-    def write(self, vector: np.ndarray) -> None:
-        self.group.append(vector)
-        self.floats += vector.size
-        if self.floats >= _FLOATS_PER_GROUP:
-            self.flush()
-
-    def flush(self) -> None:
+    def _arrow_piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
         import pyarrow
 
-        if not self.group:
-            return
-        width = self.group[0].shape[-1]
-        values = np.concatenate([vector.ravel() for vector in self.group])
-        vectors = _lists(pyarrow.array(values), np.full(len(values) // width, width))
-        if self.group[0].ndim == 2:
-            vectors = _lists(vectors, np.array([len(matrix) for matrix in self.group]))
-        rows = np.arange(self.row, self.row + len(self.group))
-        self.writer.write_table(
-            pyarrow.table({"row": rows, "embedding": vectors}, schema=self.schema)
-        )
-        self.row, self.floats = self.row + len(self.group), 0
-        self.group.clear()
+        values = np.concatenate([vector.ravel() for vector in vectors])
+        lists = _lists(pyarrow.array(values), np.full(len(values) // self.width, self.width))
+        if self.per_token:
+            lists = _lists(lists, np.array([len(matrix) for matrix in vectors]))
+        rows = pyarrow.array(np.arange(first, first + len(vectors)))
+        batch = pyarrow.record_batch([rows, lists], schema=self._schema)
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, self._schema) as stream:
+            stream.write_batch(batch)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    @property
+    def _schema(self) -> Any:
+        import pyarrow
+
+        vector = pyarrow.list_(pyarrow.float32())
+        if self.per_token:
+            vector = pyarrow.list_(vector)
+        return pyarrow.schema([("row", pyarrow.int64()), ("embedding", vector)])
+
+    def _parquet(self, path: Path, sizes: Sequence[int]) -> Path:
+        """One row group per chunk.
+
+        Only the end of a Parquet file says where its rows are, so that a file that was cut off
+        could not be continued: its chunks lie in another format until all are there.
+        """
+        import pyarrow
+        from pyarrow import parquet
+
+        whole = path.with_name(f"{path.name}.parquet")
+        with (
+            path.open("rb") as file,
+            parquet.ParquetWriter(str(whole), self._schema) as writer,
+        ):
+            for size in sizes:
+                with pyarrow.ipc.open_stream(file.read(size)) as stream:
+                    writer.write_table(stream.read_all())
+        return whole
+
+
+def _npy_header(rows: int, width: int) -> bytes:
+    """NPY format 1.0: magic, version, header length, a Python dict padded with spaces."""
+    shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
+    text = shape.ljust(_NPY_HEADER - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+
+
+def _json_line(vector: np.ndarray, row: int) -> bytes:
+    # float32 needs nine digits to come back exactly.
+    digits = np.array([f"{x:.9g}" for x in vector.ravel().tolist()], dtype=np.float64)
+    content = {"row": row, "embedding": digits.reshape(vector.shape).tolist()}
+    return json.dumps(content).encode() + b"\n"
 
 
 def _lists(values: Any, lengths: np.ndarray) -> Any:
@@ -105,38 +142,3 @@ def _lists(values: Any, lengths: np.ndarray) -> Any:
 
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values)
-
-
-@contextmanager
-def open_vectors(
-    path: Path, kind: str, width: int, *, per_token: bool = False
-) -> Iterator[VectorFile]:
-    """A vector file of `kind` (.npy, .parquet, .jsonl).
-
-    Args:
-        path: the file to make.
-        kind: its format, which its name may not show yet.
-        width: floats per vector.
-        per_token: rows are matrices, one vector a token, rather than vectors.
-    """
-    if kind == ".parquet":
-        import pyarrow
-        import pyarrow.parquet
-
-        vector = pyarrow.list_(pyarrow.float32())
-        if per_token:
-            vector = pyarrow.list_(vector)
-        schema = pyarrow.schema([("row", pyarrow.int64()), ("embedding", vector)])
-        with pyarrow.parquet.ParquetWriter(str(path), schema) as writer:
-            parquet = _Parquet(writer, schema)
-            yield parquet
-            parquet.flush()
-        return
-    with path.open("wb") as file:
-        if kind == ".jsonl":
-            yield _Jsonl(file)
-            return
-        npy = _Npy(file, width)
-        yield npy
-        file.seek(0)
-        npy.write_header()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from array import array
 from collections import Counter
@@ -14,6 +15,8 @@ import numpy as np
 from filbert.data.streams import Lines, Report, require_file, shown
 from filbert.errors import InputError, printable
 from filbert.text.word_vectors import WordVectors
+
+log = logging.getLogger(__name__)
 
 # Lines that tell the dimension where no header does, by what most of them have: a few words of the
 # largest GloVe file hold spaces.
@@ -46,7 +49,7 @@ def read_vectors(
     numbered = enumerate(lines, 1)
     first = list(islice(numbered, _FIRST))
     _check_text(lines, len(first))
-    size, header = _dimension(path, [line for _, line in first])
+    size, num_words = _dimension(path, [line for _, line in first])
     if dim is not None and size != dim:
         raise InputError(
             f"{shown(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
@@ -54,12 +57,14 @@ def read_vectors(
     wanted = None if words is None else frozenset(words)
     kept: dict[str, None] = {}
     values = array("f")
-    for number, line in chain(first[header:], numbered):
+    num_found = 0
+    for number, line in chain(first[num_words is not None :], numbered):
         if lines.bad:
             _check_text(lines, number)
         text = line.rstrip()
         if not text:
             continue
+        num_found += 1
         if text.count(" ") == size and text[0] != " ":
             word, _, rest = text.partition(" ")
         else:
@@ -68,23 +73,41 @@ def read_vectors(
             continue
         values.extend(_numbers(path, number, word, rest, size))
         kept[word] = None
+    if num_words is not None and num_found < num_words:
+        log.warning(
+            f"{shown(path)}: its first line says {num_words:,} words, and {num_found:,} follow. It "
+            "may be cut short; fetch it again."
+        )
     table = np.frombuffer(values, dtype=np.float32).reshape(-1, size)
     return WordVectors(list(kept), table, shown(path))
+
+
+def vector_dimension(path: str | Path) -> int:
+    """How many numbers a word has in such a file, by its first lines.
+
+    Raises:
+        InputError: no such file, or one that is not such text.
+    """
+    require_file(path)
+    lines = Lines(path)
+    first = list(islice(lines, _FIRST))
+    _check_text(lines, len(first))
+    return _dimension(path, first)[0]
 
 
 def _check_text(lines: Lines, number: int) -> None:
     lines.report_bad(1, number, Report(None))
 
 
-def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int]:
-    """Numbers a word, and how many lines the header has."""
+def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
+    """Numbers a word, and how many words a header announces; None without a header."""
     name = shown(path)
     if not lines:
         raise InputError(f"{name}: empty. A file of word vectors has a line a word.")
     head = lines[0].split()
     if len(head) == 2 and all(part.isascii() and part.isdecimal() for part in head):
         if 1 <= int(head[1][:9]) <= LARGEST_DIM:
-            return int(head[1]), 1
+            return int(head[1]), int(head[0][:18])
         raise InputError(f"{name}:1: {head[1]} numbers a word; 1 to {LARGEST_DIM:,} are possible.")
     counts = Counter(line.rstrip().count(" ") for line in lines if line.strip())
     size = min(counts, key=lambda number: (-counts[number], number), default=0)
@@ -93,7 +116,7 @@ def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int]:
             f"{name}:1: {size:,} numbers; word vectors are a word and its numbers, with "
             "spaces between. A binary file has to be saved as text first."
         )
-    return size, 0
+    return size, None
 
 
 def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, str]:

@@ -98,10 +98,16 @@ class Checkpoint:
     def build(self, *, dtype: torch.dtype = torch.float32) -> Model:
         """The model in eval mode, with its own copy of the tensors.
 
+        Args:
+            dtype: of the weights; those of a recurrent encoder are float32 whatever is asked, since
+                rounding adds up from word to word.
+
         Raises:
             ValueError: as `check`.
         """
         model = self.check()
+        if self.config.recurrent:
+            dtype = torch.float32
         copies = {
             name: tensor.detach().to("cpu", dtype, copy=True)
             for name, tensor in self.tensors.items()
@@ -174,9 +180,10 @@ def with_new_head(
         for name in _POOLER:
             tensors.pop(name, None)
         if had_pooler:
-            notes.append(
-                f"pooler left out: a {family.class_name(kind)} has no place for the old one."
-            )
+            why = f"a {family.class_name(kind)} has no place for the old one"
+            if kind is None and checkpoint.config.causal:
+                why = "it reads the first token, which sees no other in a causal encoder"
+            notes.append(f"pooler left out: {why}.")
     if has_pooler and not keeps:
         assert slot is not None
         pooler = nn.Linear(config.hidden_size, config.hidden_size)

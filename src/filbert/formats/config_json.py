@@ -36,6 +36,8 @@ _FLOATS = frozenset(
         "local_rotary_base",
     )
 )
+# How transformers ends the names of classes whose head predicts the next token.
+_NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 # Kinds with as many outputs as there are labels.
 LABELLED = ("sequence", "tokens")
@@ -92,6 +94,11 @@ def encoder_config(
     check_expressible(raw, head.must, path)
     causal = stated_causal(raw, family)
     by_key = causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type
+    if by_key and str((raw.get("architectures") or [""])[0]).endswith(_NEXT_TOKEN):
+        raise FormatError(
+            f"{path} describes a {short(raw['architectures'][0])}, which predicts the next token; "
+            "filbert has no such head."
+        )
     if by_key and not family.says_causal(kind, has_pooler=has_pooler):
         raise FormatError(
             f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "

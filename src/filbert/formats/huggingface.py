@@ -60,7 +60,7 @@ def read(folder: Path) -> Checkpoint:
         )
     filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
     if filbert is not None:
-        _check_digests(folder, filbert, [config_path, *weight_files(folder)])
+        check_digests(folder, filbert, [config_path, *weight_files(folder)])
     raw = read_json(config_path)
     named_family(raw, config_path)  # before the weights: what it refuses may have none that open
     weights = open_weights(folder)
@@ -131,6 +131,35 @@ def write(
             they were.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
+    config = config_text(checkpoint, extra)
+    tensors = {}
+    for ours, tensor in checkpoint.tensors.items():
+        theirs = family.theirs(ours, kind)
+        # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
+        parts = (
+            [tensor] if len(theirs) == 1 else [part.clone() for part in tensor.chunk(len(theirs))]
+        )
+        for name, part in zip(theirs, parts, strict=True):
+            bare_name = name.removeprefix(family.prefix) if kind is None else name
+            tensors[bare_name] = part.detach().cpu().contiguous()
+    with replace_files(folder) as staging:
+        (staging / "config.json").write_text(config, encoding="utf-8")
+        save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
+        # safetensors makes files that only their owner may read.
+        for path in staging.glob("*.safetensors"):
+            path.chmod((staging / "config.json").stat().st_mode)
+        digests = {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
+    remove_others(folder, digests)
+    return digests
+
+
+def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) -> str:
+    """The content of config.json for a checkpoint; the arguments are those of `write`.
+
+    Raises:
+        ConfigError: as `write`.
+    """
+    family, kind = FAMILIES[checkpoint.family], checkpoint.head
     check_head(family, kind)
     checkpoint.check()
     raw = {**checkpoint.extra, **(extra or {}), **config_values(checkpoint.config, family, kind)}
@@ -148,36 +177,21 @@ def write(
     dtypes = {tensor.dtype for tensor in checkpoint.tensors.values()}
     if len(dtypes) == 1:
         raw["dtype"] = str(dtypes.pop()).removeprefix("torch.")
-
-    tensors = {}
-    for ours, tensor in checkpoint.tensors.items():
-        theirs = family.theirs(ours, kind)
-        # safetensors refuses tensors that share memory, so the parts of a fused one are copied.
-        parts = (
-            [tensor] if len(theirs) == 1 else [part.clone() for part in tensor.chunk(len(theirs))]
+    text = json.dumps(raw, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    if len(text.encode()) > MAX_JSON_BYTES:
+        raise ConfigError(
+            f"The names of {len(raw.get('id2label', ()))} labels make a config.json larger "
+            f"than {MAX_JSON_BYTES // 2**20} MiB, which would not be read again. Shorten them."
         )
-        for name, part in zip(theirs, parts, strict=True):
-            bare_name = name.removeprefix(family.prefix) if kind is None else name
-            tensors[bare_name] = part.detach().cpu().contiguous()
-    with replace_files(folder) as staging:
-        text = json.dumps(raw, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-        if len(text.encode()) > MAX_JSON_BYTES:
-            raise ConfigError(
-                f"The names of {len(raw.get('id2label', ()))} labels make a config.json larger "
-                f"than {MAX_JSON_BYTES // 2**20} MiB, which would not be read again. Shorten them."
-            )
-        (staging / "config.json").write_text(text, encoding="utf-8")
-        save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
-        # safetensors makes files that only their owner may read.
-        for path in staging.glob("*.safetensors"):
-            path.chmod((staging / "config.json").stat().st_mode)
-        digests = {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
-    remove_others(folder, digests)
-    return digests
+    return text
 
 
-def _check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:
-    """Compare files with filbert.json's hashes: a flipped bit in a tensor shows nowhere else."""
+def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:
+    """Compare files with the hashes in filbert.json: a flipped bit in a tensor shows nowhere else.
+
+    Raises:
+        FormatError: a file is another than the one that is listed.
+    """
     listed = filbert.get("files", {})
     for path in paths:
         entry = listed.get(path.name, {}) if isinstance(listed, dict) else None

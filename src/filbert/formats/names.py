@@ -158,6 +158,9 @@ def _check_shape(
         size //= 2
     key = "id2label" if field_ == "id2label" else family.keys[field_][0]
     value = f"{size} labels (id2label)" if key == "id2label" else f"{key} {size}"
+    if config.recurrent and kind == "sequence" and module == "head.out" and axis == 1:
+        # Hidden size and pooling decide it together, and the layers bear the first out.
+        value = f"{family.keys['pooled'][0]} {config.pooled}"
     raise FormatError(
         f"{paths[0]} says {value}, but {theirs} in {paths[1].name} has shape {actual} instead of "
         f"{expected}."

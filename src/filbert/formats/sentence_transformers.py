@@ -73,9 +73,10 @@ class SentenceVectors:
             return int(self.dense[-1].weight_OI.shape[0])
         return hidden_size * len(self.pooling.split("+"))
 
-    def prepared(self, text: str) -> str:
-        """What the tokenizer gets for a text."""
-        return (self.prompts[self.default_prompt] if self.default_prompt else "") + text
+    def prepared(self, text: str | tuple[str, str]) -> str | tuple[str, str]:
+        """What the tokenizer gets for a text, or for a pair, whose second stays as it is."""
+        prompt = self.prompts[self.default_prompt] if self.default_prompt else ""
+        return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
     def facts(self) -> dict[str, Any]:
         """The same as plain values, with a dense layer's sizes for its weights."""

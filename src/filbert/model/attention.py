@@ -141,27 +141,39 @@ class _Move(torch.autograd.Function):
 
 def _grid_attention(qkv_T3AD: Tensor, plan: StaticPlan, rate: float) -> Tensor:
     """Attention by one product over S sequences by L places, (T, A, D)."""
+    assert plan.grid is not None, "only a kernel can go by the borders"
+    gather, place, is_real = plan.grid
     heads, size = qkv_T3AD.shape[2:]
-    all_real = torch.ones_like(plan.place, dtype=torch.bool)
-    grid = _Move.apply(qkv_T3AD, plan.gather, plan.place, all_real)  # type: ignore[no-untyped-call]
+    all_real = torch.ones_like(place, dtype=torch.bool)
+    grid = _Move.apply(qkv_T3AD, gather, place, all_real)  # type: ignore[no-untyped-call]
     query, key, value = grid.view(-1, plan.longest, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
     # Empty places come last: whoever sees only what is before him sees none of them.
-    seen = None if plan.causal else _seen_in_grid(plan, qkv_T3AD.device)
+    seen = None if plan.causal else _seen_in_grid(is_real, plan, qkv_T3AD.device)
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=seen, dropout_p=rate, is_causal=plan.causal
     )
     mixed = mixed.transpose(1, 2).reshape(-1, heads, size)
-    return cast("Tensor", _Move.apply(mixed, plan.place, plan.gather, plan.is_real))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _Move.apply(mixed, place, gather, is_real))  # type: ignore[no-untyped-call]
 
 
-def _seen_in_grid(plan: StaticPlan, device: torch.device) -> Tensor:
+def _seen_in_grid(is_real: Tensor, plan: StaticPlan, device: torch.device) -> Tensor:
     """What a place may look at, bool (S, 1, 1 or L, L)."""
-    seen = plan.is_real.view(-1, 1, 1, plan.longest)
+    seen = is_real.view(-1, 1, 1, plan.longest)
     # A softmax over nothing is not a number: everyone sees the first place, or else his own.
     if plan.reach is None:
         return seen | (torch.arange(plan.longest, device=device) == 0)
     apart = distance(plan.longest, device)
     return (seen & (apart <= plan.reach)) | (apart == 0)
+
+
+def kernel_serves(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Whether torch.nn.attention.varlen can attend: its own limits on types and head sizes."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_size % 8 == 0
+        and head_size <= 256
+    )
 
 
 def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0) -> Tensor:
@@ -174,6 +186,8 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
     | any other | any | any | by lengths | matrix products over groups of near-equal length |
     | any other | any | any | static | scaled_dot_product_attention over a padded grid |
 
+    The kernel takes head sizes that `kernel_serves`; others go the way of "any other".
+
     Args:
         qkv_T3AD: queries, keys and values, (T, 3, A, D).
         plan: of the same batch.
@@ -184,7 +198,7 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
     """
     if plan.rotary is not None:
         qkv_T3AD = rotate(qkv_T3AD, plan.rotary)
-    if qkv_T3AD.is_cuda and not rate and qkv_T3AD.dtype in (torch.bfloat16, torch.float16):
+    if not rate and kernel_serves(qkv_T3AD.device, qkv_T3AD.dtype, qkv_T3AD.shape[-1]):
         from torch.nn.attention.varlen import varlen_attn
 
         query, key, value = qkv_T3AD.unbind(1)

@@ -7,8 +7,9 @@ length, laid out as (n * A, L, D); L is the longest of the group.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import overload
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -56,17 +57,24 @@ class AttentionPlan:
 
     Attributes:
         batch: that it is for.
-        groups: of all its sequences, in order.
         reach: how far a token sees to either side; None for the whole sequence.
         rotary: turns queries and keys first; None where positions are in the embeddings.
         causal: whether a token sees no later one.
     """
 
     batch: PackedBatch
-    groups: tuple[Group, ...]
     reach: int | None = None
     rotary: Rotary | None = None
     causal: bool = False
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Of all the batch's sequences, in order.
+
+        Made when they are first asked for: a kernel that reads the borders does without, and on a
+        GPU each group would be three transfers that the host waits for.
+        """
+        return tuple(_groups(self))
 
     @property
     def fill(self) -> float:
@@ -87,6 +95,7 @@ class StaticBatch:
         cu_seqlens: borders, int32 (S + 1,), from 0 to T.
         starts: row of the first token of every sequence, int64 (S,), each below T.
         max_seqlen: no sequence is longer; some may all be shorter.
+        by_borders: a kernel that reads the borders will attend, so nobody needs the grid.
     """
 
     input_ids: Tensor
@@ -95,6 +104,21 @@ class StaticBatch:
     cu_seqlens: Tensor
     starts: Tensor
     max_seqlen: int
+    by_borders: bool = False
+
+
+class Grid(NamedTuple):
+    """Where the rows of a `StaticBatch` stand among S sequences by L places.
+
+    Attributes:
+        gather: row of the batch for each place, int64 (S * L,); row 0 where there is none.
+        place: the place of each row, int64 (T,).
+        is_real: whether a place holds a row, bool (S * L,).
+    """
+
+    gather: Tensor
+    place: Tensor
+    is_real: Tensor
 
 
 @dataclass(frozen=True)
@@ -104,18 +128,13 @@ class StaticPlan:
     Attributes:
         cu_seqlens: as of the batch.
         longest: L.
-        gather: row of the batch for each place of the grid, int64 (S * L,); row 0 where there is
-            none.
-        place: the place of each row, int64 (T,).
-        is_real: whether a place holds a row, bool (S * L,).
+        grid: None for a batch that goes by its borders.
         reach, rotary, causal: as of an `AttentionPlan`.
     """
 
     cu_seqlens: Tensor
     longest: int
-    gather: Tensor
-    place: Tensor
-    is_real: Tensor
+    grid: Grid | None
     reach: int | None = None
     rotary: Rotary | None = None
     causal: bool = False
@@ -180,7 +199,13 @@ def plan_attention(
     assert not causal or reach is None, "EncoderConfig refuses causal local layers"
     if isinstance(batch, StaticBatch):
         return _plan_static(batch, reach, rotary, causal)
-    ahead = _ahead(batch.max_seqlen, batch.input_ids.device) if causal else None
+    return AttentionPlan(batch, reach, rotary, causal)
+
+
+def _groups(plan: AttentionPlan) -> list[Group]:
+    batch, reach = plan.batch, plan.reach
+    device = batch.input_ids.device
+    ahead = _ahead(batch.max_seqlen, device) if plan.causal else None
     borders = list(accumulate(batch.lengths, initial=0))
     groups = []
     for first, last in group_lengths(batch.lengths):
@@ -198,17 +223,17 @@ def plan_attention(
                 group.end,
                 group.count,
                 longest,
-                gather.flatten().to(batch.input_ids.device),
-                (~padding).flatten().nonzero().flatten().to(batch.input_ids.device),
-                padding[:, None, None, :].to(batch.input_ids.device),
+                gather.flatten().to(device),
+                (~padding).flatten().nonzero().flatten().to(device),
+                padding[:, None, None, :].to(device),
             )
         if reach is not None and longest > reach + 1:
-            group = replace(group, unseen=_unseen(group, reach, batch.input_ids.device))
+            group = replace(group, unseen=_unseen(group, reach, device))
         if ahead is not None:
             # Empty places come last, so that what is ahead of a real one covers them.
             group = replace(group, unseen=ahead[:longest, :longest][None, None])
         groups.append(group)
-    return AttentionPlan(batch, tuple(groups), reach, rotary, causal)
+    return groups
 
 
 def _unseen(group: Group, reach: int, device: torch.device) -> Tensor:
@@ -233,7 +258,10 @@ def distance(length: int, device: torch.device) -> Tensor:
 def _plan_static(
     batch: StaticBatch, reach: int | None, rotary: Rotary | None, causal: bool
 ) -> StaticPlan:
-    borders, longest = batch.cu_seqlens.long(), batch.max_seqlen
+    cu_seqlens, longest = batch.cu_seqlens, batch.max_seqlen
+    if batch.by_borders:
+        return StaticPlan(cu_seqlens, longest, None, reach, rotary, causal)
+    borders = cu_seqlens.long()
     places = torch.arange(longest, device=borders.device)
     rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
     is_real = places < borders.diff()[:, None]
@@ -241,5 +269,5 @@ def _plan_static(
     # The first border above a row ends its sequence; those of empty sequences are passed over.
     sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
     place = sequence_ids * longest + rows - borders[sequence_ids]
-    gather, is_real = gather.flatten(), is_real.flatten()
-    return StaticPlan(batch.cu_seqlens, longest, gather, place, is_real, reach, rotary, causal)
+    grid = Grid(gather.flatten(), place, is_real.flatten())
+    return StaticPlan(cu_seqlens, longest, grid, reach, rotary, causal)

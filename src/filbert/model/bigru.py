@@ -21,7 +21,7 @@ from filbert.model.dropout import dropout, keep_mask
 from filbert.model.grouping import max_of_sequences, mean_of_sequences
 
 
-class Turn(NamedTuple):
+class TimeOrder(NamedTuple):
     """The tokens of a batch by time: all first tokens, then all second ones, the longest first.
 
     Attributes:
@@ -35,7 +35,7 @@ class Turn(NamedTuple):
     batch_sizes: Tensor
 
 
-def turn_of(batch: PackedBatch) -> Turn:
+def time_order(batch: PackedBatch) -> TimeOrder:
     """How a recurrent layer walks through a batch, without a place for padding."""
     lengths = np.array(batch.lengths)
     starts = np.cumsum(lengths) - lengths
@@ -46,7 +46,7 @@ def turn_of(batch: PackedBatch) -> Turn:
     back = np.empty_like(by_time)
     back[by_time] = np.arange(len(by_time))
     device = batch.input_ids.device
-    return Turn(
+    return TimeOrder(
         torch.from_numpy(by_time).to(device),
         torch.from_numpy(back).to(device),
         torch.from_numpy(np.bincount(times)),
@@ -84,16 +84,16 @@ class GRULayer(nn.Module):
         width = config.hidden_size if index else config.table_size
         self.gru = nn.GRU(width, config.hidden_size // 2, bidirectional=True)
 
-    def forward(self, hidden: Tensor, turn: Turn) -> Tensor:
+    def forward(self, hidden: Tensor, order: TimeOrder) -> Tensor:
         """(T, E) or (T, H) to (T, H).
 
         Always in the precision of the weights: rounding would add up from word to word, and a step
         is too small a product to gain by bf16.
         """
         with torch.autocast(hidden.device.type, enabled=False):
-            rows = hidden.to(next(self.gru.parameters()).dtype)[turn.by_time]
-            states, _ = self.gru(PackedSequence(rows, turn.batch_sizes))
-        return states.data[turn.back]  # type: ignore[no-any-return]
+            rows = hidden.to(next(self.gru.parameters()).dtype)[order.by_time]
+            states, _ = self.gru(PackedSequence(rows, order.batch_sizes))
+        return states.data[order.back]  # type: ignore[no-any-return]
 
 
 class BiGRU(nn.Module):
@@ -121,11 +121,11 @@ class BiGRU(nn.Module):
                 f"A sequence of {batch.max_seqlen} words; this model reads up to {longest}. Cut "
                 f"the text to max_length {longest}."
             )
-        hidden, turn = self.embeddings(batch), turn_of(batch)
+        hidden, order = self.embeddings(batch), time_order(batch)
         for index, layer in enumerate(self.layers):
             if index:
                 hidden = dropout(hidden, self.config.hidden_dropout, self.training)
-            hidden = layer(hidden, turn)
+            hidden = layer(hidden, order)
         return hidden  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:

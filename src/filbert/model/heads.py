@@ -260,6 +260,11 @@ class Model(nn.Module):
         """The encoder's."""
         return self.encoder.config
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is, and batches have to be."""
+        return next(self.parameters()).device
+
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         """The head's logits; the last hidden states, (T, H), without a head."""
         return self.read(self.encoder(batch), batch, at)

@@ -57,8 +57,13 @@ def _fused_dtypes() -> frozenset[torch.dtype]:
     return frozenset({torch.float32})
 
 
-def dense(rows: Tensor, layer: nn.Linear, activation: str | None = None) -> Tensor:
-    """activation(rows @ weight.T + bias): (T, in) to (T, out)."""
+def dense(rows: Tensor, layer: nn.Module, activation: str | None = None) -> Tensor:
+    """activation(rows @ weight.T + bias): (T, in) to (T, out).
+
+    A layer that is no nn.Linear, such as a quantised one, knows its own product.
+    """
+    if not isinstance(layer, nn.Linear):
+        return layer(rows, activation)  # type: ignore[no-any-return]
     fused = (
         rows.device.type == "cpu"
         and layer.weight.numel() >= _WORTH_WEIGHTS

@@ -17,7 +17,7 @@ from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError
 from filbert.model.bigru import BiGRU
 from filbert.model.encoder import Encoder
-from filbert.model.grouping import standing_rows
+from filbert.model.grouping import max_of_sequences, mean_of_sequences, standing_rows
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "last", "none")
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,6 +26,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "identity": lambda vectors: vectors,
 }
+_AT_ONCE = {"mean": mean_of_sequences, "max": max_of_sequences}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,9 @@ def pool(
         return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
     if pooling in ("cls", "last"):
         return list(hidden_TH[standing_rows(batch, causal=causal or pooling == "last")])
+    if hidden_TH.is_cuda and pooling in _AT_ONCE:
+        # There, a kernel for each sequence would take longer than the encoder.
+        return list(_AT_ONCE[pooling](hidden_TH, batch.cu_seqlens))
     pieces = split(hidden_TH, batch)
     if pooling == "none":
         return list(pieces)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from filbert.report import comparison_plots, numbers, page
-from filbert.report.comparison_sections import drawn, remark
+from filbert.report.comparison_sections import drawn, folded, remark
 from filbert.report.comparison_study import Study
 from filbert.report.page import Html, Section
 from filbert.report.sections import block, label_counts
@@ -20,6 +20,8 @@ NEAR = {
     "test like train": "test rows that nearly repeat a training row",
     "dev like train other label": "such dev rows with another label",
     "test like train other label": "such test rows with another label",
+    "test like dev": "test rows that nearly repeat a dev row",
+    "test like dev other label": "such test rows with another label than the dev row",
 }
 RULES = {
     "together": "kept together in one split",
@@ -100,7 +102,9 @@ def making(study: Study) -> Section:
     for source in facts.get("source") or ():
         digest = page.element("code", source.get("sha256", numbers.MISSING))
         rows = f"{numbers.count(source.get('rows'))} rows" if source.get("rows") else ""
-        hashes[str(source.get("path", "source"))] = page.join([rows, page.Html("<br>"), digest])
+        # Two files of one name may lie in different folders.
+        name = ": ".join(str(source[key]) for key in ("of", "path") if source.get(key))
+        hashes[name or "source"] = page.join([rows, page.Html("<br>"), digest])
     for split in SPLITS:
         if facts.get(split):
             hashes[split] = page.element("code", facts[split].get("sha256", numbers.MISSING))
@@ -123,7 +127,23 @@ def making(study: Study) -> Section:
         if one.entry.get("best_seed") is not None:
             own["seed best on dev"] = one.entry["best_seed"]
         shown.append(block(one.name, own | dict(_flat(one.entry.get("options") or {}))))
-    return page.section("How it was made", page.element("div", page.join(shown), class_="columns"))
+    columns = page.element("div", page.join(shown), class_="columns")
+    return page.section("How it was made", columns, _effective(study))
+
+
+def _effective(study: Study) -> Html:
+    """The options that the runs had, defaults and what was chosen on dev included."""
+    known = [one for one in study.contestants if one.entry.get("effective")]
+    names = list(dict.fromkeys(key for one in known for key in one.entry["effective"]))
+    if not known:
+        return Html("")
+    lines: list[list[object]] = []
+    for one in known:
+        shown = dict(_flat(one.entry["effective"]))
+        cells = [shown.get(name.replace("_", " "), numbers.MISSING) for name in names]
+        lines.append([one.name, *cells])
+    head = ["contestant", *(name.replace("_", " ") for name in names)]
+    return folded("Options in effect, with defaults", page.table(head, lines, kind="dense"))
 
 
 def _timings(study: Study) -> dict[str, str]:

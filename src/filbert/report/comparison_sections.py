@@ -25,13 +25,6 @@ from filbert.report.page import Html, Section
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Of the slices as many fit beside each other as can be read on a phone.
-MOST_SLICES = 6
-SLICE_METRICS = (
-    "f1", "macro_f1", "false_positive_rate", "roc_auc", "pr_auc", "precision", "recall", "accuracy",
-)  # fmt: skip
-YES_NO = {"yes", "no", "not stated"}
-
 
 def drawn(study: Study, name: str, plot: Figure, *, alt: str, caption: object) -> Html:
     """Save a plot as plots/`name`.png and give it as part of the page."""
@@ -114,11 +107,12 @@ def tests(study: Study) -> Section | None:
 
 def _told_means(study: Study, num_pairs: int) -> str:
     key = study.decisive[0]
-    over_seeds = any((pair.get(key) or {}).get("over_seeds") for pair in study.results["pairs"])
+    over = [bool((pair.get(key) or {}).get("over_seeds")) for pair in study.results["pairs"]]
+    of_which = "" if all(over) else " of a pair in which a side has several"
     return (
         f"{TOLD} and bold: told apart, that is, the {study.level} interval of the difference "
         "leaves zero out, p_holm is below 0.05"
-        + (", and the interval for the means of the seeds says the same" if over_seeds else "")
+        + (f", and the interval for the means of the seeds{of_which} says so too" * any(over))
         + f". {NOT_TOLD}: not told apart, which is no proof of being equal. p_holm is p after "
         f"Holm's correction for {'one pair' if num_pairs == 1 else f'{num_pairs:,} pairs'}. "
         "Both sides of a pair stand for their seed that is best on dev and are judged on the same "
@@ -198,7 +192,9 @@ def cost(study: Study) -> Section | None:
                              alt=f"{study.decisive[1]} against {name}"))  # fmt: skip
     if not study.measured or not any(c.entry.get("costs") for c in study.measured):
         return None
-    text = "Means over the seeds, all measured in this study on the machine named below."
+    text = "Medians over the seeds, each measured in the run's own process."
+    if (study.results.get("machine") or {}).get("same_for_all_runs"):
+        text += " All ran on the machine named below."
     return page.section("Quality and cost", page.gallery(figures), comparison_tables.costs(study),
                         remark(text))  # fmt: skip
 

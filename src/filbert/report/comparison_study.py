@@ -85,13 +85,19 @@ class Contestant:
         """value, low, high, interval_of, deviation, seeds of a metric; empty when not measured."""
         return (self.entry.get("test") or {}).get(metric) or {}
 
+    def interval(self, metric: str) -> tuple[float | None, float | None]:
+        """The ends that go with its mean: over rows and seeds; of one seed over rows."""
+        found = self.figure(metric)
+        found = found.get("over_seeds") or found
+        return found.get("low"), found.get("high")
+
     def value(self, metric: str) -> float | None:
         """Mean over the seeds."""
         found = self.figure(metric).get("value")
         return None if found is None else float(found)
 
     def cost(self, name: str) -> float | None:
-        """A cost, mean over the seeds."""
+        """A cost, median over the seeds."""
         found = (self.entry.get("costs") or {}).get(name)
         return None if found is None else float(found)
 
@@ -316,7 +322,7 @@ def read_study(folder: Path) -> Study:
         raise FormatError(f"{path} is not JSON: {error}.") from None
     if not isinstance(results, dict):
         raise FormatError(f"{path} holds a {type(results).__name__}; a study is a JSON object.")
-    study = Study(folder, results, ranked(results))
+    study = Study(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
     for one in study.measured:
         answers = _answers(study, one)
         if answers is not None:
@@ -385,7 +391,8 @@ def _answers(study: Study, one: Contestant) -> Answers | None:
             probabilities,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{place}: a row lacks gold, label or scores of the labels "
-            f"{', '.join(study.labels)} ({error})."
-        ) from None
+        study.notes.append(
+            f"{one.name}: a row of its test predictions lacks gold, label or scores of the labels "
+            f"{', '.join(study.labels)} ({error}), so its curves are left out."
+        )
+        return None

@@ -20,6 +20,7 @@ from filbert.report.page import Html
 # Of an interval beside the mean only these have room; the others stand under "every figure".
 COSTS = (
     ("training_seconds", "training"),
+    ("cpu_seconds", "processor time"),
     ("rows_per_second", "rows/s"),
     ("parameters", "parameters"),
     ("bytes_on_disk", "on disk"),
@@ -51,7 +52,7 @@ def cost(one: Contestant, name: str) -> str:
 
 def cost_text(name: str, value: float | None) -> str:
     """A cost in the unit of its name."""
-    if name == "training_seconds":
+    if name in ("training_seconds", "cpu_seconds"):
         return numbers.seconds(value)
     if name == "rows_per_second":
         return pace(value)
@@ -92,7 +93,7 @@ def _cell(one: Contestant, key: str, best: float, digits: int) -> Html:
     parts: list[object] = [shown]
     if found.get("deviation") is not None:
         parts.append(page.element("span", f" ± {figure(found['deviation'], digits)}", class_="dim"))
-    ends = interval(found.get("low"), found.get("high"), digits)
+    ends = interval(*one.interval(key), digits)
     if ends:
         parts.append(page.element("div", ends, class_="dim"))
     return page.Html("".join(page.safe(part) for part in parts))
@@ -179,7 +180,7 @@ def _short(heading: str) -> str:
 
 
 def costs(study: Study) -> Html:
-    """What each contestant cost, mean over its seeds."""
+    """What each contestant cost, median over its seeds."""
     known = [(k, h) for k, h in COSTS if any(one.cost(k) is not None for one in study.measured)]
     lines = [[one.name, *(cost(one, key) for key, _ in known)] for one in study.measured]
     return page.table(["contestant", *(h for _, h in known)], lines, kind="pairwise")
@@ -211,13 +212,13 @@ def every_seed(study: Study) -> Html:
 
 def markdown(study: Study) -> str:
     """The ranking as a Markdown table for a paper, with what its figures mean below."""
-    columns = [*(heading for _, heading in study.metrics), *(heading for _, heading in COSTS[:4])]
+    columns = [*(heading for _, heading in study.metrics), *(heading for _, heading in COSTS)]
     lines = [_row(["contestant", *columns]), _row(["---", *["---:"] * len(columns)])]
     best, key = best_values(study) if study.measured else {}, study.decisive[0]
     for one in study.measured:
         cells = [_markdown_cell(study, one, column, best[column], with_interval=column == key)
                  for column, _ in study.metrics]  # fmt: skip
-        lines.append(_row([one.name, *cells, *(cost(one, name) for name, _ in COSTS[:4])]))
+        lines.append(_row([one.name, *cells, *(cost(one, name) for name, _ in COSTS)]))
     for one in study.contestants:
         if not one.is_measured:
             state = str(one.entry.get("status") or "missing")
@@ -234,7 +235,7 @@ def _markdown_cell(
     if found.get("deviation") is not None:
         text += f" ± {figure(found['deviation'], digits)}"
     if with_interval:
-        text += f" {interval(found.get('low'), found.get('high'), digits)}"
+        text += f" {interval(*one.interval(key), digits)}"
     return text.rstrip()
 
 
@@ -259,7 +260,8 @@ def table_notes(study: Study) -> list[str]:
         many = f"{max(seeds)}" if len(seeds) == 1 else f"up to {max(seeds)}"
         notes.append(
             f"Mean ± standard deviation of {many} seeds. In brackets: {study.level} bootstrap "
-            "interval over the test rows, of the seed that is best on dev."
+            "interval of the mean, over test rows and seeds; with one seed, over test rows. "
+            "Costs are medians of the seeds."
         )
     elif seeds:
         notes.append(

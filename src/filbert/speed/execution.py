@@ -5,7 +5,9 @@ T tokens in the batch, S sequences.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +16,11 @@ from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.model.heads import Model
+from filbert.speed.graphs import Graphs
+from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
+
+_T = TypeVar("_T")
 
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
@@ -27,46 +33,76 @@ def default_max_tokens(device: torch.device) -> int:
 
 
 def run_model(
-    model: Model,
+    model: Model | SessionModel,
     examples: Sequence[Example],
     *,
     max_tokens: int,
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
+    graphs: Graphs | None = None,
 ) -> list[Tensor]:
     """The head's output of every example, in order, float32 on the host.
 
     (n, ...) with a row per token for heads over tokens, else what the head gives a sequence.
+    `graphs` are of the same model and for weights that need no cast.
     """
+    model.eval()
+    device = model.device
+
+    def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
+        batch = collate([examples[i] for i in indices])
+        with torch.inference_mode(), precision.autocast(device):
+            output = graphs.forward(batch) if graphs else model(batch.to(device))
+        assert isinstance(output, Tensor)
+        arrived = to_host(output)
+
+        def finish() -> tuple[list[int], Sequence[Tensor]]:
+            pieces = pieces_of(arrived(), batch, model)
+            on_batch(batch.num_tokens)
+            return indices, pieces
+
+        return finish
+
     outputs: list[Tensor | None] = [None] * len(examples)
-    for indices, pieces in _batches(
-        model, examples, max_tokens=max_tokens, precision=precision, on_batch=on_batch
-    ):
+    batches = by_length([len(e.input_ids) for e in examples], max_tokens)
+    for indices, pieces in overlapped(map(launch, batches), device):
         for index, piece in zip(indices, pieces, strict=True):
             outputs[index] = piece
     return [output for output in outputs if output is not None]
 
 
-def _batches(
-    model: Model,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-    on_batch: Callable[[int], None],
-) -> Iterator[tuple[list[int], Sequence[Tensor]]]:
-    device = next(model.parameters()).device
-    model.eval()
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        batch = collate([examples[i] for i in indices])
-        with torch.inference_mode(), precision.autocast(device):
-            output = model(batch.to(device))
-        assert isinstance(output, Tensor)
-        on_batch(batch.num_tokens)
-        yield indices, pieces_of(output.float().cpu(), batch, model)
+def to_host(output: Tensor) -> Callable[[], Tensor]:
+    """Begin to bring a result to the host; what comes back waits for it and gives it as float32."""
+    if output.device.type != "cuda":
+        return lambda: output.float().cpu()
+    host = torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
+    host.copy_(output, non_blocking=True)
+    there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    there.record()
+
+    def arrived() -> Tensor:
+        there.synchronize()
+        # A copy: pinned memory is scarce, and callers keep what they get.
+        return host.to(torch.float32, copy=True)
+
+    return arrived
 
 
-def pieces_of(output: Tensor, batch: PackedBatch, model: Model) -> Sequence[Tensor]:
+def overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> Iterator[_T]:
+    """Finish what was launched, in order: on a GPU only after the next has been launched too.
+
+    The GPU so computes one batch while the host lays out the next.
+    """
+    waiting: deque[Callable[[], _T]] = deque()
+    for finish in launched:
+        waiting.append(finish)
+        if len(waiting) > (device.type == "cuda"):
+            yield waiting.popleft()()
+    for finish in waiting:
+        yield finish()
+
+
+def pieces_of(output: Tensor, batch: PackedBatch, model: Model | SessionModel) -> Sequence[Tensor]:
     """A head's output by sequence."""
     per_token = model.head is None or model.head.per_token
     return split(output, batch) if per_token else output.unbind(0)

@@ -20,19 +20,24 @@ def forward_flops(
         config: of the encoder.
         lengths: tokens of each sequence.
         num_masked: tokens that the masked-LM head scores the vocabulary for.
-        num_pooled: sequences whose first token goes through the pooler.
+        num_pooled: sequences whose first token, or last of a causal encoder, goes through the
+            pooler.
     """
+    assert not config.recurrent, "recurrent layers have other products"
     width, wide, table = config.hidden_size, config.intermediate_size, config.table_size
     # Query, key, value and output; the feed-forward network's two products and its gate.
     matrices = 3 if config.gated else 2
     per_token = config.num_hidden_layers * (4 * width * width + matrices * width * wide)
     if config.embedding_size:
         per_token += table * width
-    # Scores and the weighted sum: every token with every token of its sequence, or of its window.
+    # Scores and the weighted sum: every token with every token of its sequence or of its window, or
+    # with itself and those before it.
     lengths = list(lengths)
     num_local = sum(map(config.is_local, range(config.num_hidden_layers)))
     seen = 1 + (config.local_window or 0)
-    num_pairs = (config.num_hidden_layers - num_local) * sum(length**2 for length in lengths)
+    num_pairs = (config.num_hidden_layers - num_local) * sum(
+        length * (length + 1) // 2 if config.causal else length**2 for length in lengths
+    )
     num_pairs += num_local * sum(length * min(length, seen) for length in lengths)
     products = per_token * sum(lengths) + 2 * width * num_pairs
     products += num_masked * (width * table + table * config.vocab_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -13,6 +13,8 @@ import torch
 from filbert.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bf16")
+# Of a model that is only asked; see `speed.quantize`.
+INFERENCE_PRECISIONS = (*PRECISIONS, "int8")
 
 # bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts
 # eat the gain.
@@ -20,7 +22,10 @@ _WORTH_IT = 1.5
 
 
 class Precision(NamedTuple):
-    """A number format for matrix products, and why; weights stay float32 in training."""
+    """A number format for matrix products, and why; weights stay float32 in training.
+
+    With "int8" it is dense layers alone that are in it, and all else is float32.
+    """
 
     name: str
     reason: str
@@ -68,18 +73,26 @@ def choose_device(name: str | None = None) -> torch.device:
     return torch.device(name)
 
 
-def choose_precision(requested: str, device: torch.device) -> Precision:
-    """Settle "auto".
+def choose_precision(
+    requested: str, device: torch.device, among: Sequence[str] = PRECISIONS
+) -> Precision:
+    """Settle "auto": bf16 or float32, never int8, which has to be asked for.
+
+    Args:
+        requested: a name.
+        device: where it will run.
+        among: the names that are allowed here.
 
     Raises:
-        ConfigError: an unknown name.
+        ConfigError: another name.
     """
-    if requested not in PRECISIONS:
-        raise ConfigError(f"precision {requested!r} is not one of {list(PRECISIONS)}.")
+    if requested not in among:
+        raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
     if requested != "auto":
         return Precision(requested, "as asked")
     if device.type == "cuda":
-        if torch.cuda.is_bf16_supported():
+        # Older ones emulate it, slowly.
+        if torch.cuda.is_bf16_supported(including_emulation=False):
             return Precision("bf16", "this GPU has bf16 units")
         return Precision("float32", "this GPU has no bf16 units")
     gain = bf16_gain()

@@ -43,7 +43,7 @@ def run_child(
 ) -> Ended:
     """Run a job in a process of its own and wait for it.
 
-    What the child says goes to a log beside the run folder.
+    What the child says goes to a log beside the run folder; sentences name it from the study's own.
 
     Args:
         job: what to do.
@@ -97,7 +97,7 @@ def run_child(
         finally:
             if child.stdin is not None:
                 child.stdin.close()
-    return _ended(child.returncode, outcome, log_path)
+    return _ended(child.returncode, outcome, log_path.relative_to(out.parents[2]))
 
 
 def _ended(code: int, outcome: Path, log: Path) -> Ended:

@@ -6,6 +6,8 @@ This is what the child process does; `carry_out` is a function, so that it can a
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -20,15 +22,18 @@ import torch
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.formats.files import write_atomically, write_json
-from filbert.study.costs import measure, peak_memory
+from filbert.study.costs import Effort, Watch, load_average, measure, parts_of
 from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joined
-from filbert.tasks.base import TaskOptions
+from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
 from filbert.train.facts import device_name
 from filbert.train.folder import read_run
 from filbert.train.options import FinetuneOptions
 from filbert.train.provenance import commit, versions
+
+# The splits whose predictions every run writes.
+JUDGED = ("dev", "test")
 
 
 @dataclass(frozen=True)
@@ -77,15 +82,19 @@ class Job:
         return Path(self.out).with_name(f"{Path(self.out).name}.start")
 
 
-def is_finished(out: Path, fingerprint: str) -> bool:
-    """Whether a run folder holds this very run, with its costs."""
+def trained_mark(out: Path) -> str | None:
+    """The fingerprint of the run that came to its end in a folder, with its costs; None of none."""
     run = read_run(out)
-    return (
-        run is not None
-        and run.get("status") in ("done", "stopped early")
-        and (run.get("study") or {}).get("fingerprint") == fingerprint
-        and "costs" in run
-    )
+    if run is None or run.get("status") not in ("done", "stopped early") or "costs" not in run:
+        return None
+    mark = (run.get("study") or {}).get("fingerprint")
+    return None if mark is None else str(mark)
+
+
+def finished_mark(out: Path) -> str | None:
+    """The same of a run whose predictions are there too."""
+    answers = (out / "predictions" / f"{split}.jsonl" for split in JUDGED)
+    return trained_mark(out) if all(path.is_file() for path in answers) else None
 
 
 def carry_out(job: Job) -> None:
@@ -99,32 +108,44 @@ def carry_out(job: Job) -> None:
     task = Classification.from_options(
         TaskOptions(labels=job.labels, positive=job.positive), ColumnNames()
     )
-    if job.kind in ("tfidf", "static"):
-        facts, seconds, predict = _linear(job, task)
-    else:
-        facts, seconds, predict = _finetuned(job)
-    test = list(task.read(job.data["test"], ColumnNames()))
+    load = load_average("load_start")
+    with parts_of(out, job.fingerprint) as parts:
+        if job.kind in ("tfidf", "static"):
+            facts, effort, predict = _linear(job, task)
+        else:
+            facts, effort, predict = _finetuned(job)
+        test = list(task.read(job.data["test"], ColumnNames()))
+        measured = measure(predict, test, out / "model")
+    before = (facts.get("costs") or {}) if trained_mark(out) else {}
     costs = {
-        "training_seconds": seconds,
+        "training_seconds": effort.seconds,
         "parameters": facts["model"]["parameters"],
-        **measure(predict, test, out / "model"),
-        **peak_memory(),
+        **measured,
+        **parts.whole(effort.cpu_seconds),
+        **load,
+        **load_average("load_end"),
+        "machine_threads": os.cpu_count(),
     }
     shutil.rmtree(out / "state", ignore_errors=True)
     shutil.rmtree(job.start, ignore_errors=True)
+    parts.path.unlink(missing_ok=True)
     story = {"contestant": job.contestant, "fingerprint": job.fingerprint}
-    write_json(out / "run.json", facts | {"costs": costs, "study": story})
+    # What was measured when it was trained stays, if only its predictions had to be made again.
+    write_json(out / "run.json", facts | {"costs": before or costs, "study": story})
 
 
-def _finetuned(job: Job) -> tuple[dict[str, Any], float, Any]:
+def _finetuned(job: Job) -> tuple[dict[str, Any], Effort, Any]:
     from filbert.predict import Predictor
     from filbert.train.finetune import finetune
 
     given = {"model": str(job.start)} if job.kind == "bigru" else {}
-    if job.kind == "bigru":
-        _write_start(job)
+    start = _write_start(job) if job.kind == "bigru" else Effort()
     if job.cleaning is not None:
         given["clean"] = job.cleaning
+    before = (read_run(Path(job.out)) or {}).get("options") or {}
+    if before.get("precision") == "auto":
+        # It goes on as it began: "auto" takes what the interrupted part had.
+        given["precision"] = "auto"
     options = FinetuneOptions.from_keywords(
         job.training
         | given
@@ -140,18 +161,38 @@ def _finetuned(job: Job) -> tuple[dict[str, Any], float, Any]:
     )
     facts = finetune(options)
     predictor = Predictor.load(Path(job.out) / "model", device=options.device)
-    seconds = facts["training_seconds"] + facts.get("tokenise_seconds", 0.0)
-    return facts, seconds, lambda rows: list(predictor.predict_rows(rows))
+
+    def predict(rows: Sequence[Row]) -> list[Prediction]:
+        return list(predictor.predict_rows(rows))
+
+    for split in JUDGED:
+        # Deleted since: the model is still there, and says it again.
+        if not (Path(job.out) / "predictions" / f"{split}.jsonl").is_file():
+            rows = _rows(job, split)
+            _write_predictions(job, split, rows, predict(rows))
+    # Runs made before these were measured apart have the tokenising of all splits only.
+    tokenising = facts.get("train_tokenise_seconds", facts.get("tokenise_seconds", 0.0))
+    seconds = facts["training_seconds"] + tokenising + facts.get("features_seconds", 0.0)
+    cpu = facts.get("training_cpu_seconds")
+    return facts, start + Effort(seconds, math.nan if cpu is None else cpu), predict
 
 
-def _write_start(job: Job) -> None:
-    """The folder that a BiGRU's training begins with: words of the training rows, their vectors."""
+def _write_start(job: Job) -> Effort:
+    """The folder that a BiGRU's training begins with: words of the training rows, their vectors.
+
+    Gives what making it took, also where an interrupted part of the same run made it.
+    """
     from filbert.data.word_vectors import read_vectors
     from filbert.formats.bigru_start import write_bigru_start
     from filbert.text.words import known_words, learn_words
 
-    if (job.start / "config.json").is_file():
-        return
+    marked = job.start / "study.json"
+    if marked.is_file():
+        told = json.loads(marked.read_text(encoding="utf-8"))
+        if told["fingerprint"] == job.fingerprint:
+            return Effort(told["seconds"], told["cpu_seconds"])
+    shutil.rmtree(job.start, ignore_errors=True)
+    watch = Watch()
     chosen = job.options
     cleaning = Cleaning.parse(job.cleaning)
     texts = [joined(row, cleaning) for row in _rows(job, "train")]
@@ -169,6 +210,9 @@ def _write_start(job: Job) -> None:
         pooling=chosen["pooling"],
         seed=job.seed,
     )
+    made = watch.so_far()
+    write_json(marked, {"fingerprint": job.fingerprint, **asdict(made)})
+    return made
 
 
 def _rows(job: Job, split: str) -> list[Row]:
@@ -176,44 +220,53 @@ def _rows(job: Job, split: str) -> list[Row]:
     return list(task.read(job.data[split], ColumnNames()))
 
 
-def _linear(job: Job, task: Classification) -> tuple[dict[str, Any], float, Any]:
+def _linear(job: Job, task: Classification) -> tuple[dict[str, Any], Effort, Any]:
     """Fit, write the run folder; facts in the shape of finetune's."""
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     rows = {name: list(task.read(path, ColumnNames())) for name, path in job.data.items()}
     task = task.fit_labels(rows["train"])
     cleaning = Cleaning.parse(job.cleaning)
-    clock_training = time.perf_counter()
-    fitted = fit_linear(
+    watch = Watch()
+    texts = [joined(row, cleaning) for row in rows["train"]]
+    features = _features(job, texts)
+    fitted, fitting = fit_linear(
         task,
-        _features(job, [joined(row, cleaning) for row in rows["train"]]),
-        rows["train"],
+        features,
+        (texts, rows["train"]),
         rows["dev"],
         strength=job.options["C"],
         cleaning=cleaning,
+        watch=watch,
     )
-    seconds = time.perf_counter() - clock_training
     out = Path(job.out)
     shutil.rmtree(out, ignore_errors=True)
     fitted.save(out / "model")
     metrics = {}
-    for name in ("dev", "test"):
+    for name in JUDGED:
         gold = [fitted.task.gold(row) for row in rows[name]]
         predictions = fitted.predict_rows(rows[name])
         metrics[name] = fitted.task.metrics(gold, predictions)
-        lines = [
-            json.dumps({"row": i, "line": row.line, "gold": fitted.task.gold_json(wanted)} | found)
-            for i, (row, wanted, found) in enumerate(
-                zip(rows[name], gold, predictions, strict=True)
-            )
-        ]
-        write_atomically(out / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
+        _write_predictions(job, name, rows[name], predictions)
     facts = _linear_facts(job, fitted, rows, metrics) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - clock,
-        "training_seconds": seconds,
+        "training_seconds": fitting.seconds,
     }
-    return facts, seconds, fitted.predict_rows
+    return facts, fitting, fitted.predict_rows
+
+
+def _write_predictions(
+    job: Job, split: str, rows: Sequence[Row], predictions: Sequence[Prediction]
+) -> None:
+    """predictions/SPLIT.jsonl, as `finetune` writes it."""
+    task = Classification.from_options(TaskOptions(labels=job.labels), ColumnNames())
+    lines = [
+        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(task.gold(row))} | found)
+        for i, (row, found) in enumerate(zip(rows, predictions, strict=True))
+    ]
+    place = Path(job.out) / "predictions" / f"{split}.jsonl"
+    write_atomically(place, "\n".join(lines) + "\n")
 
 
 def _features(job: Job, texts: Sequence[str]) -> Features:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,44 +13,17 @@ from typing import Any
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, Interrupted
 from filbert.formats.files import sha256_of
-from filbert.study.child import run_child
-from filbert.study.contestants import Job, is_finished
-from filbert.study.place import guarded, read_state, write_state
+from filbert.speed.precision import PRECISIONS, choose_device, choose_precision
+from filbert.study.child import Ended, run_child
+from filbert.study.place import guarded, has_runs, read_state, write_state
 from filbert.study.prepare import SPLITS, prepare
-from filbert.study.recipe import Contestant, Study, chosen, finetune_options
+from filbert.study.recipe import Contestant, Study, chosen
 from filbert.study.results import write_results
+from filbert.study.runs import Run, asks_auto, changes, device_of, refuse_changed, runs_of
 from filbert.study.times import Times, num_steps, told
 from filbert.train.folder import read_run
 from filbert.train.log import progress_bar, say
 from filbert.train.signals import Stop
-
-# What does not change the figures, so that a run stays what it is when they change.
-_FREE = ("save_every", "license", "language")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One contestant with one seed."""
-
-    contestant: Contestant
-    seed: int
-    job: Job
-    out: Path
-
-    @property
-    def job_path(self) -> Path:
-        """What its child process is told, beside the run folder."""
-        return self.out.with_name(f"{self.out.name}.job.json")
-
-    @property
-    def key(self) -> str:
-        """Its name in study.json."""
-        return f"{self.contestant.folder}/{self.out.name}"
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether its folder is complete."""
-        return is_finished(self.out, self.job.fingerprint)
 
 
 def run_study(
@@ -83,11 +54,18 @@ def run_study(
     asked = chosen(study.contestants, only) if only else list(study.contestants)
     with guarded(folder) as lock:
         state = _prepared(study, folder, overwrite=overwrite)
-        runs = _runs(study, folder, state["data"])
-        _refuse_changed(runs, state, overwrite=overwrite)
+        left_to = [one for one in asked if asks_auto(one)]
+        precision = _settled(state.get("precision", {}), left_to, folder)
+        runs = runs_of(study, folder, state["data"], precision)
+        refuse_changed(runs, asked, state, overwrite=overwrite)
+        state["precision"] = precision
         state["options"] = study.options
+        told_before = state.get("contestants", {})
+        # What is not run now keeps the options that its runs had.
         state["contestants"] = {
             c.name: {"kind": c.kind, "options": c.options, "cleaning": list(c.steps)}
+            if c in asked or c.name not in told_before
+            else told_before[c.name]
             for c in study.contestants
         }
         write_state(folder, state)
@@ -100,9 +78,37 @@ def run_study(
             )
         _run_all(left, runs, folder, state, lock)
         say("working out the figures, intervals and tests")
-        return write_results(
-            study, folder, state, {run.key: run.out for run in runs}, show_texts=show_texts
-        )
+        marks = {run.key: run.job.fingerprint for run in runs}
+        return write_results(study, folder, state, marks, show_texts=show_texts)
+
+
+def _settled(
+    known: Mapping[str, str], contestants: Sequence[Contestant], folder: Path
+) -> dict[str, str]:
+    """What the precision "auto" means in this study, by the device that is asked for.
+
+    It goes by the clock, so it is settled once: as finished runs had it, else as is fast here.
+    """
+    found = dict(known)
+    for one in contestants:
+        device = device_of(one)
+        if device not in found:
+            found[device] = (
+                _precision_before(folder, device)
+                or choose_precision("auto", choose_device(device or None)).name
+            )
+    return found
+
+
+def _precision_before(folder: Path, device: str) -> str | None:
+    """That of a finished run which was left to the machine too, made before it was written down."""
+    for path in sorted(folder.glob("contestants/*/seed-*/run.json")):
+        facts = read_run(path.parent) or {}
+        options = facts.get("options") or {}
+        asked = options.get("precision") == "auto" and (options.get("device") or "") == device
+        if asked and facts.get("precision") in PRECISIONS:
+            return str(facts["precision"])
+    return None
 
 
 def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
@@ -119,7 +125,7 @@ def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
     state = read_state(folder)
     before = state.get("data_key")
     if before is not None and before != key:
-        changed = ", ".join(_changes(before, key))
+        changed = ", ".join(changes(before, key))
         if not overwrite:
             raise ConfigError(
                 f"{folder} holds a study of other rows ({changed}). Name another --out, or start "
@@ -131,11 +137,12 @@ def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
         state = {}
     if state.get("data") and all(_is_whole(folder, state["data"][name]) for name in SPLITS):
         return state
-    state = {"filbert": version("filbert"), "data_key": key, "runs": {}}
-    write_state(folder, state)
+    state = {"filbert": version("filbert"), "runs": {}} | state | {"data_key": key}
+    if not has_runs(folder):
+        # So that the folder is known as a study's; where runs are, they must agree first.
+        write_state(folder, state)
     facts = prepare(study, folder / "data")
     state["data"] = facts
-    write_state(folder, state)
     for name in SPLITS:
         counts = ", ".join(f"{label}: {n:,}" for label, n in facts[name]["label_counts"].items())
         say(f"{name}: {facts[name]['rows']:,} rows ({counts})")
@@ -143,93 +150,14 @@ def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
     for name in ("dev", "test"):
         if repeats.get(f"{name}_like_train"):
             say(f"{name}: {repeats[f'{name}_like_train']:,} rows nearly repeat a training row")
+    if repeats.get("test_like_dev"):
+        say(f"test: {repeats['test_like_dev']:,} rows nearly repeat a dev row")
     return state
 
 
 def _is_whole(folder: Path, facts: dict[str, Any]) -> bool:
     path = folder / facts["path"]
     return path.is_file() and sha256_of(path) == str(facts["sha256"])
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs, in words."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return [
-        "other files"
-        if name == "files"
-        else f"{name} {_shown(before, name)} -> {_shown(now, name)}"
-        for name in names
-    ]
-
-
-def _shown(options: dict[str, Any], name: str) -> str:
-    return str(options[name])[:60] if options.get(name) is not None else "not given"
-
-
-def _runs(study: Study, folder: Path, data: dict[str, Any]) -> list[Run]:
-    """All runs, the first seed of everybody first: a study that is cut short is still one."""
-    paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
-    digests = [data[name]["sha256"] for name in SPLITS]
-    found = []
-    most = max(len(c.seeds) for c in study.contestants)
-    for at in range(most):
-        for one in study.contestants:
-            if at >= len(one.seeds):
-                continue
-            seed = one.seeds[at]
-            out = (folder / "contestants" / one.folder / f"seed-{seed}").absolute()
-            training = finetune_options(one) if one.kind in ("encoder", "bigru") else {}
-            content = {
-                "kind": one.kind,
-                "options": {k: v for k, v in one.options.items() if k not in _FREE},
-                "cleaning": list(one.steps),
-                "seed": seed,
-                "data": digests,
-                "labels": data["labels"],
-                "positive": data["positive"],
-            }
-            mark = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            job = Job(
-                one.name,
-                one.kind,
-                one.options,
-                training,
-                one.cleaning,
-                seed,
-                paths,
-                tuple(data["labels"]),
-                data["positive"],
-                str(out),
-                mark,
-            )
-            found.append(Run(one, seed, job, out))
-    return found
-
-
-def _refuse_changed(runs: Sequence[Run], state: dict[str, Any], *, overwrite: bool) -> None:
-    """A contestant that has runs here, and other options now, is run anew only when asked to.
-
-    Raises:
-        ConfigError: what changed, and `overwrite` is off.
-    """
-    for run in runs:
-        marks = state["runs"].get(run.key, {})
-        if not run.out.exists() or marks.get("fingerprint") == run.job.fingerprint:
-            continue
-        if read_run(run.out) is not None and "fingerprint" in marks:
-            told_before = state.get("contestants", {}).get(run.contestant.name, {})
-            now = {**run.contestant.options, "cleaning": list(run.contestant.steps)}
-            before = {**told_before.get("options", {}), "cleaning": told_before.get("cleaning")}
-            changed = ", ".join(_changes(before, now)) or "its options"
-            if not overwrite:
-                raise ConfigError(
-                    f"{run.contestant.name} has changed since it was run in {run.out.parents[2]}: "
-                    f"{changed}. Give it another name, name another --out, or run it anew with "
-                    f"--overwrite."
-                )
-            say(f"{run.contestant.name}: {changed}; it is run anew")
-        shutil.rmtree(run.out)
-        shutil.rmtree(run.job.start, ignore_errors=True)
 
 
 def _run_all(
@@ -273,24 +201,36 @@ def _run_all(
                     left=told(rest),
                 )
 
-            marks = state["runs"].setdefault(run.key, {})
+            marks = state["runs"].get(run.key, {})
+            if marks.get("fingerprint") != run.job.fingerprint:
+                marks = {}
+            state["runs"][run.key] = marks
             marks |= {"fingerprint": run.job.fingerprint, "status": "running", "error": None}
             write_state(folder, state)
             clock = time.perf_counter()
-            ended = run_child(
-                run.job, run.job_path, stop=stop, lock=lock, steps=steps, on_tick=tell
-            )
+            before = marks.get("seconds", 0.0)
+            try:
+                ended = run_child(
+                    run.job, run.job_path, stop=stop, lock=lock, steps=steps, on_tick=tell
+                )
+            except KeyboardInterrupt:
+                marks |= {"status": "interrupted", "seconds": before + time.perf_counter() - clock}
+                write_state(folder, state)
+                raise
             bar.update(shown, visible=False)
-            seconds = marks.get("seconds", 0.0) + time.perf_counter() - clock
-            marks |= {"status": ended.status, "error": ended.error, "seconds": seconds}
-            write_state(folder, state)
+            seconds = before + time.perf_counter() - clock
             if stop.name is not None and ended.status != "finished":
-                _stop(stop, runs, folder)
+                # Also where the signal came before the child could save anything.
+                ended = Ended("interrupted")
+            # Sentences are shown to others, who have other folders.
+            error = ended.error and ended.error.replace(f"{folder.absolute()}/", "")
+            marks |= {"status": ended.status, "error": error, "seconds": seconds}
+            write_state(folder, state)
             if ended.status == "finished":
                 times.add(run.contestant, seconds)
                 say(f"{title}: {_headline(run)}, {seconds:,.0f} s")
-            else:
-                say(f"{title} failed: {ended.error}")
+            elif ended.status == "failed":
+                say(f"{title} failed: {error}")
             if stop.name is not None:
                 _stop(stop, runs, folder)
 

@@ -20,6 +20,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.errors import ConfigError
+from filbert.study.costs import Effort, Watch
 from filbert.tasks.base import Prediction
 from filbert.tasks.classification import Classification
 
@@ -239,41 +240,53 @@ def load_linear(folder: Path) -> Linear:
 def fit_linear(
     task: Classification,
     features: Features,
-    train: Sequence[Row],
+    train: tuple[Sequence[str], Sequence[Row]],
     dev: Sequence[Row],
     *,
     strength: float | None = None,
     cleaning: Cleaning | None = None,
-) -> Linear:
+    watch: Watch | None = None,
+) -> tuple[Linear, Effort]:
     """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
 
     Args:
         task: that knows the labels.
         features: learned from `train`.
-        train, dev: labelled rows.
+        train: texts after cleaning, and the labelled rows that they are of.
+        dev: labelled rows.
         strength: scikit-learn's C, the inverse strength of regularisation; None tries `STRENGTHS`
             and takes the best by the task's own selection metric.
         cleaning: of all texts.
+        watch: set going before the first thing that training needs.
+
+    Returns:
+        The classifier; and what it took up to here and with its own fit, without the other
+        strengths and without dev.
     """
     from sklearn.linear_model import LogisticRegression
 
-    matrix = features.of([joined(row, cleaning) for row in train])
-    gold = [task.gold(row) for row in train]
+    watch = watch or Watch()
+    texts, rows = train
+    matrix = features.of(texts)
+    gold = [task.gold(row) for row in rows]
+    preparing = watch.so_far()
     wanted = [task.gold(row) for row in dev]
-    best: tuple[float, Linear] | None = None
+    best: tuple[float, Linear, Effort] | None = None
     for tried in STRENGTHS if strength is None else (strength,):
+        watch = Watch()
         classifier = LogisticRegression(C=tried, max_iter=1000)
         classifier.fit(matrix, gold)
         weights, bias = _full(classifier, task.num_labels or 0)
+        effort = preparing + watch.so_far()
         fitted = Linear(task, features, weights, bias, tried, cleaning)
         if strength is not None:
-            return fitted.calibrated(dev)
+            return fitted.calibrated(dev), effort
         found = task.metrics(wanted, fitted.predict_rows(dev))[task.selection_metric]
         value = -math.inf if found is None else float(found)
         if best is None or value > best[0]:
-            best = (value, fitted)
+            best = (value, fitted, effort)
     assert best is not None
-    return best[1].calibrated(dev)
+    return best[1].calibrated(dev), best[2]
 
 
 def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ N rows, B resamples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -21,6 +21,7 @@ def pairs_of(
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]],
     tests: Mapping[str, Mapping[str, np.ndarray]],
     over_seeds: Mapping[str, Mapping[str, np.ndarray]],
+    has_seeds: Collection[str],
     level: float,
 ) -> list[dict[str, Any]]:
     """Every two contestants: differences of the tested metrics, McNemar, Holm for each of them.
@@ -29,7 +30,9 @@ def pairs_of(
         champions: each contestant's seed that is best on dev.
         summaries: its test figures, with `interval_of` (that seed's) and `value` (mean of seeds).
         tests: that seed's tested metrics on the same resamples for all, float64 (B,).
-        over_seeds: the mean of seeds, of resampled rows and seeds; empty for a single seed.
+        over_seeds: the mean of seeds, of resampled rows and seeds; of a single seed, which counts
+            as constant, of resampled rows.
+        has_seeds: those with several seeds.
         level: of the intervals.
     """
     found: list[dict[str, Any]] = []
@@ -42,7 +45,7 @@ def pairs_of(
                 mine["interval_of"], theirs["interval_of"], differences, level
             )
             pair[metric]["p"] = two_sided_p(differences)
-            if over_seeds[one] and over_seeds[other]:
+            if one in has_seeds or other in has_seeds:
                 means = over_seeds[one][metric] - over_seeds[other][metric]
                 of_seeds = _difference(mine["value"], theirs["value"], means, level)
                 pair[metric]["over_seeds"] = of_seeds

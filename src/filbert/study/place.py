@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats.files import write_json
 
 
@@ -26,7 +26,7 @@ def guarded(out: Path) -> Iterator[int]:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; --out names the folder of the study.")
     holds = out.is_dir() and any(path.name != ".lock" for path in out.iterdir())
-    if holds and not (out / "study.json").is_file():
+    if holds and not (out / "study.json").is_file() and not has_runs(out):
         raise ConfigError(f"{out} is not empty and holds no study; name a new folder with --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -45,13 +45,30 @@ def guarded(out: Path) -> Iterator[int]:
         os.close(lock)
 
 
+def has_runs(out: Path) -> bool:
+    """Whether runs of a study are there, whatever became of study.json."""
+    return any(out.glob("contestants/*/seed-*/run.json"))
+
+
 def read_state(out: Path) -> dict[str, Any]:
-    """The content of study.json; {} where there is none that can be read."""
-    try:
-        content = json.loads((out / "study.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """The content of study.json; {} where there is none.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    place = out / "study.json"
+    if not place.exists():
         return {}
-    return content if isinstance(content, dict) else {}
+    try:
+        content = json.loads(place.read_text(encoding="utf-8"))
+        if not isinstance(content.get("runs"), dict):
+            raise ValueError("it lacks the runs")
+    except (OSError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{place} is damaged ({error}). Remove it: finished runs tell by themselves what they "
+            "are, and it is written anew."
+        ) from error
+    return dict(content)
 
 
 def write_state(out: Path, state: dict[str, Any]) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from filbert.data.columns import ColumnNames
-from filbert.data.labels import label_order, name_in
+from filbert.data.labels import label_order, listed, name_in
 from filbert.data.merge_labels import merge_labels
 from filbert.data.near_duplicates import leakage, near_duplicates
-from filbert.data.records import Row, file_digest, read_rows
+from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, printable
 from filbert.formats.files import sha256_of, write_atomically
 from filbert.study.recipe import Study
 
@@ -38,8 +38,17 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
         {"path": study.sources[name], "sha256": file_digest(study.sources[name]), "rows": len(part)}
         for name, part in rows.items()
     ]
-    splits, repeats = _split(study, rows)
+    _refuse_labels(study, [row for part in rows.values() for row in part])
+    repeats: dict[str, Any] = {"rule": study.near_duplicates}
+    splits = _split(study, rows, repeats)
     labels = _labels(study, splits)
+    for column in study.keep_columns:
+        if all(row.values.get(column) in (None, "") for row in splits["test"]):
+            raise InputError(
+                f"keep_columns: no test row has a value in the column {column!r}, so there would "
+                "be no slices by it. Leave it out, or give rows that have one."
+            )
+    repeats |= _repeats(study, splits)
     facts: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for name in SPLITS:
@@ -63,11 +72,6 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
     }
 
 
-def read_prepared(path: Path) -> list[Row]:
-    """The rows of one of the files that `prepare` wrote."""
-    return list(read_rows(path))
-
-
 def _read(study: Study, path: str) -> list[Row]:
     """Rows with text, maybe text_pair, label and the kept columns; under these names."""
     names = ColumnNames(
@@ -80,7 +84,7 @@ def _read(study: Study, path: str) -> list[Row]:
     extra = tuple(dict.fromkeys((*merged, *study.keep_columns)))
     found = names.read(path, required=required, optional=("text_pair",), extra=extra)
     if merged:
-        found = merge_labels(found, merged, study.merge_as or "")
+        found = merge_labels(found, merged, study.merge_as or "", keep=study.keep_columns)
     kept = ("text", "text_pair", *study.keep_columns)
     return [
         Row(
@@ -100,44 +104,74 @@ def _label(row: Row) -> str:
     return name_in(row, value)
 
 
+def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
+    """With a positive class there are two labels, and it is one of them.
+
+    Raises:
+        InputError: a third label; with the row.
+        ConfigError: the positive class is not among the labels.
+    """
+    if study.positive is None:
+        return
+    seen: dict[str, None] = {}
+    for row in rows:
+        label = row.values["label"]
+        if label not in seen and len(seen) == 2:
+            raise InputError(
+                f"{row.where}: label {printable(label)!r}, after {listed(list(seen))}. With "
+                f"positive {study.positive!r} there are two labels; fix the row, or leave "
+                "positive out."
+            )
+        seen[label] = None
+    if study.positive not in seen:
+        labels = sorted(seen, key=label_order)
+        raise ConfigError(f"positive is {study.positive!r}; the labels are {labels}.")
+
+
 def _split(
-    study: Study, rows: Mapping[str, list[Row]]
-) -> tuple[dict[str, list[Row]], dict[str, Any]]:
-    """Train, dev and test, and counts of rows that nearly repeat each other."""
+    study: Study, rows: Mapping[str, list[Row]], facts: dict[str, Any]
+) -> dict[str, list[Row]]:
+    """Train, dev and test; `facts` is told the near-duplicates that were kept together."""
     train, dev, test = study.split
     shares = {"train": train, "dev": dev, "test": test}
     if "data" not in rows:
         shares = {name: share / (train + dev) for name, share in shares.items() if name != "test"}
-    facts: dict[str, Any] = {"rule": study.near_duplicates}
     if "dev" in rows:
-        splits = dict(rows)
-    else:
-        whole = rows["data"] if "data" in rows else rows["train"]
-        groups = None
-        if study.near_duplicates == "together":
-            found = near_duplicates([_text(row) for row in whole])
-            groups = found.clusters
-            clusters = found.groups()
-            facts |= {"clusters": len(clusters), "rows_in_clusters": sum(map(len, clusters))}
-        labels = [row.values["label"] for row in whole]
-        parts = stratified_split(labels, shares, seed=study.seed, groups=groups)
-        splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
-        if "test" in rows:
-            splits["test"] = rows["test"]
-    if study.near_duplicates != "ignore":
-        texts = {name: [_text(row) for row in part] for name, part in splits.items()}
-        labels_of = {name: [r.values["label"] for r in part] for name, part in splits.items()}
-        for name in ("dev", "test"):
-            leaked = leakage(
-                texts["train"],
-                texts[name],
-                train_labels=labels_of["train"],
-                other_labels=labels_of[name],
-            )
-            assert leaked.labels_differ is not None
-            facts[f"{name}_like_train"] = len(leaked.rows)
-            facts[f"{name}_like_train_other_label"] = int(leaked.labels_differ.sum())
-    return splits, facts
+        return dict(rows)
+    whole = rows["data"] if "data" in rows else rows["train"]
+    groups = None
+    if study.near_duplicates == "together":
+        found = near_duplicates([_text(row) for row in whole])
+        groups = found.clusters
+        clusters = found.groups()
+        facts |= {"clusters": len(clusters), "rows_in_clusters": sum(map(len, clusters))}
+    labels = [row.values["label"] for row in whole]
+    parts = stratified_split(labels, shares, seed=study.seed, groups=groups)
+    splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
+    return splits | {name: rows[name] for name in rows.keys() & {"test"}}
+
+
+def _repeats(study: Study, splits: Mapping[str, list[Row]]) -> dict[str, int]:
+    """Rows of a split that nearly repeat one of an earlier split, and how many with another label.
+
+    Dev against test counts too: thresholds and steps are chosen on dev.
+    """
+    facts: dict[str, int] = {}
+    if study.near_duplicates == "ignore":
+        return facts
+    texts = {name: [_text(row) for row in part] for name, part in splits.items()}
+    labels_of = {name: [r.values["label"] for r in part] for name, part in splits.items()}
+    for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
+        leaked = leakage(
+            texts[earlier],
+            texts[name],
+            train_labels=labels_of[earlier],
+            other_labels=labels_of[name],
+        )
+        assert leaked.labels_differ is not None
+        facts[f"{name}_like_{earlier}"] = len(leaked.rows)
+        facts[f"{name}_like_{earlier}_other_label"] = int(leaked.labels_differ.sum())
+    return facts
 
 
 def _text(row: Row) -> str:

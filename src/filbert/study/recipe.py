@@ -5,37 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.errors import ConfigError
+from filbert.study.contestant_options import BIGRU, contestant_options, near
 from filbert.study.options import SHARED, StudyFlags
 from filbert.text.clean import Cleaning
-from filbert.train.options import FinetuneOptions, names_of
+from filbert.train.options import names_of
 
-# What a contestant of each kind may say beside the options of `finetune`, with the default.
-BIGRU: dict[str, Any] = {
-    "vectors": None,
-    "dim": 300,
-    "hidden": 128,
-    "dropout": 0.2,
-    "max_words": 50_000,
-    "min_count": 2,
-    "pooling": "mean+max",
-}
-# What learns from nothing takes larger steps than what goes on from pre-training.
-BIGRU_LR = 1e-3
-TFIDF: dict[str, Any] = {"C": None, "ngrams": 2, "min_df": 2}
-STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
 KINDS = ("encoder", "bigru", "tfidf", "static")
-# What the study itself decides for every contestant.
-_STUDYS = (
-    "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
-    "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard",
-)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
-_BUILT_IN = ("minilm", "filbert-mini")
 
 
 @dataclass(frozen=True)
@@ -116,7 +95,7 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
         if key not in known:
             hint = " Contestants stand in tables: [contestants.NAME]." * isinstance(value, dict)
             raise ConfigError(
-                f"The recipe's key {key!r} is unknown.{_near(key, [*known, 'contestants'])}{hint}"
+                f"The recipe's key {key!r} is unknown.{near(key, [*known, 'contestants'])}{hint}"
             )
     said = StudyFlags.from_keywords(flat | flags.given()).given()
     if not isinstance(tables, Mapping) or not tables:
@@ -124,10 +103,13 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
     sources = _sources(said)
     seeds = tuple(range(said.get("seed", 0), said.get("seed", 0) + said.get("seeds", 1)))
     shared = {key: said[key] for key in SHARED if key in said}
-    own = {key: value for key, value in flags.given().items() if key in SHARED}
+    own, cleaning = flags.given(), said.get("cleaning", ("none",))
+    # Of two labels, where the recipe says so; else the rows will tell.
+    is_binary = "positive" in said or "merge_as" in said
+    num_labels = 2 if is_binary else None
     contestants: list[Contestant] = []
     for title, table in tables.items():
-        contestants += _variants(title, table, shared, own, said.get("cleaning", ("none",)), seeds)
+        contestants += _variants(title, table, shared, own, cleaning, seeds, num_labels)
     _refuse_twins(contestants)
     plain = {f.name for f in fields(Study)} & said.keys() - {"name"}
     return Study(
@@ -140,17 +122,20 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
 
 
 def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Contestant]:
-    """Those that `only` names, by title ("minilm": all its variants), name or folder.
+    """Those that `only` names: a title ("minilm": all its variants) or the name of a folder.
 
     Raises:
         ConfigError: there is none of that name.
     """
     found: list[Contestant] = []
     for asked in only:
-        fits = [c for c in contestants if asked in (c.name, c.folder, c.name.split(",")[0])]
+        fits = [c for c in contestants if asked in (c.folder, c.name.split(",")[0])]
         if not fits:
-            names = [c.name for c in contestants]
-            raise ConfigError(f"--only {asked}: the contestants are {names}.{_near(asked, names)}")
+            names = [c.folder for c in contestants]
+            raise ConfigError(
+                f"--only {asked}: there is no such contestant. Give names of folders, of "
+                f"{names}, or a name without its cleaning.{near(asked, names)}"
+            )
         found += fits
     return [c for c in contestants if c in found]
 
@@ -179,6 +164,7 @@ def _variants(
     own: dict[str, Any],
     cleaning: Sequence[str],
     seeds: tuple[int, ...],
+    num_labels: int | None,
 ) -> list[Contestant]:
     """A contestant of the recipe, once with each of its cleanings."""
     where = f"[contestants.{title}]"
@@ -190,10 +176,11 @@ def _variants(
         raise ConfigError(f"{where} must be a table of options.")
     kind = table.get("kind", "encoder")
     if kind not in KINDS:
-        raise ConfigError(f"{where}: kind {kind!r} is not one of {[*KINDS]}.{_near(kind, KINDS)}")
+        raise ConfigError(f"{where}: kind {kind!r} is not one of {[*KINDS]}.{near(kind, KINDS)}")
     said = {key: value for key, value in table.items() if key not in ("kind", "cleaning")}
-    options = _checked(where, kind, said, shared, own)
-    if "cleaning" in table:
+    flags = {key: value for key, value in own.items() if key in SHARED}
+    options = contestant_options(where, kind, said, shared, flags, num_labels)
+    if "cleaning" in table and "cleaning" not in own:
         cleaning = names_of(table["cleaning"])
     if not cleaning:
         raise ConfigError(f"{where}: cleaning names nothing; take none, study or steps.")
@@ -223,96 +210,6 @@ def _cleaner(where: str, given: str) -> Cleaning | None:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _checked(
-    where: str, kind: str, said: dict[str, Any], shared: dict[str, Any], own: dict[str, Any]
-) -> dict[str, Any]:
-    """A contestant's options with those of all; refused here rather than an hour later."""
-    extra = {"bigru": BIGRU, "tfidf": TFIDF, "static": STATIC}.get(kind, {})
-    trained = kind in ("encoder", "bigru")
-    known = {*extra}
-    if trained:
-        known |= {f.name for f in fields(FinetuneOptions)} - {*_STUDYS} - _COLUMNS
-    if kind == "bigru":
-        known -= {"model"}
-    for key in said:
-        if key in known:
-            continue
-        if key == "clean":
-            raise ConfigError(f'{where}: write cleaning = ["study"], not clean.')
-        if trained and key in {*_STUDYS} | _COLUMNS:
-            raise ConfigError(f"{where}: {key!r} is the same for all contestants of a study.")
-        raise ConfigError(f"{where}: there is no option {key!r}.{_near(key, known)}")
-    options = {**extra, **(shared if trained else {}), **said, **(own if trained else {})}
-    if kind == "bigru":
-        options = {"lr": BIGRU_LR} | options
-    if "steps" in own or "epochs" in own:
-        # A flag must not lose to another kind of length in the recipe.
-        dropped = {"time"} if "steps" in own else {"time", "steps"}
-        options = {key: value for key, value in options.items() if key not in dropped}
-    try:
-        if trained:
-            _check_trained(kind, options)
-        else:
-            _check_linear(kind, options)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    except (InputError, FormatError) as error:
-        raise type(error)(
-            f"{where}: {error}{_near(str(options.get('model')), _BUILT_IN)}"
-        ) from error
-    return options
-
-
-def _check_trained(kind: str, options: dict[str, Any]) -> None:
-    paths = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
-    if kind == "bigru":
-        _check_numbers(options, ("dim", "hidden", "max_words", "min_count"))
-        given = {key: value for key, value in options.items() if key not in BIGRU}
-        FinetuneOptions.from_keywords({**given, **paths, "model": "start"})
-        if options["vectors"] is not None:
-            _check_file(options["vectors"])
-        return
-    chosen = FinetuneOptions.from_keywords({**options, **paths})
-
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
-    from filbert.predict import check_max_length
-
-    checkpoint = read_checkpoint(find_model(chosen.model))
-    check_max_length(chosen.max_length, checkpoint.config)
-
-
-def _check_linear(kind: str, options: dict[str, Any]) -> None:
-    if options["C"] is not None and not (
-        isinstance(options["C"], int | float) and options["C"] > 0
-    ):
-        raise ConfigError(f"C is {options['C']!r}; it must be a number above zero.")
-    if kind == "tfidf":
-        _check_numbers(options, ("ngrams", "min_df"))
-        return
-    if options["vectors"] is not None and options["model"] is not None:
-        raise ConfigError("vectors and model both name the word vectors; give one of them.")
-    if options["vectors"] is not None:
-        _check_file(options["vectors"])
-        return
-    options["model"] = options["model"] or "minilm"
-
-    from filbert.formats.find import find_model
-
-    find_model(options["model"])
-
-
-def _check_numbers(options: Mapping[str, Any], names: Sequence[str]) -> None:
-    for name in names:
-        if type(options[name]) is not int or options[name] < 1:
-            raise ConfigError(f"{name} is {options[name]!r}; it must be a whole number from 1.")
-
-
-def _check_file(path: Any) -> None:
-    if not isinstance(path, str) or not Path(path).is_file():
-        raise InputError(f"vectors: there is no file {path}.")
-
-
 def _refuse_twins(contestants: Sequence[Contestant]) -> None:
     seen: dict[str, str] = {}
     for one in contestants:
@@ -323,11 +220,3 @@ def _refuse_twins(contestants: Sequence[Contestant]) -> None:
                 f"give one of them another name."
             )
         seen[key] = one.name
-
-
-def _near(given: Any, known: Collection[str]) -> str:
-    near = get_close_matches(str(given), sorted(known), 1)
-    return f" Did you mean {near[0]!r}?" if near and near[0] != given else ""
-
-
-_COLUMNS = {f.name for f in fields(FinetuneOptions) if "column" in f.name}

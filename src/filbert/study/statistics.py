@@ -92,14 +92,16 @@ def judge(
     for name, runs in test_runs.items():
         dev_figures = {s: one.metrics() for s, one in dev_runs[name].items()}
         best[name] = _best_seed(dev_figures, chosen_by)
-        means[name] = mean_over_seeds(
+        of_best = dict(zip(names, drawn[name][best[name]], strict=True))
+        over_seeds = mean_over_seeds(
             names, list(drawn[name].values()), [seed, crc32(name.encode())]
         )
+        means[name] = over_seeds or of_best
         summaries[name] = _summary(
             figures[name],
             best[name],
-            dict(zip(names, drawn[name][best[name]], strict=True)),
-            means[name],
+            of_best,
+            over_seeds,
             level,
         )
         contestants.append(
@@ -126,10 +128,10 @@ def judge(
         name: dict(zip(forms[0][0], rows_of, strict=True))
         for name, rows_of in zip(champions, tested, strict=True)
     }
-    has_seeds = any(len(runs) > 1 for runs in test_runs.values())
+    has_seeds = {name for name, runs in test_runs.items() if len(runs) > 1}
     return {
         "contestants": contestants,
-        "pairs": pairs_of(champions, summaries, tests, means, level),
+        "pairs": pairs_of(champions, summaries, tests, means, has_seeds, level),
         "pairs_use": "best seed on dev" if has_seeds else "the only seed",
         "agreement": agreement_of(champions),
         "slices": [
@@ -145,7 +147,7 @@ def judge(
             "best_seed_by": f"dev {chosen_by}",
             "threshold": None if positive_id is None else "best F1 on dev, by run",
             "holm_over": f"{math.comb(len(given), 2)} pairs, for each metric by itself",
-            "notes": _notes(test.gold, labels, champions, has_seeds, rows is None),
+            "notes": _notes(test.gold, labels, champions, bool(has_seeds), rows is None),
         },
     }
 

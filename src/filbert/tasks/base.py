@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -114,6 +114,13 @@ def refuse_cleaning(options: TaskOptions, why: str) -> None:
     """
     if options.clean not in (None, "none"):
         raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
+
+
+def uncleaned(task: Task) -> Task:
+    """The same task over texts as they are, to measure them without the work of cleaning."""
+    if getattr(task, "clean", None) is None:
+        return task
+    return replace(task, clean=None)  # type: ignore[type-var]
 
 
 class Objective(Protocol):

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 LOSSES = ("contrastive", "cosine")
 POOLINGS = ("mean", "cls", "max")
 RULES = ("truncate", "error")
+_ONE_NUMBER = "embeddings have one number, see --label-column"
 
 # A row's own pair is looked for among those of this many neighbouring rows: as many as are
 # predicted at a time, so that an evaluation while training and one from a file see the same pools.
@@ -100,7 +101,7 @@ class Embedding:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Embedding:
         """A task that knows what the user said and no row yet."""
         refuse_cleaning(options, "sentence vectors are of texts as they stand")
-        _refuse_label_columns(names)
+        names.refuse_label_columns(_ONE_NUMBER)
         return cls(
             loss_kind=options.loss,
             scale=options.scale,
@@ -357,7 +358,7 @@ class Embedding:
 
     def reading(self, names: ColumnNames) -> Embedding:
         """The same."""
-        _refuse_label_columns(names)
+        names.refuse_label_columns(_ONE_NUMBER)
         return self
 
     def with_labels_of(
@@ -380,14 +381,6 @@ def _one_of(option: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ConfigError(
             f"{option.replace('_', '-')} {value!r} is not one of {list(allowed)} for embeddings."
-        )
-
-
-def _refuse_label_columns(names: ColumnNames) -> None:
-    if names.label_columns or names.merge:
-        given = "--merge-labels is for" if names.merge else "--label-columns is for multi-label"
-        raise ConfigError(
-            f"{given} classification; embeddings have one number, see --label-column."
         )
 
 

@@ -303,6 +303,7 @@ class MultipleChoice:
         Raises:
             ConfigError: the columns of the choices contradict each other or the model.
         """
+        names.refuse_label_columns("a row names one of its choices, see --label-column")
         check_choice_columns(names)
         columns = names.choice_columns
         if columns and self.num_choices and len(columns) != self.num_choices:

@@ -25,7 +25,7 @@ from filbert.data.overflow import RULES, check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, read_texts, text_of, text_row
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import InputError, printable
 from filbert.metrics.regression import regression_metrics
 from filbert.model.config import EncoderConfig
 from filbert.model.grouping import mean_of_groups
@@ -259,12 +259,9 @@ class Regression:
         Raises:
             ConfigError: 0/1 columns were named, and there are no labels here.
         """
-        if names.label_columns or names.merge:
-            given = "--merge-labels is for" if names.merge else "--label-columns is for multi-label"
-            raise ConfigError(
-                f"{given} classification; a regression reads one score a row. Name its "
-                "column with --label-column."
-            )
+        names.refuse_label_columns(
+            "a regression reads one score a row. Name its column with --label-column"
+        )
         return self
 
     def with_labels_of(

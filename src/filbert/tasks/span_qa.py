@@ -103,7 +103,7 @@ class SpanQA:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
         """A task that knows what the user said and no row yet."""
         refuse_cleaning(options, "answers are places in the text as it stands")
-        return cls(**{name: getattr(options, name) for name in _COUNTS})
+        return cls(**{name: getattr(options, name) for name in _COUNTS}).reading(names)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SpanQA:
@@ -360,6 +360,7 @@ class SpanQA:
 
     def reading(self, names: ColumnNames) -> SpanQA:
         """The same."""
+        names.refuse_label_columns("a question is answered by a place in a text")
         return self
 
     def with_labels_of(

@@ -43,6 +43,7 @@ COLUMNS = (
     Column("spans", False, "with its labelled characters: [{start, end, label}]"),
 )
 
+_TAGS = "a sentence has a tag for every word"
 # A word without any letter, digit or printable ASCII: only such ones may vanish in a tokenizer.
 _VANISHING = re.compile(r"[^\w!-~]*")
 
@@ -84,6 +85,7 @@ class Tagging:
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Tagging:
         """A task that has seen no row; the user's labels may be entity types or tags."""
         refuse_cleaning(options, "tags are for the words as they stand")
+        names.refuse_label_columns(_TAGS)
         labels = options.labels
         if not labels:
             return cls(repair_tags=options.repair_tags)
@@ -360,6 +362,7 @@ class Tagging:
 
     def reading(self, names: ColumnNames) -> Tagging:
         """The same task: rows say by their columns what they hold."""
+        names.refuse_label_columns(_TAGS)
         return self
 
     def with_labels_of(

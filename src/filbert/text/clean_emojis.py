@@ -27,9 +27,10 @@ NAMES = {
 _COLOURED = frozenset("🖤🤍💮🔲🔳⚪⚫⬛⬜◻◼◽◾▪▫🏿")
 _SHAPE_WORDS = re.compile(r"\b(?:white|black|heavy|negative|squared|latin capital letter)\b")
 
-# Where pictographs stand: emojis, and the signs beside them in the same blocks.
+# Where pictographs stand: emojis, and the signs beside them in the same blocks but the ornamental
+# quotation marks.
 _PICTURES = (
-    "\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25fd\u25fe\u2600-\u2767\u2794-\u27bf"
+    "\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25fd\u25fe\u2600-\u275a\u275f-\u2767\u2794-\u27bf"
     "\u2b1b\u2b1c\u2b50\u2b55\U0001f004\U0001f0cf\U0001f170\U0001f171\U0001f17e\U0001f17f"
     "\U0001f18e\U0001f191-\U0001f19a\U0001f201\U0001f202\U0001f21a\U0001f22f\U0001f232-\U0001f23a"
     "\U0001f250\U0001f251\U0001f300-\U0001f3fa\U0001f400-\U0001f64f\U0001f680-\U0001f6ff"

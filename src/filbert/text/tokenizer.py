@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ from filbert.text.encoding import Encoding, Part, cut, join, learn_template
 from filbert.text.saving import fingerprint, save_tokenizer
 from filbert.text.spiece import damage_named
 from filbert.text.stated import Convention
+from filbert.text.surrogates import without_halves
 from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, read_vocabulary
 
 # Texts are handed to the library in pieces of this size, so that memory stays flat.
@@ -41,7 +41,6 @@ _KINDS = {
     "Unigram": "unigram",
     "WordLevel": "words",
 }
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
 
@@ -288,8 +287,7 @@ class Tokenizer:
             try:
                 return list(run(texts, add_special_tokens=False))
             except TypeError:
-                # Half a surrogate pair cannot be UTF-8. One for one, so that offsets stay right.
-                clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
+                clean = [without_halves(text) for text in texts]
                 return list(run(clean, add_special_tokens=False))
 
     def _spread(

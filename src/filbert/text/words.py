@@ -9,6 +9,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from filbert.errors import ConfigError, InputError
+from filbert.text.surrogates import without_halves
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import Vocabulary, find_specials
 
@@ -63,7 +64,7 @@ def learn_words(
     normalizer, splitter = _normalizer(lowercase), _splitter()
     counts: Counter[str] = Counter()
     for text in texts:
-        pieces = splitter.pre_tokenize_str(normalizer.normalize_str(_whole(text)))
+        pieces = splitter.pre_tokenize_str(normalizer.normalize_str(without_halves(text)))
         counts.update(word for word, _ in pieces)
     kept = [w for w, n in counts.items() if n >= min_count and len(w) <= _LONGEST]
     if not kept:
@@ -107,8 +108,3 @@ def _normalizer(lowercase: bool) -> normalizers.Sequence:
 
 def _splitter() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
-
-
-def _whole(text: str) -> str:
-    # Half a surrogate pair cannot be UTF-8, which the library works in.
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text

@@ -9,7 +9,7 @@ import copy
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class _Job:
     course: Course
     precision: Precision
     fingerprint: str
+    # Seconds of the parts of training that the loop does not see, and the processor's of all.
+    took: dict[str, float] = field(default_factory=dict)
 
 
 def finetune(options: FinetuneOptions) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
                 predictions = fitted.decode(output, splits[name].examples)
                 metrics[name] = fitted.metrics(splits[name].gold, predictions)
                 _write_predictions(folder / "predictions", splits[name], fitted, predictions)
-            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock)
+            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
             story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
             save_model(
                 folder / "model", outcome.weights, job.tokenizer, job.checkpoint, fitted, story
@@ -121,10 +123,13 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]
     model = build(checkpoint, task, options)
     is_frozen = freeze(model, options.freeze)
     clock = time.perf_counter()
-    splits = {
-        name: tokenise(name, getattr(options, name), rows, task, tokenizer, max_length)
-        for name, rows in all_rows.items()
-    }
+    splits, took = {}, {}
+    for name, rows in all_rows.items():
+        started, cpu = time.perf_counter(), time.process_time()
+        splits[name] = tokenise(name, getattr(options, name), rows, task, tokenizer, max_length)
+        if name == "train":
+            took["train_tokenise_seconds"] = time.perf_counter() - started
+            took["training_cpu_seconds"] = time.process_time() - cpu
     tokenising = time.perf_counter() - clock
     loader = Loader(
         splits["train"].examples,
@@ -147,6 +152,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> tuple[_Job, float]
         Course([Phase(loader)], options),
         precision,
         mark,
+        took,
     ), tokenising
 
 
@@ -162,16 +168,23 @@ def _learn(
     # What evaluates and is saved in the end; a spread model cannot, since its parts are elsewhere.
     whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
     max_tokens = default_max_tokens(parallel.device)
+    clock, cpu, aside = time.perf_counter(), time.process_time(), 0.0
     features = _features(job, max_tokens)
+    if features is not None:
+        job.took["features_seconds"] = time.perf_counter() - clock
 
     def outputs_of(split: Split, precision: Precision) -> list[Tensor]:
         return run_model(whole, split.examples, max_tokens=max_tokens, precision=precision)
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+        nonlocal aside
+        before = time.process_time()
         if whole is not job.model:
             whole.load_state_dict(weights)
         dev = splits["dev"]
-        return task.metrics(dev.gold, task.decode(outputs_of(dev, job.precision), dev.examples))
+        found = task.metrics(dev.gold, task.decode(outputs_of(dev, job.precision), dev.examples))
+        aside += time.process_time() - before
+        return found
 
     with RunLog(
         folder,
@@ -192,6 +205,7 @@ def _learn(
             states=states,
             fingerprint=job.fingerprint,
         )
+    job.took["training_cpu_seconds"] += time.process_time() - cpu - aside
     if not parallel.is_first:
         return outcome, task, {}
     whole.load_state_dict(outcome.weights)

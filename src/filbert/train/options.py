@@ -247,7 +247,9 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
     for name in ("class_weights", "keep_layers", "clean"):
         given_list = values.get(name)
         if isinstance(given_list, list | tuple):
-            values[name] = ",".join(str(item) for item in given_list)
+            # A number alone would count the first layers, and a list names them.
+            form = "{0}-{0}" if name == "keep_layers" else "{}"
+            values[name] = ",".join(form.format(item) for item in given_list)
     if type(values.get("keep_layers")) is int:
         values["keep_layers"] = str(values["keep_layers"])
     for name, value in values.items():

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from filbert import predict
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
@@ -17,7 +16,8 @@ from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, task_class
+from filbert.stored_task import check_max_length
+from filbert.tasks.base import Task, task_class, uncleaned
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
@@ -30,6 +30,9 @@ _FREE = (
     "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
     "dry_run", "license", "language",
 )  # fmt: skip
+# Options that came later, which change nothing while they have their defaults: a run that an
+# earlier version began can be resumed.
+_LATER = ("clean", "causal", "keep_layers", "merge_labels", "merge_as")
 
 
 @dataclasses.dataclass
@@ -70,9 +73,10 @@ def tokenise(
     gold = [task.gold(row) for row in rows]
     examples: list[Example] = []
     start = 0
+    raw = uncleaned(task)
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in chunks(rows, lambda row: sum(map(characters_in, task.sequences(row)))):
+        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
             made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=True)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             start += len(chunk)
@@ -94,7 +98,7 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)
     positions = config.max_tokens_per_sequence
-    max_length = predict.check_max_length(options.max_length, checkpoint.config)
+    max_length = check_max_length(options.max_length, checkpoint.config)
     max_length = max_length or min(tokenizer.max_length or positions, positions)
     if options.dropout is not None:
         changed = config.with_dropout(options.dropout)
@@ -128,6 +132,11 @@ def build(checkpoint: Checkpoint, task: Task, options: FinetuneOptions) -> Model
 
 def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, str]) -> str:
     """sha256 over all that decides what a run computes: options, data and starting weights."""
-    chosen = {k: v for k, v in dataclasses.asdict(options).items() if k not in _FREE}
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    chosen = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in _FREE and not (name in _LATER and value == defaults[name])
+    }
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

@@ -103,6 +103,7 @@ class Saver:
             ConfigError: the state belongs to a run with other options, data or model.
         """
         assert self.folder is not None
+        was_here = self.folder.is_dir()
         if self.parallel.is_first:
             clean_state(self.folder)
         self.parallel.barrier()
@@ -110,7 +111,8 @@ class Saver:
         for sentence in skipped:
             log.say(sentence)
         if state is None:
-            log.say("no complete state to resume from; starting from the first step")
+            if was_here:
+                log.say("no complete state to resume from; starting from the first step")
             return
         if state.facts["fingerprint"] != self.fingerprint:
             raise ConfigError(

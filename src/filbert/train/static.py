@@ -23,6 +23,7 @@ from filbert.errors import ConfigError
 from filbert.model.attention_plan import StaticBatch
 from filbert.model.heads import PretrainingHead, VectorHead
 from filbert.model.replaced import ReplacedTokenModel
+from filbert.speed.layout import Bucket, Inputs, lay_out, views
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.step import Output, model_forward
@@ -252,40 +253,15 @@ class StaticForward:
         return tuple(part[:end] for part, end in zip(output, ends, strict=True))
 
 
-def fill(
-    examples: Sequence[Example], shape: Shape, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Examples and dummies as the tensors of a `StaticBatch`, in one transfer.
-
-    Returns:
-        input_ids, position_ids and token_type_ids, int64 (T,); cu_seqlens, int32 (S + 1,); starts,
-        int64 (S,), 0 for empty sequences.
-    """
-    num_tokens, num_sequences, _, longest = shape
+def fill(examples: Sequence[Example], shape: Shape, device: torch.device) -> Inputs:
+    """Examples and dummies as the tensors of a `StaticBatch`, in one transfer."""
     on_gpu = device.type == "cuda"
-    # Programs assume that inputs begin at multiples of 16 bytes; T and S are even.
-    buffer = torch.zeros(3 * num_tokens + 2 * num_sequences + 1, dtype=torch.int64)
-    if on_gpu:
-        buffer = buffer.pin_memory()
-    places = buffer.numpy()
-    lengths = np.zeros(num_sequences, dtype=np.int64)
-    lengths[: len(examples)] = [len(example.input_ids) for example in examples]
-    real = int(lengths.sum())
-    left = num_tokens - real
-    # As many as it takes, each as long as may be; what is then left over stays empty.
-    dummies = np.arange(num_sequences - len(examples)) * longest
-    lengths[len(examples) :] = np.clip(left - dummies, 0, longest)
-    borders = np.concatenate([[0], np.cumsum(lengths)])
-    assert borders[-1] == num_tokens
-    sizes = (num_tokens, num_tokens, num_tokens, num_sequences, num_sequences + 1)
-    ids, positions, types, starts, ends = np.split(places, np.cumsum(sizes)[:-1])
-    ids[:real] = np.concatenate([example.input_ids for example in examples])
-    types[:real] = np.concatenate([example.token_type_ids for example in examples])
-    positions[:] = np.arange(num_tokens) - np.repeat(borders[:-1], lengths)
-    starts[:] = np.where(lengths > 0, borders[:-1], 0)
-    ends[:] = borders
-    there = torch.split(buffer.to(device, non_blocking=on_gpu), list(sizes))
-    return there[0], there[1], there[2], there[4].int(), there[3]
+    bucket = Bucket(shape.num_tokens, shape.num_sequences, shape.longest)
+    buffer = torch.empty(bucket.num_places, dtype=torch.int64, pin_memory=on_gpu)
+    ids = np.concatenate([example.input_ids for example in examples])
+    types = np.concatenate([example.token_type_ids for example in examples])
+    lay_out(buffer.numpy(), bucket, ids, types, [len(e.input_ids) for e in examples])
+    return views(buffer.to(device, non_blocking=on_gpu), bucket)
 
 
 def _program(model: Trainable) -> Callable[..., Output]:

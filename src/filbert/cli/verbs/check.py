@@ -19,7 +19,7 @@ def check(
     model: str | None = None,
     max_length: int | None = None,
     near_duplicates: bool = False,
-    similarity: float = 0.8,
+    similarity: float | None = None,
     options: Annotated[DataFlags | None, Parameter(name="*")] = None,
     json: bool = False,
 ) -> int:
@@ -34,14 +34,16 @@ def check(
     task:
         what the rows are for.
     model:
-        folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words.
+        folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words,
+        of texts that are cleaned as it cleans them unless --clean says otherwise.
     max_length:
         texts longer than this many tokens count as cut; the model's own limit when not given.
     near_duplicates:
         also look for texts that are almost the same, within and between files; they are then kept
         in memory.
     similarity:
-        with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1.
+        with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1;
+        0.8 when not given.
     options:
         columns and what the task is to read in them.
     json:
@@ -53,21 +55,27 @@ def check(
     from filbert.cli.flags import file_name, print_json
     from filbert.data.doctor import check as look_through
     from filbert.errors import ConfigError
-    from filbert.tasks.base import task_class
+    from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
 
     paths = [file_name(file) for file in files]
     data = (options or DataFlags()).settled()
-    judge = task_class(task).from_options(data, data)
+    judge: Task = task_class(task).from_options(data, data)
+    if similarity is not None and not near_duplicates:
+        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
     if max_length is not None and max_length < 3:
         raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.formats.find import find_model
         from filbert.formats.opening import read_tokenizer
+        from filbert.stored_task import cleaned_alike
 
-        tokenizer = read_tokenizer(find_model(model))
+        place = find_model(model)
+        tokenizer = read_tokenizer(place)
         limit = max_length or tokenizer.max_length or 512
+        if data.clean is None:
+            judge = cleaned_alike(judge, place)
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)
         report = look_through(
@@ -76,7 +84,7 @@ def check(
             data,
             tokenizer=tokenizer,
             max_length=limit,
-            near_threshold=similarity if near_duplicates else None,
+            near_threshold=(0.8 if similarity is None else similarity) if near_duplicates else None,
             progress=lambda count: bar.update(shown, advance=count),
         )
     if json:

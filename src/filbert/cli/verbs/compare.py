@@ -36,7 +36,7 @@ def compare(
     as_:
         short for --merge-as.
     only:
-        run these contestants only.
+        run these contestants only: names of folders, or without their cleaning.
     overwrite:
         run anew what the recipe has changed since, and everything when the rows have.
     show_texts:
@@ -56,13 +56,18 @@ def compare(
     compared = api.compare(
         recipe, out=out, only=only, overwrite=overwrite, show_texts=show_texts, **flags
     )
-    failed = [c for c in compared.results["contestants"] if c["status"] == "failed"]
+    failed = [
+        (one["name"], seed)
+        for one in compared.results["contestants"]
+        for seed in one["seeds"]
+        if seed["status"] == "failed"
+    ]
     if json:
         print_json(compared.results)
     else:
         Console().print(ranking_table(compared.results))
-        for one in failed:
-            print(f"failed:  {one['name']}: {one['error']}")
+        for name, seed in failed:
+            print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         print(f"table:   {compared.folder / 'table.md'}")
         print(f"report:  {compared.folder / 'report.html'}")
     return 1 if failed else 0

@@ -52,6 +52,7 @@ def convert(
     import sys
 
     from filbert.cli.flags import print_json
+    from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
     from filbert.formats.checkpoint import with_new_head
     from filbert.formats.find import find_model
@@ -60,7 +61,7 @@ def convert(
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
     place = find_model(source)
-    marker = _check_target(target, place, overwrite)
+    marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
     checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
@@ -93,25 +94,6 @@ def convert(
     print(f"{target}: {checkpoint.family} {head}, {facts['parameters']:,} parameters, bit for bit.")
     for name, digest in digests.items():
         print(f"  {name}  sha256 {digest[:16]}...")
-
-
-def _check_target(target: Path, place: Path, overwrite: bool) -> str:
-    """The file that shows a folder to be replaceable.
-
-    Raises:
-        InputError: the target is taken, or it is the source.
-    """
-    from filbert.errors import InputError
-
-    home = (place if place.is_dir() else place.parent).resolve()
-    resolved = target.resolve()
-    if home == resolved or resolved in home.parents:
-        raise InputError(f"{target} holds the source. Name another folder to write to.")
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return _MARKERS[0]
-    if not overwrite:
-        raise InputError(f"{target} exists. Name another folder, or add --overwrite.")
-    return next((name for name in _MARKERS if (target / name).is_file()), _MARKERS[0])
 
 
 def _left_behind(place: Path, to: str) -> list[str]:

@@ -21,7 +21,13 @@ def embed(
     max_length: int | None = None,
     max_tokens: int | None = None,
     precision: str = "float32",
+    backend: str = "torch",
     device: str | None = None,
+    graphs: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
 ) -> None:
     """Turn every text into a vector, in the order of the rows and in fixed memory.
 
@@ -52,43 +58,66 @@ def embed(
         tokens per packed batch.
     precision:
         float32, bf16, or auto for the faster of the two on this machine.
+    backend:
+        torch, or onnxruntime for a folder that filbert export made.
     device:
         cpu, cuda, ...; the first GPU when there is one.
+    graphs:
+        on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
+    resume:
+        go on where a run with the same --out ended before its time; see docs/bulk.md.
+    overwrite:
+        drop what such a run left, and begin anew.
+    engine:
+        local, or ray for the machines of a Ray cluster.
+    workers:
+        processes on that cluster; one per machine or GPU when not given.
     """
+    from functools import partial
     from pathlib import Path
 
-    from filbert.cli.counts import Counts
-    from filbert.cli.flags import file_name, unfinished
+    from filbert.bulk.job import Job
+    from filbert.bulk.work import Vectors
+    from filbert.cli.bulk import check_options, work_through
+    from filbert.cli.flags import file_name
     from filbert.data.columns import ColumnNames
-    from filbert.data.texts import read_texts, text_of
-    from filbert.data.vectors import check_kind, open_vectors
+    from filbert.data.texts import read_texts
+    from filbert.data.vectors import check_kind
     from filbert.errors import ConfigError
-    from filbert.predict import Predictor
 
+    source = file_name(file)
     check_kind(Path(out), pooling)
+    check_options(source, out, engine=engine, workers=workers, resume=resume, overwrite=overwrite)
     try:
-        chosen = [int(part) for part in layers.split(",")]
+        chosen = tuple(int(part) for part in layers.split(","))
     except ValueError as error:
         raise ConfigError(
             f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
         ) from error
-    predictor = Predictor.load(
-        model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
+    options = {
+        "precision": precision,
+        "backend": backend,
+        "device": device,
+        "graphs": graphs,
+        "max_length": max_length,
+        "max_tokens": max_tokens,
+    }
+    make = partial(
+        Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
-    names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
-    rows = read_texts(file_name(file), names)
-    width = predictor.vector_size(pooling, chosen)
-    with (
-        Counts("embed", predictor.max_length) as counts,
-        unfinished(Path(out)) as part,
-        open_vectors(part, Path(out).suffix, width, per_token=pooling == "none") as vectors,
-    ):
-        texts = (text_of(row) for row in counts.rows(rows, lambda row: [text_of(row)]))
-        for vector in predictor.embed_texts(
-            texts,
-            pooling=pooling,
-            normalize=normalize,
-            layers=chosen,
-            on_encoding=lambda encoding: counts.answered(encoding.truncated),
-        ):
-            vectors.write(vector)
+    job = Job(model, options, make)
+    rows = read_texts(
+        source, ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
+    )
+    work_through(
+        job,
+        job.open(),
+        rows,
+        what="embed",
+        source=source,
+        out=out,
+        engine=engine,
+        workers=workers,
+        resume=resume,
+        overwrite=overwrite,
+    )

@@ -22,6 +22,9 @@ def evaluate(
     json: bool = False,
     max_length: int | None = None,
     precision: str = "float32",
+    against: str | None = None,
+    max_loss: float | None = None,
+    backend: str = "torch",
     device: str | None = None,
 ) -> None:
     """Measure a model on labelled rows, or score predictions made elsewhere.
@@ -48,7 +51,13 @@ def evaluate(
     max_length:
         cut texts to this many tokens; the model's own limit when not given.
     precision:
-        float32, bf16, or auto for the faster of the two on this machine.
+        float32, bf16, auto for the faster of the two on this machine, or int8.
+    against:
+        another precision, such as float32: evaluate in both and say how far each metric moves.
+    max_loss:
+        with --against: refuse (exit status 2) when a metric falls by more, such as 0.005.
+    backend:
+        torch, or onnxruntime for a folder that filbert export made.
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
@@ -62,34 +71,58 @@ def evaluate(
     from filbert.errors import ConfigError
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
+    from filbert.speed.loss import precision_loss
     from filbert.tasks.base import TaskOptions, task_class
 
     if (model is None) == (predictions is None) or (predictions is None) != (task is None):
         raise ConfigError("Give either a MODEL, or --task and --predictions.")
+    if against is not None and model is None:
+        raise ConfigError("--against compares precisions of a MODEL; predictions have none.")
+    if max_loss is not None and against is None:
+        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
     flags = (options or DataFlags()).settled()
+    loss = None
     folder = Path(out) if out else None
     if model is not None:
         own = set(flags.named()) & {f.name for f in fields(TaskOptions)}
         if own:
             given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
             raise ConfigError(f"{given}: only with --predictions; a MODEL knows its own.")
-        predictor = Predictor.load(model, precision=precision, device=device, max_length=max_length)
+        predictor = Predictor.load(
+            model, precision=precision, backend=backend, device=device, max_length=max_length
+        )
         metrics = evaluate_model(predictor, file_name(data), flags, folder)
+        if against is not None:
+            names = predictor.known_task().metric_names
+            predictor = Predictor.load(
+                model, precision=against, device=device, max_length=max_length
+            )
+            loss = precision_loss(evaluate_model(predictor, file_name(data), flags), metrics, names)
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags, flags)
         metrics = score_predictions(
             judge, file_name(data), file_name(predictions), flags, folder, null_odds
         )
+    moved = {} if loss is None else {c.name: c for c in loss.changes}
     if json:
-        print_json(metrics)
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    for name, value in _flat(metrics):
-        table.add_row(name, f"{value:.4f}" if isinstance(value, float) else str(value))
-    Console().print(table, highlight=False)
+        changes = {c.name: {"value": c.exact, "loss": c.loss} for c in moved.values()}
+        print_json(metrics if loss is None else metrics | {"against": {against: changes}})
+    else:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("metric")
+        table.add_column("value", justify="right")
+        if loss is not None:
+            table.add_column(str(against), justify="right")
+            table.add_column("worse by", justify="right")
+        for name, value in _flat(metrics):
+            cells = [f"{value:.4f}" if isinstance(value, float) else str(value)]
+            if name in moved:
+                cells += [f"{moved[name].exact:.4f}", f"{moved[name].loss:+.4f}"]
+            table.add_row(name, *cells)
+        Console().print(table, highlight=False)
+    if loss is not None and max_loss is not None:
+        loss.check(max_loss, f"{model} in {precision} on {data}")
 
 
 def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

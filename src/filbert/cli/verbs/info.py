@@ -115,14 +115,21 @@ def _figure(value: Any) -> str:
 
 
 def _facts(name: str) -> dict[str, Any]:
+    from filbert.formats.checkpoint import meta_model
+    from filbert.formats.find import find_model
+    from filbert.formats.onnx_folder import is_export
     from filbert.predict import Predictor
 
-    predictor = Predictor.load(name, device="cpu")
+    exported = is_export(find_model(name))
+    predictor = Predictor.load(name, device="cpu", backend="onnxruntime" if exported else "torch")
     checkpoint, tokenizer = predictor.checkpoint, predictor.tokenizer
     assert checkpoint is not None
-    model = predictor.model
     task = predictor.task
     stored = checkpoint.filbert or {}
+    export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
+    # The numbers of an exported model are in its graph, but there are as many.
+    count = len(checkpoint.labels) if checkpoint.labels else None
+    model = meta_model(checkpoint.config, checkpoint.head, count) if exported else predictor.model
     return {
         "model": name,
         "folder": str(checkpoint.source) if checkpoint.source else None,
@@ -149,6 +156,7 @@ def _facts(name: str) -> dict[str, Any]:
         "sentence_vectors": predictor.sentence_vectors.facts(),
         "config": dataclasses.asdict(checkpoint.config),
         "metrics": stored.get("metrics"),
+        "export": export if exported else None,
         "run": _run(stored),
         "notes": list(checkpoint.notes),
     }

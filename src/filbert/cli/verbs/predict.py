@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Annotated
 
@@ -21,7 +20,13 @@ def predict(
     max_length: int | None = None,
     max_tokens: int | None = None,
     precision: str = "float32",
+    backend: str = "torch",
     device: str | None = None,
+    graphs: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
 ) -> None:
     """Answer every row: one JSON object a line.
 
@@ -41,23 +46,52 @@ def predict(
         tokens per packed batch.
     precision:
         float32, bf16, or auto for the faster of the two on this machine.
+    backend:
+        torch, or onnxruntime for a folder that filbert export made.
     device:
         cpu, cuda, ...; the first GPU when there is one.
+    graphs:
+        on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
+    resume:
+        go on where a run with the same --out ended before its time; see docs/bulk.md.
+    overwrite:
+        drop what such a run left, and begin anew.
+    engine:
+        local, or ray for the machines of a Ray cluster.
+    workers:
+        processes on that cluster; one per machine or GPU when not given.
     """
-    from filbert.cli.counts import Counts
-    from filbert.cli.flags import file_name, output
-    from filbert.predict import Predictor
+    from filbert.bulk.job import Job
+    from filbert.bulk.work import Answers
+    from filbert.cli.bulk import check_options, work_through
+    from filbert.cli.flags import file_name
     from filbert.train.options import names_of
 
-    predictor = Predictor.load(
-        model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
-    )
-    task = predictor.known_task()
+    source = file_name(file)
+    check_options(source, out, engine=engine, workers=workers, resume=resume, overwrite=overwrite)
     names = columns or ColumnNames()
     if names.choice_columns:
         names = replace(names, choice_columns=names_of(names.choice_columns))
-    rows = task.read(file_name(file), names, labelled=False)
-    with Counts("predict", predictor.max_length) as counts, output(out) as stream:
-        for prediction in predictor.predict_rows(counts.rows(rows, task.sequences)):
-            counts.answered(prediction["truncated"])
-            stream.write(json.dumps(prediction, ensure_ascii=False) + "\n")
+    options = {
+        "precision": precision,
+        "backend": backend,
+        "device": device,
+        "graphs": graphs,
+        "max_length": max_length,
+        "max_tokens": max_tokens,
+    }
+    job = Job(model, options, Answers)
+    work = job.open()
+    rows = work.predictor.known_task().read(source, names, labelled=False)
+    work_through(
+        job,
+        work,
+        rows,
+        what="predict",
+        source=source,
+        out=out,
+        engine=engine,
+        workers=workers,
+        resume=resume,
+        overwrite=overwrite,
+    )

@@ -14,7 +14,7 @@ def tokenize(
     text_pair_column: str | None = None,
     max_length: int | None = None,
 ) -> None:
-    """Show how a model reads texts: one JSON object a line.
+    """Show the tokens of texts as they are, without a model's cleaning: one JSON object a line.
 
     Parameters
     ----------

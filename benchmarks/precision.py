@@ -1,0 +1,170 @@
+"""What bf16 and int8 cost in quality: vectors and the metrics of fine-tuned models.
+
+    python benchmarks/precision.py [--data DIR] [--tasks toxic SST-2 ...] [--model minilm] \
+        [--keep-target 0.999] [--small]
+
+MiniLM is fine-tuned on the embedded sample ("toxic") and on tasks of the shared data (rows and
+settings of benchmarks/against/finetune_tasks.py), once, into runs/precision; every model then
+answers the same dev rows in each precision. This is the measurement that would let "auto" choose
+int8: no metric may fall by more than `LIMIT`. It prints a Markdown table and adds a line a task to
+benchmarks/results/precision.jsonl. `--small` looks at the machinery with few rows, and proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "against"))
+
+from finetune_tasks import TASKS
+from runs import append, machine
+from task_data import convert, tags_in
+from task_scores import FIGURES, KINDS
+
+import filbert
+from filbert.data.columns import ColumnNames
+from filbert.evaluate import evaluate_model
+from filbert.predict import Predictor
+from filbert.samples import path as sample
+from filbert.speed.loss import precision_loss
+from filbert.speed.precision import Precision
+from filbert.speed.quantize import quantized, sensitive_layers
+
+RESULTS = Path(__file__).parent / "results" / "precision.jsonl"
+SAMPLE = "toxic"
+LIMIT = 0.003
+_NUM_TEXTS = 200
+
+
+def fine_tuned(task: str, model: str, data: Path, out: Path, *, small: bool) -> tuple[Path, Path]:
+    """The folder of a model for a task, trained unless it is there, and its dev file."""
+    settings: dict[str, Any]
+    if task == SAMPLE:
+        train, dev = sample("toxic_train.csv.gz"), sample("toxic_dev.csv.gz")
+        if small:
+            train, dev = (_beginning(path, out / "data") for path in (train, dev))
+        settings = {"task": "classification", "train": train, "dev": dev}
+        settings |= {"positive": "toxic", "epochs": 1, "lr": 5e-5, "max_length": 128}
+    else:
+        plan = TASKS[task]
+        caps = {"max_train": 48, "max_dev": 40} if small else dict(zip(*_caps(plan), strict=True))
+        files = convert(task, data, out / "data", **caps)
+        dev = files.dev
+        settings = {"task": KINDS[task], "train": files.train, "dev": dev, "lr": plan.lr}
+        settings |= {"epochs": plan.epochs, "max_length": plan.max_length}
+        settings |= {"metric": FIGURES[task][0]}
+        if KINDS[task] == "tagging":
+            settings["labels"] = tags_in(files.train, files.dev)
+    if small:
+        settings |= {"epochs": 1, "max_length": 48}
+    folder = out / f"{task}{'-small' if small else ''}"
+    if not (folder / "model").is_dir():
+        filbert.finetune(model=model, out=folder, save_every=0, overwrite=True, **settings)
+    return folder / "model", dev
+
+
+def _beginning(path: Path, out: Path) -> Path:
+    """A file of the first rows of a sample."""
+    out.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(islice(csv.reader(file), 49))
+    short = out / path.name.removesuffix(".gz")
+    with short.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return short
+
+
+def _caps(plan: Any) -> tuple[tuple[str, str], tuple[int | None, int | None]]:
+    return ("max_train", "max_dev"), (plan.max_train, plan.max_dev)
+
+
+def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any]:
+    """Metrics on `dev` and cosines of its texts' vectors, in each precision against float32."""
+    names = ColumnNames()
+    exact = Predictor.load(folder)
+    task = exact.known_task()
+    rows = list(islice(task.read(dev, names), _NUM_TEXTS))
+    texts = [task.sequences(row)[0] for row in rows]
+    metrics, vectors = evaluate_model(exact, str(dev), names), exact.embed(texts, pooling="mean")
+    others = {"bf16": Predictor.load(folder, precision="bf16")}
+    others["int8"] = Predictor.load(folder, precision="int8")
+    kept: list[str] = []
+    if keep_target is not None:
+        kept = sensitive_layers(exact.model, exact.row_examples(rows[:32]), target=keep_target)
+        others["int8, calibrated"] = Predictor(
+            quantized(exact.model, keep=kept),
+            exact.tokenizer,
+            task,
+            max_length=exact.max_length,
+            precision=Precision("int8", "as asked"),
+        )
+    found: dict[str, Any] = {"float32": {n: metrics.get(n) for n in task.metric_names}}
+    for precision, predictor in others.items():
+        loss = precision_loss(metrics, evaluate_model(predictor, str(dev), names), found["float32"])
+        near = _cosines(vectors, predictor.embed(texts, pooling="mean"))
+        found[precision] = {
+            "cosine": float(near.mean()),
+            "least_cosine": float(near.min()),
+            "losses": {change.name: change.loss for change in loss.changes},
+            "worst": None if loss.worst is None else [loss.worst.name, loss.worst.loss],
+        }
+    return found | {"rows": len(rows), "kept": kept}
+
+
+def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(1) / norms)
+
+
+def markdown(found: dict[str, dict[str, Any]]) -> str:
+    """A line a task and precision."""
+    lines = ["| task | precision | mean cosine | least | most lost | points |", "|" + "---|" * 6]
+    for task, measured in found.items():
+        for precision, facts in measured.items():
+            if not isinstance(facts, dict) or "cosine" not in facts:
+                continue
+            name, loss = facts["worst"] or ("-", 0.0)
+            mark = " (beyond the limit)" if loss > LIMIT else ""
+            near = f"{facts['cosine']:.5f} | {facts['least_cosine']:.5f}"
+            lines.append(f"| {task} | {precision} | {near} | {name} | {100 * loss:+.2f}{mark} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--tasks", nargs="+", choices=[SAMPLE, *TASKS], default=None)
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--keep-target", type=float, default=0.9995)
+    parser.add_argument("--out", type=Path, default=Path("runs/precision"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    tasks = options.tasks or [SAMPLE, *(TASKS if options.data.is_dir() else ())]
+    found = {}
+    for task in tasks:
+        folder, dev = fine_tuned(
+            task, options.model, options.data, options.out, small=options.small
+        )
+        found[task] = measure(folder, dev, options.keep_target)
+        record = {"task": task, "model": options.model, "machine": machine(), **found[task]}
+        if not options.small:
+            append(options.results, record)
+        print(json.dumps({"task": task, **found[task]}), file=sys.stderr, flush=True)
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

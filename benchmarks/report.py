@@ -1,0 +1,284 @@
+r"""The table under "Measured" in the README, from the newest records of benchmarks/results.
+
+    python benchmarks/report.py             # shows the table
+    python benchmarks/report.py --write     # puts it between the two markers of README.md
+    python benchmarks/report.py --check     # exit status 1 when README and results differ
+
+A row is made from one file of results, and only what has been measured gets one. What no script
+records, such as the size of the wheel, stands in results/by_hand.jsonl with its date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "against"))
+
+from inference_table import GOALS, best_peer, rate, worst_of_filbert  # noqa: E402
+from latency import figures  # noqa: E402
+from runs import read_results  # noqa: E402
+from task_table import pairs_of, ratios_of  # noqa: E402
+
+BEGIN = "<!-- measured: this table is written by benchmarks/report.py -->"
+END = "<!-- /measured -->"
+HEAD = ["| what | command | filbert | peer | |", "|---|---|---|---|---|"]
+
+Record = dict[str, Any]
+
+
+def row(what: str, command: str, mine: str, peer: str, ratio: str) -> str:
+    return f"| {what} | {f'`{command}`' if command else ''} | {mine} | {peer} | {ratio} |"
+
+
+def times(ratio: float) -> str:
+    return f"**{ratio:.1f} x**" if ratio < 10 else f"**{ratio:.0f} x**"
+
+
+def newest(records: Sequence[Record], *names: str) -> list[Record]:
+    """The last record of each combination of these fields, in the order of the first ones."""
+    kept: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        kept[tuple(json.dumps(record.get(name)) for name in names)] = record
+    return list(kept.values())
+
+
+# One function a file of results: its records to rows
+
+
+def finetune_toxic(records: Sequence[Record]) -> list[str]:
+    """Seconds of the pair whose peer was fastest, the least disturbed one; scores of all seeds."""
+    kept = newest(records, "side", "seed")
+    by_side = {
+        side: {r["seed"]: r for r in kept if r["side"] == side}
+        for side in ("filbert", "transformers")
+    }
+    seeds = sorted(set(by_side["filbert"]) & set(by_side["transformers"]))
+    if not seeds:
+        return []
+    mine, peer = ([by_side[side][seed] for seed in seeds] for side in ("filbert", "transformers"))
+    at = min(range(len(seeds)), key=lambda i: peer[i]["seconds"])
+    scores = [statistics.mean(r["roc_auc"] for r in some) for some in (mine, peer)]
+    return [
+        row(
+            f"fine-tune on {mine[0]['rows']:,} comments, one epoch, length 256, batch 32",
+            "make bench-finetune",
+            f"{mine[at]['seconds']:,.0f} s ({mine[at]['precision']}), ROC AUC {scores[0]:.4f}",
+            f"Trainer, dynamic padding: {peer[at]['seconds']:,.0f} s, ROC AUC {scores[1]:.4f}",
+            times(peer[at]["seconds"] / mine[at]["seconds"]),
+        )
+    ]
+
+
+def finetune_tasks(records: Sequence[Record]) -> list[str]:
+    """The geometric mean over tasks of the median ratios of their seeds."""
+    kept = newest(records, "task", "side", "seed", "device")
+    ratios = {}
+    for task in dict.fromkeys(record["task"] for record in kept):
+        found = ratios_of(pairs_of(kept, task))
+        if found:
+            ratios[task] = statistics.median(found)
+    if not ratios:
+        return []
+    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios.values()))
+    low, high = min(ratios.values()), max(ratios.values())
+    return [
+        row(
+            f"fine-tune on {len(ratios)} tasks ({', '.join(ratios)})",
+            "make bench-tasks",
+            "bf16",
+            "Trainer, dynamic padding, float32",
+            f"{times(mean)} ({low:.1f} to {high:.1f}; geometric mean), scores in "
+            "[docs/finetune.md](docs/finetune.md)",
+        )
+    ]
+
+
+def embed(records: Sequence[Record]) -> list[str]:
+    kept = {record["side"]: record for record in records}
+    peer = kept.get("sentence-transformers")
+    rows = []
+    for precision in GOALS:
+        mine = kept.get(f"filbert-{precision}")
+        if mine is None or peer is None:
+            continue
+        speeds = [r["rows"] / statistics.median(r["seconds"]) for r in (mine, peer)]
+        rows.append(
+            row(
+                f"embed {mine['rows']:,} comments with MiniLM, {precision}",
+                "make bench-embed",
+                f"{speeds[0]:,.0f} rows/s",
+                f"sentence-transformers: {speeds[1]:,.0f} rows/s",
+                f"{times(speeds[0] / speeds[1])}, cosine to float32 at least "
+                f"{_floor(mine['cosine_min'])}",
+            )
+        )
+    return rows
+
+
+def _floor(cosine: float) -> str:
+    """Four digits, and never more than there is."""
+    return f"{math.floor(cosine * 1e4 + 1e-6) / 1e4:.4f}"
+
+
+def pretrain_mlm(records: Sequence[Record]) -> list[str]:
+    kept = newest(records, "side", "seconds")
+    peers = [record for record in kept if record["side"] == "transformers"]
+    mine = sorted(
+        (record for record in kept if record["side"] == "filbert"), key=lambda r: r["seconds"]
+    )
+    if not peers or not mine:
+        return []
+    peer, longest = max(peers, key=lambda r: r["seconds"]), mine[-1]
+    speeds = [record["tokens_per_second"] for record in (longest, peer)]
+    losses = ", ".join(f"{_loss(r)} after {r['seconds'] / 60:g} minutes" for r in mine)
+    shape = longest["shape"]
+    return [
+        row(
+            f"masked LM from scratch, {shape['num_hidden_layers']} x {shape['hidden_size']}, "
+            f"{longest['max_length']} tokens",
+            "make bench-pretrain",
+            f"{speeds[0]:,.0f} tokens/s; held-out loss {losses}",
+            f"Trainer: {speeds[1]:,.0f} tokens/s; {_loss(peer)} after "
+            f"{peer['seconds'] / 60:g} minutes",
+            times(speeds[0] / speeds[1]),
+        )
+    ]
+
+
+def _loss(record: Record) -> str:
+    return f"{record['judged']['framed']['loss']:.2f}"
+
+
+def inference(records: Sequence[Record]) -> list[str]:
+    """Filbert's slowest order of all texts, against the best peer at its best setting."""
+    kept = newest(records, "model", "side", "setting", "device")
+    rows = []
+    for model in dict.fromkeys(record["model"] for record in kept):
+        some = [record for record in kept if record["model"] == model]
+        for precision in GOALS:
+            mine, peer = worst_of_filbert(some, precision), best_peer(some, precision)
+            if mine is None:
+                continue
+            ceiling = mine["products"].get(precision)
+            part = f" of {ceiling:,.0f} possible" if ceiling else ""
+            rows.append(
+                row(
+                    f"vectors of {mine['texts']} texts as they come, {mine['label']}, {precision}",
+                    "make bench-inference",
+                    f"{rate(mine):,.0f} useful GFLOP/s{part}",
+                    f"{peer['side']}, {peer['setting']}: {rate(peer):,.0f}" if peer else "",
+                    times(rate(mine) / rate(peer)) if peer else "",
+                )
+            )
+    return rows
+
+
+def latency(records: Sequence[Record]) -> list[str]:
+    kept = newest(records, "model", "side", "tokens", "device")
+    rows = []
+    for model, tokens in dict.fromkeys((r["model"], r["tokens"]) for r in kept):
+        some = [r for r in kept if (r["model"], r["tokens"]) == (model, tokens)]
+        found = {r["side"]: figures(r) for r in some}
+        mine = {side: f for side, f in found.items() if side.startswith("filbert")}
+        peers = {side: f for side, f in found.items() if side not in mine}
+        if not mine:
+            continue
+        best = min(mine, key=lambda side: mine[side]["p50_ms"])
+        other = min(peers, key=lambda side: peers[side]["p50_ms"], default=None)
+        rows.append(
+            row(
+                f"one text of {tokens} tokens, {some[0]['label']}",
+                "make bench-latency",
+                f"{best}: {_latency(mine[best])}",
+                f"{other}: {_latency(peers[other])}" if other else "",
+                times(peers[other]["p50_ms"] / mine[best]["p50_ms"]) if other else "",
+            )
+        )
+    return rows
+
+
+def _latency(found: dict[str, float]) -> str:
+    return (
+        f"p50 {found['p50_ms']:.1f} ms, p99 {found['p99_ms']:.1f} ms, first request "
+        f"{found['first_ratio']:.1f} medians"
+    )
+
+
+def by_hand(records: Sequence[Record]) -> list[str]:
+    names = ("what", "command", "filbert", "peer", "ratio")
+    return [row(*(record.get(name, "") for name in names)) for record in newest(records, "what")]
+
+
+MAKERS: dict[str, Callable[[Sequence[Record]], list[str]]] = {
+    "finetune_toxic": finetune_toxic,
+    "finetune_tasks": finetune_tasks,
+    "embed": embed,
+    "inference": inference,
+    "latency": latency,
+    "pretrain_mlm": pretrain_mlm,
+    "by_hand": by_hand,
+}
+
+
+def table(results: Path) -> str:
+    """The whole table, in the order of `MAKERS`."""
+    lines = list(HEAD)
+    for name, maker in MAKERS.items():
+        lines += maker(read_results(results / f"{name}.jsonl"))
+    return "\n".join(lines)
+
+
+def parts_of(readme: str) -> tuple[str, str, str]:
+    """What stands before, between and after the markers.
+
+    Raises:
+        ValueError: there is not one of each, in this order.
+    """
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
+        raise ValueError(f"README.md must hold the lines {BEGIN} and {END} once.")
+    before, _, rest = readme.partition(BEGIN)
+    between, _, after = rest.partition(END)
+    if END in before:
+        raise ValueError(f"README.md must hold {BEGIN} before {END}.")
+    return before, between.strip("\n"), after
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true", help="put the table into the README")
+    what.add_argument("--check", action="store_true", help="fail where README and results differ")
+    given = parser.parse_args(words)
+    made = table(given.results)
+    if not given.write and not given.check:
+        print(made)
+        return 0
+    try:
+        before, found, after = parts_of(given.readme.read_text(encoding="utf-8"))
+    except ValueError as error:
+        print(f"{given.readme}: {error}", file=sys.stderr)
+        return 1
+    if found == made:
+        return 0
+    if given.check:
+        print(
+            f"{given.readme} and {given.results} differ; make report writes the table.",
+            file=sys.stderr,
+        )
+        return 1
+    given.readme.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

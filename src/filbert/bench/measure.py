@@ -1,0 +1,223 @@
+"""The tables of `filbert bench`: what is measured, in what order, and what it says."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert import samples
+from filbert.bench.facts import available_cores
+from filbert.bench.job import Job
+from filbert.bench.sides import take_part
+from filbert.bench.turns import Turns, children, take_turns
+from filbert.bench.verdict import about_formats, about_side
+from filbert.bench.workload import Workload, drawn, mixed_lengths, useful_gflop
+from filbert.errors import ConfigError
+from filbert.formats.checkpoint import Checkpoint
+from filbert.text.tokenizer import Tokenizer
+
+TABLES = ("tokenize", "encode", "train")
+# Of more sides a table would take more than its minute; benchmarks/against/ has them all.
+ENCODERS = (
+    "transformers-float32",
+    "transformers-bf16",
+    "onnxruntime-float32",
+    "onnxruntime-int8",
+    "ctranslate2-float32",
+    "ctranslate2-int8",
+    "openvino-bf16",
+    "filbert-float32",
+    "filbert-bf16",
+    "filbert-int8",
+)
+_ORDERS = ("unsorted", "sorted")
+_BATCH, _SHORT, _REQUESTS = 32, 16, 10
+# Rounds of turns: more than this tells little more.
+_ROUNDS = 7
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all tables of a call share.
+
+    Attributes:
+        model: folder in Hugging Face's layout.
+        place: a folder for workloads, converted models and logs.
+        device: "cpu" or a GPU's name.
+        threads: processor threads of every side.
+        seconds: for the turns of a table, about; getting ready comes on top.
+        texts: how many the encoders get.
+    """
+
+    model: Path
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    place: Path
+    device: str
+    threads: int
+    seconds: float
+    texts: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table.
+
+    Attributes:
+        name: of `TABLES`.
+        title: what was done.
+        columns: names of the figures, in the order of the cells.
+        rows: figures by side, and by column; missing ones are left out.
+        left_out: a sentence for each side that took no part.
+        says: what the figures mean, in a sentence or two.
+        facts: what else there is, for --json.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, dict[str, float]]
+    left_out: list[str]
+    says: list[str]
+    facts: dict[str, Any]
+
+
+def threads_of(asked: int | None) -> int:
+    """So many threads, or as many as there are cores for this process.
+
+    Raises:
+        ConfigError: below one.
+    """
+    if asked is not None and asked < 1:
+        raise ConfigError(f"threads is {asked}; it must be above zero.")
+    return available_cores() if asked is None else asked
+
+
+def encode(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
+    """Vectors from token ids: texts of mixed length, as they come and sorted, and one alone."""
+    from filbert.bench.products import layer_shapes, product_rates
+
+    config, tokenizer = setup.checkpoint.config, setup.tokenizer
+    longest = min(256, config.max_tokens_per_sequence)
+    workload = drawn(
+        mixed_lengths(setup.texts, longest=longest, median=min(50, longest)),
+        vocab_size=config.vocab_size,
+        cls_id=tokenizer.cls_id or 0,
+        sep_id=tokenizer.sep_id or 0,
+    )
+    say("encode: bare matrix products at the shapes of the model's layers")
+    rates = product_rates(layer_shapes(config), device=setup.device)
+    requests: dict[str, dict[str, Any]] = {
+        order: {"do": "run", "order": order, "batch": _BATCH} for order in _ORDERS
+    }
+    requests["one"] = {"do": "requests", "tokens": min(_SHORT, longest), "count": _REQUESTS}
+    turns, left_out = _measured(setup, "encode", sides or ENCODERS, workload, requests, say)
+    work = useful_gflop(setup.checkpoint.config, workload.num_tokens)
+    rows = {}
+    for name, replies in turns.replies.items():
+        times = {order: _median(replies[order]) for order in _ORDERS}
+        single = statistics.median(s for reply in replies["one"] for s in reply["seconds"])
+        rows[name] = {
+            "unsorted: texts/s": setup.texts / times["unsorted"],
+            "sorted: texts/s": setup.texts / times["sorted"],
+            "useful GFLOP/s": work / min(times.values()),
+            "one text of 16 tokens: ms": 1e3 * single,
+        }
+    speeds = {name: row["useful GFLOP/s"] for name, row in rows.items()}
+    says = [*about_formats(rates), *about_side(speeds, rates)]
+    title = (
+        f"Vectors of {setup.texts} texts, {workload.num_tokens:,} tokens in all, in batches of "
+        f"{_BATCH}, {_on(setup)}"
+    )
+    facts = {"products": rates, **_facts(turns)}
+    columns = tuple(next(iter(rows.values()))) if rows else ()
+    return Table("encode", title, columns, rows, left_out, says, facts)
+
+
+def tokenize(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
+    """Token ids of the sample's comments."""
+    turns, left_out = _measured(setup, "tokenize", sides, None, {"all": {}}, say)
+    rows = {}
+    for name, replies in turns.replies.items():
+        seconds, first = _median(replies["all"]), replies["all"][0]
+        rows[name] = {
+            "texts/s": first["texts"] / seconds,
+            "tokens/s": first["tokens"] / seconds,
+            "MB/s": first["bytes"] / seconds / 1e6,
+        }
+    counts = next(iter(turns.replies.values()), {"all": [{"texts": 0}]})["all"][0]
+    title = f"Token ids of {counts['texts']:,} comments, {setup.threads} threads"
+    says = about_side({name: row["MB/s"] for name, row in rows.items()}, {}, unit="MB/s")
+    columns = tuple(next(iter(rows.values()))) if rows else ()
+    return Table("tokenize", title, columns, rows, left_out, says, _facts(turns))
+
+
+def train(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
+    """Optimiser steps of a classifier on the sample's comments."""
+    turns, left_out = _measured(setup, "train", sides, None, {"all": {}}, say)
+    rows = {}
+    for name, replies in turns.replies.items():
+        seconds, first = _median(replies["all"]), replies["all"][0]
+        rows[name] = {
+            "rows/s": first["texts"] / seconds,
+            "tokens/s": first["tokens"] / seconds,
+            # A backward pass is twice the work of a forward pass.
+            "useful GFLOP/s": 3 * useful_gflop(setup.checkpoint.config, first["tokens"]) / seconds,
+        }
+    title = f"Fine-tuning steps of 32 comments, at most 256 tokens each, {_on(setup)}"
+    speeds = {name: row["useful GFLOP/s"] for name, row in rows.items()}
+    columns = tuple(next(iter(rows.values()))) if rows else ()
+    return Table("train", title, columns, rows, left_out, about_side(speeds, {}), _facts(turns))
+
+
+MAKERS = {"tokenize": tokenize, "encode": encode, "train": train}
+
+
+def _measured(
+    setup: Setup,
+    work: str,
+    wanted: Sequence[str] | None,
+    workload: Workload | None,
+    requests: Mapping[str, Mapping[str, Any]],
+    say: Say,
+) -> tuple[Turns, list[str]]:
+    """Turns of all sides that are here, and why others are not in the table."""
+    names, left_out = take_part(work, wanted, setup.device)
+    data = samples.path("toxic_train.csv.gz")
+    if workload is not None:
+        data = setup.place / "ids.npz"
+        workload.save(data)
+    converted = str(setup.place / "converted")
+    jobs = [
+        Job(work, name, str(setup.model), str(data), converted, setup.threads, setup.device)
+        for name in names
+    ]
+    say(f"{work}: {_counted(len(jobs), 'get ready', 'gets ready')}")
+    with children(jobs, setup.place / work, together=min(4, setup.threads)) as (ready, failed):
+        what = _counted(len(ready), "take turns", "works")
+        say(f"{work}: {what} for about {setup.seconds:.0f} s")
+        turns = take_turns(
+            ready, dict.fromkeys(ready, requests), rounds=_ROUNDS, seconds=setup.seconds
+        )
+    return turns, [*left_out, *failed, *turns.failed]
+
+
+def _counted(count: int, many: str, one: str) -> str:
+    return f"1 side {one}" if count == 1 else f"{count} sides {many}"
+
+
+def _median(replies: Sequence[Mapping[str, Any]]) -> float:
+    return float(statistics.median(reply["seconds"] for reply in replies))
+
+
+def _on(setup: Setup) -> str:
+    return f"{setup.threads} threads" if setup.device == "cpu" else setup.device
+
+
+def _facts(turns: Turns) -> dict[str, Any]:
+    return {"rounds": turns.rounds, "other_programs_cores": turns.others}

@@ -1,0 +1,29 @@
+"""A job: all that another process needs to do the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from filbert.bulk.work import Work
+from filbert.predict import Predictor
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model, and what is done with it.
+
+    Attributes:
+        model: its name; another machine must find the same model by it.
+        options: of `Predictor.load`.
+        make: the work of a loaded model; can be pickled.
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    make: Callable[[Predictor], Work]
+
+    def open(self) -> Work:
+        """Load the model."""
+        return self.make(Predictor.load(self.model, **self.options))

@@ -1,0 +1,191 @@
+"""The engine over many machines: Ray actors answer numbered chunks, and the driver puts them in
+order.
+
+The driver keeps a chunk until its answers are there, so a lost worker costs time and no rows: Ray
+starts another one, which gets the same chunk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import torch
+
+from filbert.bulk.job import Job
+from filbert.bulk.run import Engine
+from filbert.bulk.work import Chunk, Part, Work, model_digest
+from filbert.errors import ConfigError, FilbertError, RunError
+
+# Chunks that a worker holds: one in work, one being tokenised.
+_CHUNKS_PER_WORKER = 2
+# How often a chunk is given to a new worker before it is taken for the reason of their deaths.
+_RETRIES = 3
+
+
+class Worker:
+    """A model in a process of Ray's. It is loaded at the first call, also after a restart."""
+
+    def __init__(self, job: Job, threads: int) -> None:
+        self._job, self._threads = job, threads
+        self._work: Work | None = None
+        self._loading, self._encoding, self._answering = Lock(), Lock(), Lock()
+
+    def digest(self) -> str:
+        """Of the model that this machine has."""
+        return model_digest(self._opened().predictor)
+
+    def answer(self, chunk: Chunk) -> Part:
+        """Called in two threads, so that one chunk is tokenised while the other is answered."""
+        work = self._opened()
+        with self._encoding:
+            examples = work.encode(chunk)
+        with self._answering:
+            return work.answer(chunk, examples, lambda num_tokens: None)
+
+    def _opened(self) -> Work:
+        with self._loading:
+            if self._work is None:
+                torch.set_num_threads(self._threads)
+                self._work = self._job.open()
+            return self._work
+
+
+@contextmanager
+def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]:
+    """The engine on the Ray cluster that is running, else on one that lasts as long as the block.
+
+    Args:
+        job: what the workers do.
+        work: the same, in this process.
+        workers: how many; one per machine, or per GPU, when not given.
+
+    Raises:
+        ConfigError: ray is not installed, the cluster is too small, or a machine has another model
+            of that name.
+    """
+    ray = _ray()
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers}: at least one is needed.")
+    mine = not ray.is_initialized()
+    if mine:
+        _join(ray, workers)
+    try:
+        on_gpu = work.predictor.device.type == "cuda"
+        workers, threads = _sizes(ray.cluster_resources(), len(ray.nodes()), workers, on_gpu)
+        remote = ray.remote(
+            num_cpus=threads,
+            num_gpus=1 if on_gpu else 0,
+            max_restarts=-1,
+            max_task_retries=_RETRIES,
+            max_concurrency=_CHUNKS_PER_WORKER,
+        )(Worker)
+        actors = [remote.remote(job, threads) for _ in range(workers)]
+        try:
+            wanted = model_digest(work.predictor)
+            for found in _get(ray, [actor.digest.remote() for actor in actors]):
+                if found != wanted:
+                    raise ConfigError(
+                        f"A machine of the cluster has another model under the name {job.model}. "
+                        "Put the same folder there."
+                    )
+            yield lambda chunks: _answers(ray, actors, chunks)
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _answers(ray: Any, actors: list[Any], chunks: Iterator[Chunk]) -> Generator[Part, None, None]:
+    """The parts in order; no more chunks are under way than the workers need.
+
+    A chunk that waits for its turn behind a slower one holds its place, so memory stays bounded.
+    """
+    idle = [actor for actor in actors for _ in range(_CHUNKS_PER_WORKER)]
+    running: dict[Any, tuple[int, Any]] = {}  # by reference: the chunk's number, its worker
+    done: dict[int, Any] = {}
+    wanted = 0
+    is_more = True
+    while True:
+        while is_more and idle and len(running) + len(done) < 2 * _CHUNKS_PER_WORKER * len(actors):
+            chunk = next(chunks, None)
+            if chunk is None:
+                is_more = False
+                break
+            actor = idle.pop(0)
+            if not running and not done:
+                wanted = chunk.number
+            running[actor.answer.remote(chunk)] = (chunk.number, actor)
+        while wanted in done:
+            (part,) = _get(ray, [done.pop(wanted)])
+            wanted += 1
+            yield part
+        if running:
+            for reference in ray.wait(list(running), num_returns=1)[0]:
+                number, actor = running.pop(reference)
+                done[number] = reference
+                idle.append(actor)
+        elif not is_more and not done:
+            return
+
+
+def _get(ray: Any, references: list[Any]) -> list[Any]:
+    """What the workers gave.
+
+    Raises:
+        FilbertError: what a worker raised on purpose.
+        RunError: a worker was lost again and again.
+    """
+    try:
+        return list(ray.get(references))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, FilbertError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        raise RunError(
+            f"The workers that got one chunk were lost {_RETRIES + 1} times, so it is given up: "
+            f"{type(error).__name__}. Is there enough memory for a model in each? Try fewer "
+            "--workers or a smaller --max-tokens."
+        ) from error
+
+
+def _join(ray: Any, workers: int | None) -> None:
+    """The cluster of RAY_ADDRESS, else one on this machine."""
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**options)
+        return
+    # Ray's workers give way to everything else on the machine, which here is not asked for.
+    options["_system_config"] = {"worker_niceness": 0}
+    cores = max(os.cpu_count() or 1, workers or 1)
+    ray.init("local", num_cpus=cores, include_dashboard=False, **options)
+
+
+def _sizes(
+    resources: dict[str, float], machines: int, workers: int | None, on_gpu: bool
+) -> tuple[int, int]:
+    """Workers, and the processor threads of each."""
+    cores, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+    if workers is None:
+        workers = gpus if on_gpu else machines
+    if workers < 1 or workers > cores or (on_gpu and workers > gpus):
+        raise ConfigError(
+            f"The Ray cluster has {cores} cores and {gpus} GPUs, too few for {workers} workers on "
+            f"{'GPUs' if on_gpu else 'processors'}. Start it larger, or give fewer --workers."
+        )
+    return workers, cores // workers
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ConfigError("--engine ray needs ray: pip install 'filbert[ray]'.") from error
+    return ray

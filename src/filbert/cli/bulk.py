@@ -1,0 +1,131 @@
+"""What predict and embed share: rows in, answers out, with progress, resuming and engines."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+from filbert.bulk.job import Job
+from filbert.bulk.output import Output, Stream, unfinished
+from filbert.bulk.run import Engine, carry_out, here
+from filbert.bulk.work import Work
+from filbert.cli.counts import Counts
+from filbert.cli.flags import STDIO, output
+from filbert.data.expected import ExpectedRows
+from filbert.data.records import Row
+from filbert.errors import ConfigError
+
+ENGINES = ("local", "ray")
+
+
+def check_options(
+    source: str, out: str | None, *, engine: str, workers: int | None, resume: bool, overwrite: bool
+) -> None:
+    """Refuse options that contradict each other, before a model is loaded."""
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine!r} is not one of {', '.join(ENGINES)}.")
+    if workers is not None and engine != "ray":
+        raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
+    if resume and overwrite:
+        raise ConfigError("--resume keeps what an earlier run did, --overwrite drops it: not both.")
+    if resume and _is_stream(out):
+        raise ConfigError("--resume needs --out FILE: what went elsewhere is not kept.")
+    if resume and not _is_regular(source):
+        raise ConfigError("--resume reads the rows again, and a stream is gone. Give a file.")
+
+
+def work_through(
+    job: Job,
+    work: Work,
+    rows: Iterable[Row],
+    *,
+    what: str,
+    source: str,
+    out: str | None,
+    engine: str = "local",
+    workers: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """All rows of a file through a model.
+
+    Args:
+        job: for other processes.
+        work: the same in this one.
+        rows: of the file.
+        what: the verb.
+        source: the file, for its length.
+        out: where the answers go.
+        engine: one of ENGINES.
+        workers: of Ray.
+        resume: go on with what an earlier run left.
+        overwrite: drop what an earlier run left.
+    """
+    with _output(out, work, source=source, resume=resume, overwrite=overwrite) as answers:
+        if answers is None:
+            return
+        expected = ExpectedRows(source).after if _is_regular(source) else _unknown
+        with (
+            Counts(what, work.predictor.max_length, expected) as counts,
+            _engine(engine, job, work, counts, workers, ahead=_is_regular(source)) as chosen,
+        ):
+            carry_out(
+                work,
+                counts.rows(rows, work.sequences),
+                answers,
+                engine=chosen,
+                watch=counts,
+            )
+
+
+def _engine(
+    name: str, job: Job, work: Work, counts: Counts, workers: int | None, *, ahead: bool
+) -> AbstractContextManager[Engine]:
+    if name == "ray":
+        from filbert.bulk.on_ray import on_ray
+
+        return on_ray(job, work, workers)
+    return nullcontext(here(work, counts.share, ahead=ahead))
+
+
+@contextmanager
+def _output(
+    out: str | None, work: Work, *, source: str, resume: bool, overwrite: bool
+) -> Iterator[Output | None]:
+    if _is_stream(out):
+        with output(out) as stream:
+            yield Stream(stream)
+        return
+    assert out is not None
+    with unfinished(
+        Path(out),
+        work,
+        is_resumable=_is_regular(source),
+        resume=resume,
+        overwrite=overwrite,
+        say=lambda line: print(line, file=sys.stderr),
+    ) as file:
+        yield file
+
+
+def _is_stream(out: str | None) -> bool:
+    """Standard output, a device or a pipe."""
+    if out is None or out == STDIO:
+        return True
+    try:
+        mode = os.stat(out).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _is_regular(source: str) -> bool:
+    return source != "-" and Path(source).is_file()
+
+
+def _unknown(rows: int) -> None:
+    return None

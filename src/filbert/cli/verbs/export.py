@@ -1,0 +1,93 @@
+"""filbert export."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from filbert.data.columns import ColumnNames
+
+FORMATS = ("onnx",)
+
+
+def export(
+    model: str,
+    /,
+    *,
+    out: Path,
+    format: str,
+    int8: bool = False,
+    pooling: str | None = None,
+    data: str | None = None,
+    max_loss: float | None = None,
+    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a model for other runtimes, after comparing what it computes with the original.
+
+    Parameters
+    ----------
+    model:
+        folder, built-in name or Hub id.
+    out:
+        folder to write; it appears when everything in it is complete and checked.
+    format:
+        onnx: model.onnx with the tokenizer beside it.
+    int8:
+        quantise the layers' weights per output channel, and activations while it runs.
+    pooling:
+        of a bare encoder's sentence_embedding: mean, cls, last, max, mean_sqrt_len, several with +
+        between, or none to leave it out. When not given: what the folder says, else mean.
+    data:
+        labelled rows, to compare the task's metrics on.
+    max_loss:
+        with --data: refuse when a metric falls by more, such as 0.005.
+    columns:
+        names of the columns of --data.
+    overwrite:
+        replace the folder if it is a model's.
+    json:
+        print what was done as JSON.
+    """
+    from filbert.cli.flags import print_json
+    from filbert.cli.targets import check_target
+    from filbert.errors import ConfigError
+    from filbert.export import export_onnx
+    from filbert.formats.find import find_model
+    from filbert.train.options import names_of
+
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
+    check_target(out, find_model(model), overwrite=overwrite, markers=("config.json",))
+    names = columns or ColumnNames()
+    if names.choice_columns:
+        names = replace(names, choice_columns=names_of(names.choice_columns))
+    facts = export_onnx(
+        model, out, int8=int8, pooling=pooling, data=data, names=names, max_loss=max_loss
+    )
+    if json:
+        print_json(facts)
+        return
+    print("\n".join(_lines(out, facts)))
+
+
+def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
+    size = sum(path.stat().st_size for path in out.glob("model.onnx*")) / 1e6
+    lines = [
+        f"{out}: {facts['precision']}, opset {facts['opset']}, {size:,.1f} MB: "
+        f"{', '.join(facts['inputs'])} to {', '.join(facts['outputs'])}.",
+        f"Beside the original: largest difference {facts['largest_difference']:.1e} among outputs "
+        f"up to {facts['largest_output']:.2g}, cosine {facts['cosine']:.6f}.",
+    ]
+    compared = facts.get("data")
+    if compared:
+        lines.append(f"On {compared['file']}:")
+        for name, exact in compared["float32"].items():
+            other = compared["exported"].get(name)
+            if isinstance(exact, float) and isinstance(other, float):
+                lines.append(f"  {name}  {exact:.4f} -> {other:.4f}")
+    return lines

@@ -1,0 +1,256 @@
+"""A model to ONNX: the graph, everything beside it, and the proof that it computes the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from filbert import __version__
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.records import file_digest
+from filbert.errors import ConfigError, RunError
+from filbert.evaluate import evaluate_model
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.files import replace_folder, sha256_of
+from filbert.formats.onnx_folder import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    check_installed,
+    describe,
+    quantize_file,
+    save_graph,
+)
+from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.model.pooling import check_pooling
+from filbert.predict import Predictor
+from filbert.speed.loss import precision_loss
+from filbert.speed.onnx_session import SessionModel, joined
+
+# float32 outputs may differ by this much, in units of the largest output where that is above 1.
+LARGEST_DIFFERENCE = 1e-4
+
+_SENTENCE = "The film was not very good, but she liked the last half hour of it! "
+# From very short to longer than most limits; a pair has both token types.
+_PROBES = ("Yes.", _SENTENCE, (_SENTENCE, "Was it good?"), _SENTENCE * 5, _SENTENCE * 40)
+_LONGEST_PROBE = 512
+
+
+class Agreement(NamedTuple):
+    """How far an exported model is from the original.
+
+    Attributes:
+        difference: the largest between two outputs.
+        scale: the largest output.
+        cosine: between all outputs in a row.
+    """
+
+    difference: float
+    scale: float
+    cosine: float
+
+
+def export_onnx(
+    name: str,
+    out: Path,
+    *,
+    int8: bool = False,
+    pooling: str | None = None,
+    data: str | None = None,
+    names: ColumnNames | None = None,
+    max_loss: float | None = None,
+) -> dict[str, Any]:
+    """Write a folder that onnxruntime runs without filbert; it appears when it has been checked.
+
+    Args:
+        name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
+        out: the folder; an old one with a config.json is replaced.
+        int8: quantise the products of the encoder's layers.
+        pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
+            out. When not given, as the folder says, else the mean.
+        data: labelled rows, to compare metrics on.
+        names: its columns.
+        max_loss: the most that a metric on `data` may be worse by.
+
+    Returns:
+        What filbert.json says about the export.
+
+    Raises:
+        ConfigError: something is not installed or not exported, or a metric loses too much.
+        InputError, FormatError: the model or the data is wrong, or the folder is not ours.
+        RunError: the graph computes something else.
+    """
+    check_installed()
+    from filbert.formats.onnx_graph import OPSET, build_graph
+
+    if max_loss is not None and data is None:
+        raise ConfigError("--max-loss compares metrics on labelled rows: give --data FILE too.")
+    predictor = Predictor.load(name, device="cpu")
+    checkpoint = predictor.checkpoint
+    assert checkpoint is not None
+    vectors = _vectors(predictor, checkpoint, pooling)
+    graph = build_graph(checkpoint, vectors)
+    with replace_folder(out) as new:
+        _write_companions(predictor, checkpoint, new, vectors)
+        path = new / MODEL_FILE
+        if int8:
+            exact = new / "float32"
+            exact.mkdir()
+            save_graph(graph, exact / MODEL_FILE)
+            quantize_file(exact / MODEL_FILE, path)
+            shutil.rmtree(exact)
+        else:
+            save_graph(graph, path)
+        model = SessionModel(new, checkpoint)
+        agreement = compare_outputs(predictor, model, pooling)
+        allowed = math.inf if int8 else LARGEST_DIFFERENCE * max(1.0, agreement.scale)
+        if not agreement.difference < allowed:
+            raise RunError(
+                f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} "
+                f"from the model's, up to {agreement.scale:.2g} in size; {allowed:.1e} is allowed. "
+                "Please report it with the output of `filbert doctor`."
+            )
+        facts: dict[str, Any] = {
+            "filbert": __version__,
+            "from": name,
+            "opset": OPSET,
+            "precision": "int8" if int8 else "float32",
+            "inputs": list(model.session.inputs),
+            "outputs": list(model.session.outputs),
+            "largest_difference": agreement.difference,
+            "largest_output": agreement.scale,
+            "cosine": agreement.cosine,
+        }
+        if data is not None:
+            facts["data"] = _compare_metrics(
+                predictor, model, data, names or ColumnNames(), max_loss=max_loss, out=out
+            )
+        listed = [new / file for file in ("config.json", MODEL_FILE, WEIGHTS_FILE)]
+        story = {
+            **(checkpoint.filbert or {}),
+            "max_length": predictor.max_length,
+            "onnx": {**facts, "model": describe(checkpoint)},
+            "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
+        }
+        text = json.dumps(story, indent=2, default=list) + "\n"
+        (new / "filbert.json").write_text(text, encoding="utf-8")
+    return facts
+
+
+def _vectors(
+    predictor: Predictor, checkpoint: Checkpoint, pooling: str | None
+) -> SentenceVectors | None:
+    """How the graph makes sentence vectors; None where it makes none."""
+    if checkpoint.head is not None:
+        if pooling is not None:
+            raise ConfigError(
+                f"--pooling {pooling}: this model ends in a {checkpoint.head} head, which gives no "
+                "vectors. Leave it out, or export the encoder (filbert convert --encoder-only)."
+            )
+        return None
+    if pooling is None:
+        return predictor.sentence_vectors
+    check_pooling(pooling)
+    return None if pooling == "none" else SentenceVectors(pooling)
+
+
+def _write_companions(
+    predictor: Predictor, checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors | None
+) -> None:
+    """The tokenizer, config.json and what else an ordinary folder has."""
+    tokenizer = predictor.tokenizer
+    if tokenizer.max_length is None:
+        tokenizer.max_length = predictor.max_length
+    tokenizer.save(folder)
+    (folder / "config.json").write_text(huggingface.config_text(checkpoint), encoding="utf-8")
+    if vectors is not None:
+        limited = replace(vectors, max_length=predictor.max_length)
+        write_sentence_vectors(folder, limited, checkpoint.config.hidden_size)
+    card = checkpoint.source / "README.md" if checkpoint.source else None
+    if card is not None and card.is_file():
+        shutil.copyfile(card, folder / "README.md")
+
+
+def compare_outputs(
+    predictor: Predictor, model: SessionModel, pooling: str | None = None
+) -> Agreement:
+    """Every output on texts of several lengths, padded into one batch, beside packed torch.
+
+    Args:
+        predictor: of the original.
+        model: the exported one.
+        pooling: of its sentence vectors, where it gives any; None for the folder's way.
+    """
+    longest = min(predictor.max_length, _LONGEST_PROBE)
+    encodings = predictor.tokenizer.encode(_PROBES, max_length=longest)
+    examples = [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+    ]
+    batch, original, names = collate(examples), predictor.model, model.session.outputs
+    with torch.inference_mode():
+        wanted = original.encoder(batch) if model.head is None else original(batch)
+    if names[-1] == "sentence_embedding":
+        vectors = predictor.vectors(examples, pooling=pooling)
+        wanted = (wanted, torch.from_numpy(np.stack(vectors)))
+    found = joined(names, [torch.from_numpy(array) for array in model.session.padded(batch, names)])
+    exact, other = _flat(wanted), _flat(found)
+    return Agreement(
+        float((exact - other).abs().max()),
+        float(exact.abs().max()),
+        float(F.cosine_similarity(exact, other, dim=0)),
+    )
+
+
+def _flat(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """All numbers in a row, float64."""
+    parts = output if isinstance(output, tuple) else (output,)
+    return torch.cat([part.flatten().double() for part in parts])
+
+
+def _compare_metrics(
+    predictor: Predictor,
+    model: SessionModel,
+    data: str,
+    names: ColumnNames,
+    *,
+    max_loss: float | None,
+    out: Path,
+) -> dict[str, Any]:
+    """The task's metrics of both on the same rows.
+
+    Raises:
+        ConfigError: one falls by more than `max_loss`.
+    """
+    task, digest = predictor.known_task(), file_digest(data)
+    if task.head_kind is None:
+        model.head = task.head(model.config)
+    exported = Predictor(
+        model,
+        predictor.tokenizer,
+        task,
+        max_length=predictor.max_length,
+        max_tokens=predictor.max_tokens,
+    )
+    exact = evaluate_model(predictor, data, names)
+    other = evaluate_model(exported, data, names)
+    change = precision_loss(exact, other, task.metric_names)
+    if max_loss is not None:
+        change.check(max_loss, f"{out} was not made; on {data}")
+    return {
+        "file": data,
+        "sha256": digest,
+        "float32": exact,
+        "exported": other,
+        "worst": change.worst and change.worst.name,
+        "loss": change.worst and change.worst.loss,
+    }

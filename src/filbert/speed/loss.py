@@ -1,0 +1,74 @@
+"""What another precision costs: the same metrics, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from filbert.errors import ConfigError
+
+# Metrics without a fixed range, of which less is better: reported, but held to no limit.
+_NOT_SHARES = ("loss", "mse", "perplexity")
+
+
+class MetricChange(NamedTuple):
+    """One metric in two precisions."""
+
+    name: str
+    exact: float
+    other: float
+
+    @property
+    def loss(self) -> float:
+        """By how much `other` is worse; below zero where it is better."""
+        less_is_better = self.name in _NOT_SHARES
+        return self.other - self.exact if less_is_better else self.exact - self.other
+
+
+class PrecisionLoss(NamedTuple):
+    """How the metrics of a task move.
+
+    Attributes:
+        changes: the metrics that both have, in the order asked for.
+        worst: of the shares and correlations among them the one that loses most; None without any.
+    """
+
+    changes: tuple[MetricChange, ...]
+    worst: MetricChange | None
+
+    def check(self, limit: float, what: str) -> None:
+        """Make sure that no share or correlation falls by more than `limit`.
+
+        Args:
+            limit: such as 0.005.
+            what: begins the message: what was compared.
+
+        Raises:
+            ConfigError: one does.
+        """
+        if self.worst is not None and self.worst.loss > limit:
+            name, exact, other = self.worst
+            raise ConfigError(
+                f"{what}: {name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}, "
+                f"and --max-loss allows {limit}."
+            )
+
+
+def precision_loss(
+    exact: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]
+) -> PrecisionLoss:
+    """Compare metrics of the same model on the same rows.
+
+    Args:
+        exact: the metrics in float32, or in what it is compared with.
+        other: in the other precision.
+        names: the metrics that count, a task's `metric_names`; one that is undefined is left out.
+    """
+    changes = tuple(
+        MetricChange(name, exact[name], other[name])
+        for name in names
+        if None not in (exact.get(name), other.get(name))
+    )
+    shares = [change for change in changes if change.name not in _NOT_SHARES]
+    worst = max(shares, key=lambda change: change.loss, default=None)
+    return PrecisionLoss(changes, worst)

@@ -1,0 +1,205 @@
+"""An exported model in onnxruntime, in the place of a `Model`: packed batches in, packed rows out.
+
+T tokens in the batch, S sequences, H hidden size. Inside, B sequences of near-equal length are
+padded to L places.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from filbert.batch import PackedBatch
+from filbert.errors import ConfigError, FormatError, printable
+from filbert.formats.checkpoint import Checkpoint, meta_model
+from filbert.formats.config_json import LABELLED
+from filbert.formats.onnx_folder import MODEL_FILE, check_installed, is_export
+from filbert.model.attention_plan import group_lengths
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Features, Head, VectorHead
+
+HIDDEN = "last_hidden_state"
+
+
+BACKENDS = ("torch", "onnxruntime")
+
+
+def check_backend(backend: str, folder: Path, *, precision: str, device: str | None) -> None:
+    """Make sure that a backend can run the model of a folder as asked.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend {backend!r} is not one of {list(BACKENDS)}.")
+    if backend == "torch":
+        if is_export(folder):
+            raise ConfigError(f"{folder} was exported for onnxruntime: add --backend onnxruntime.")
+        return
+    if precision not in ("float32", "auto"):
+        raise ConfigError(
+            f"precision {precision!r}: an exported model computes as it was exported. Leave it out."
+        )
+    if device not in (None, "cpu"):
+        raise ConfigError(f"device {device!r}: the backend onnxruntime runs on the cpu.")
+
+
+def available_cores() -> int:
+    """Threads for a session: the cores this process may use, or fewer if torch was given fewer.
+
+    onnxruntime by itself counts all cores of the machine, and binds threads also to forbidden ones.
+    """
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, min(cores, torch.get_num_threads()))
+
+
+class Session:
+    """A graph, ready to run.
+
+    Attributes:
+        outputs: names, in order; each float32 (B, ...) or (B, L, ...).
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Load the graph.
+
+        Raises:
+            ConfigError: onnxruntime is not installed.
+            FormatError: it does not take the file.
+        """
+        check_installed()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = available_cores()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(
+                path, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its own classes, which share no base of theirs
+            reason = printable(str(error).splitlines()[0], 300)
+            raise FormatError(f"{path}: onnxruntime does not take it: {reason}") from error
+        self.inputs = tuple(value.name for value in self._session.get_inputs())
+        self.outputs = tuple(value.name for value in self._session.get_outputs())
+        self._per_token = [
+            len(value.shape) > 1 and value.shape[1] == "length"
+            for value in self._session.get_outputs()
+        ]
+
+    def padded(self, batch: PackedBatch, names: tuple[str, ...]) -> list[np.ndarray]:
+        """Outputs of a batch by one call, without the rows of empty places.
+
+        Each is (T, ...) with a row a token, or (S, ...).
+        """
+        lengths = np.array(batch.lengths)
+        mask = np.arange(batch.max_seqlen) < lengths[:, None]
+        feeds = {"attention_mask": mask.astype(np.int64)}
+        for name in set(self.inputs) - set(feeds):
+            grid = np.zeros(mask.shape, dtype=np.int64)
+            grid[mask] = getattr(batch, name).numpy()
+            feeds[name] = grid
+        found = self._session.run(names, feeds)
+        per_token = dict(zip(self.outputs, self._per_token, strict=True))
+        whole = bool(mask.all())
+        return [
+            (out.reshape(-1, *out.shape[2:]) if whole else out[mask]) if per_token[name] else out
+            for name, out in zip(names, found, strict=True)
+        ]
+
+    def run(self, batch: PackedBatch, names: tuple[str, ...] | None = None) -> list[Tensor]:
+        """The same by a call for each run of near-equal lengths, with little padding in any."""
+        names = names or self.outputs
+        found: list[list[np.ndarray]] = [[] for _ in names]
+        borders = list(accumulate(batch.lengths, initial=0))
+        for first, last in group_lengths(batch.lengths):
+            rows = slice(borders[first], borders[last])
+            part = PackedBatch(
+                batch.input_ids[rows],
+                batch.position_ids[rows],
+                batch.token_type_ids[rows],
+                batch.lengths[first:last],
+            )
+            for parts, out in zip(found, self.padded(part, names), strict=True):
+                parts.append(out)
+        return [torch.from_numpy(np.concatenate(parts)) for parts in found]
+
+
+class SessionEncoder(nn.Module):
+    """Stands for an `Encoder`: gives the last hidden states, and no other layer's."""
+
+    def __init__(self, session: Session, config: EncoderConfig) -> None:
+        super().__init__()
+        self.session, self.config = session, config
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Last hidden state of every token, (T, H).
+
+        Raises:
+            ConfigError: the export gives something else.
+        """
+        if HIDDEN not in self.session.outputs:
+            raise ConfigError(
+                f"This export gives {' and '.join(self.session.outputs)}, no hidden states. For "
+                "vectors export the encoder alone: filbert convert --encoder-only, then export."
+            )
+        return self.session.run(batch, (HIDDEN,))[0]
+
+
+class SessionModel(nn.Module):
+    """Stands for a `Model` on the CPU.
+
+    Attributes:
+        encoder: for vectors.
+        head: says what shape the output has; its weights are in the graph.
+    """
+
+    def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
+        super().__init__()
+        self.session = Session(folder / MODEL_FILE)
+        # For callers it is one: they ask for its config and its output.
+        self.encoder = cast(Encoder, SessionEncoder(self.session, checkpoint.config))
+        # How many outputs there are, its shape does not depend on.
+        count = 1 if checkpoint.head in LABELLED else None
+        self.head: Head | None = meta_model(checkpoint.config, checkpoint.head, count).head
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The encoder's."""
+        return self.encoder.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches and results are."""
+        return torch.device("cpu")
+
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """As a `Model` gives it.
+
+        Raises:
+            ConfigError: a bare encoder is wanted, and the export gives logits alone.
+        """
+        assert at is None, "an exported head answers for all rows"
+        if self.head is None or isinstance(self.head, VectorHead):
+            hidden = self.encoder(batch)
+            if self.head is None:
+                return hidden  # type: ignore[no-any-return]
+            nothing = hidden.new_empty(0)
+            return self.head(Features(hidden, None, nothing, batch))  # type: ignore[no-any-return]
+        return joined(self.session.outputs, self.session.run(batch))  # type: ignore[no-any-return]
+
+
+def joined(names: tuple[str, ...], outputs: list[Any]) -> Any:
+    """A graph's outputs as our heads give them: start and end of a span side by side."""
+    if names == ("start_logits", "end_logits"):
+        return torch.stack(outputs, -1)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -1,0 +1,194 @@
+"""A loaded model with its dense layers in 8-bit integers, and which of them are better left alone.
+
+Embeddings, normalisation, heads and attention's own products stay float.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from filbert.batch import PackedBatch
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.errors import ConfigError
+from filbert.model.encoder import Encoder, Layer
+from filbert.model.grouping import mean_of_sequences
+from filbert.model.heads import Model
+from filbert.model.quantized import LEAST, QuantizedLinear
+
+_NAMES = ("qkv", "attention_out", "up", "down")
+
+
+class Sensitivity(NamedTuple):
+    """What a layer alone costs.
+
+    Attributes:
+        name: as `dense_layers` has it.
+        cosine: mean over examples between their vectors with and without this layer in int8.
+    """
+
+    name: str
+    cosine: float
+
+
+def dense_layers(model: Model) -> list[str]:
+    """The names of all layers that `quantized` replaces, input side first.
+
+    Raises:
+        ConfigError: there are none, as in a BiGRU.
+    """
+    if not isinstance(model.encoder, Encoder):
+        raise ConfigError(
+            "Int8 is for the dense layers of a Transformer encoder, and this model has none. "
+            "Use float32 or bf16."
+        )
+    count = len(model.encoder.layers)
+    return [f"encoder.layers.{i}.{name}" for i in range(count) for name in _NAMES]
+
+
+def quantized(
+    model: Model, *, keep: Collection[str] = (), hidden: torch.dtype = torch.float32
+) -> Model:
+    """The same model with int8 products, for inference on a processor.
+
+    Args:
+        model: float32; it stays as it is, and shares nothing with the result.
+        keep: names of `dense_layers` that stay float.
+        hidden: what all else computes in, float32 or bfloat16.
+
+    Raises:
+        ConfigError: the model is on a GPU or has no such layers, or a name in `keep` is not one.
+    """
+    _check(model, keep)
+    codes = _quantized_layers(model, set(dense_layers(model)) - set(keep))
+    other = _with(model, codes, shared=False)
+    return other.to(hidden).eval()
+
+
+def sensitive_layers(
+    model: Model,
+    examples: Sequence[Example],
+    *,
+    target: float = 0.999,
+    hidden: torch.dtype = torch.float32,
+    max_tokens: int = 4096,
+) -> list[str]:
+    """The layers to `keep`, so that vectors stay as near to the exact ones as asked.
+
+    Layers are ranked by what each alone costs (`sensitivities`); the worst are kept, as
+    many as it takes; their number is found by halving.
+
+    Args:
+        model: float32.
+        examples: what the model will see; some tens are enough.
+        target: wanted mean cosine between mean-pooled vectors, in (0, 1).
+        hidden: as for `quantized`.
+        max_tokens: per batch.
+
+    Returns:
+        Names, the worst first; [] where int8 everywhere meets the target, and all of them where
+        only that does.
+
+    Raises:
+        ConfigError: as `quantized`; no examples, or a target out of range.
+    """
+    if not 0 < target < 1:
+        raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
+    batches = _batches(examples, max_tokens)
+    exact = _vectors(model, batches)
+    worst = [layer.name for layer in sensitivities(model, examples, max_tokens=max_tokens)]
+
+    def is_enough(num_kept: int) -> bool:
+        if num_kept == len(worst):
+            return True
+        other = quantized(model, keep=worst[:num_kept], hidden=hidden)
+        return _cosine(exact, _vectors(other, batches)) >= target
+
+    low, high = 0, len(worst)
+    if is_enough(0):
+        return []
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return worst[:high]
+
+
+def sensitivities(
+    model: Model, examples: Sequence[Example], *, max_tokens: int = 4096
+) -> list[Sensitivity]:
+    """Every dense layer with what it alone costs in int8, the worst first.
+
+    Raises:
+        ConfigError: as `quantized`; no examples.
+    """
+    _check(model)
+    batches = _batches(examples, max_tokens)
+    exact = _vectors(model, batches)
+    found = []
+    for name in dense_layers(model):
+        other = _with(model, _quantized_layers(model, {name}), shared=True)
+        found.append(Sensitivity(name, _cosine(exact, _vectors(other, batches))))
+    return sorted(found, key=lambda layer: layer.cosine)
+
+
+def _check(model: Model, keep: Collection[str] = ()) -> None:
+    if model.device.type != "cpu":
+        raise ConfigError(
+            f"Int8 is for processors, and this model is on {model.device}. Use bf16 there."
+        )
+    names = dense_layers(model)
+    for name in keep:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"There is no layer {name!r} to keep; they are {names[0]} to {names[-1]}.{hint}"
+            )
+
+
+def _quantized_layers(model: Model, names: Collection[str]) -> dict[nn.Module, QuantizedLinear]:
+    """Dense layers with their int8 stand-ins."""
+    found: dict[nn.Module, QuantizedLinear] = {}
+    for name in sorted(names):
+        path, _, own = name.rpartition(".")
+        layer = model.get_submodule(path)
+        assert isinstance(layer, Layer)
+        config = layer.config
+        # A gate may turn the activation's sign around.
+        follows_activation = own == "down" and not config.gated
+        least = LEAST.get(config.hidden_act) if follows_activation else None
+        found[getattr(layer, own)] = QuantizedLinear(getattr(layer, own), least=least)
+    return found
+
+
+def _with(model: Model, others: Mapping[nn.Module, nn.Module], *, shared: bool) -> Model:
+    """A copy with some modules replaced; all other weights are the same tensors if `shared`."""
+    memo: dict[int, object] = {id(module): other for module, other in others.items()}
+    if shared:
+        memo |= {id(weights): weights for weights in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo)
+
+
+def _batches(examples: Sequence[Example], max_tokens: int) -> list[PackedBatch]:
+    if not examples:
+        raise ConfigError("No examples to compare precisions on; give some tens of texts.")
+    lengths = [len(example.input_ids) for example in examples]
+    return [collate([examples[i] for i in rows]) for rows in by_length(lengths, max_tokens)]
+
+
+def _vectors(model: Model, batches: Sequence[PackedBatch]) -> Tensor:
+    """The mean of every sequence's last hidden states, float32 (S, H)."""
+    model.eval()
+    with torch.inference_mode():
+        vectors = [mean_of_sequences(model.encoder(b).float(), b.cu_seqlens) for b in batches]
+    return torch.cat(vectors)
+
+
+def _cosine(first: Tensor, second: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(first.double(), second.double()).mean())

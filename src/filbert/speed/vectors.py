@@ -1,0 +1,94 @@
+"""Vectors of many examples, in packed batches of near-equal length.
+
+S sequences, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.model.pooling import Dense, hidden_states, pool
+from filbert.speed.execution import overlapped, to_host
+from filbert.speed.graphs import Graphs
+from filbert.speed.onnx_session import SessionModel
+from filbert.speed.precision import Precision
+
+
+def run_vectors(
+    model: Model | SessionModel,
+    examples: Sequence[Example],
+    *,
+    layers: tuple[int, ...],
+    pooling: str,
+    dense: Sequence[Dense] = (),
+    normalize: bool = False,
+    max_tokens: int,
+    precision: Precision,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+    graphs: Graphs | None = None,
+) -> list[np.ndarray]:
+    """The vector of every example, in order, float32 (H * layers,); its matrix with "none".
+
+    Args:
+        model: whose encoder runs.
+        examples: one sequence each.
+        layers: whose outputs are joined end to end; 0 for the embeddings, 1 to N.
+        pooling: see `model.pooling.pool`.
+        dense: what pooled vectors go through, in order.
+        normalize: scale to unit length.
+        max_tokens: per batch.
+        precision: of the matrix products.
+        on_batch: told each batch's tokens.
+        graphs: of the same model, for weights that need no cast; they serve the last layer alone.
+    """
+    model.eval()
+    encoder, device = model.encoder, model.device
+    if layers != (model.config.num_hidden_layers,):
+        graphs = None
+    there = [layer.to(device) for layer in dense]
+
+    def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
+        batch = collate([examples[i] for i in indices])
+        moved = batch.to(device)
+        with torch.inference_mode():
+            with precision.autocast(device):
+                if graphs is not None:
+                    hidden = graphs.encode(batch)
+                else:
+                    hidden = hidden_states(cast("Encoder", encoder), moved, layers)
+            pooled = pool(hidden.float(), moved, pooling, causal=model.config.causal)
+            if pooling == "none":
+                # Of all tokens, end to end: one product, and one transfer.
+                sizes: list[int] | None = [len(piece) for piece in pooled]
+                joined = torch.cat(pooled)
+            else:
+                sizes, joined = None, torch.stack(pooled)
+            for layer in there:
+                joined = layer(joined)
+            if normalize:
+                joined = nn.functional.normalize(joined, dim=-1)
+            arrived = to_host(joined)
+
+        def finish() -> tuple[list[int], Sequence[Tensor]]:
+            found = arrived()
+            on_batch(batch.num_tokens)
+            return indices, found.unbind() if sizes is None else torch.split(found, sizes)
+
+        return finish
+
+    vectors: list[np.ndarray] = [np.empty(0)] * len(examples)
+    batches = by_length([len(e.input_ids) for e in examples], max_tokens)
+    for indices, pieces in overlapped(map(launch, batches), device):
+        for index, piece in zip(indices, pieces, strict=True):
+            # Its own memory: who keeps one vector should not keep its whole batch.
+            vectors[index] = piece.numpy().copy()
+    return vectors

@@ -1,0 +1,109 @@
+"""What a model folder says about its use: the task it was trained for, and how long texts are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from filbert.errors import ConfigError, FormatError, printable
+from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.weights import read_json
+from filbert.model.config import EncoderConfig
+from filbert.tasks.base import Task, task_class, task_names
+from filbert.text.clean import Cleaning
+
+
+def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
+    """The task that filbert.json describes, else the one a Hugging Face config implies.
+
+    Raises:
+        FormatError: filbert.json describes no built-in task, or other labels than config.json.
+    """
+    stored = (checkpoint.filbert or {}).get("task") or _implied(checkpoint)
+    if stored is None:
+        return None
+    try:
+        # A folder may name a built-in task only: a module of its choosing must never be imported.
+        if stored["name"] not in task_names():
+            raise ValueError(f"{stored['name']!r} is no task of filbert")
+        task = task_class(stored["name"]).from_dict(stored)
+        if task.labels is None and stored["name"] in ("classification", "tagging"):
+            raise ValueError("it names no labels")
+        if None not in (checkpoint.labels, task.labels) and task.labels != checkpoint.labels:
+            raise ValueError(f"its labels {task.labels} are not those of config.json")
+        if task.head_kind != checkpoint.head:
+            raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{folder / 'filbert.json'}: the task cannot be read: {printable(str(error), 300)}."
+        ) from error
+    return task
+
+
+def cleaned_alike(task: Task, folder: Path) -> Task:
+    """The same task with the cleaning of the model in a folder, where the task cleans texts at all.
+
+    Raises:
+        FormatError: filbert.json cannot be read, or has a cleaning that nobody knows.
+    """
+    path = folder / "filbert.json"
+    if not hasattr(task, "clean") or not path.is_file():
+        return task
+    stored = read_json(path).get("task")
+    try:
+        clean = Cleaning.parse(stored.get("clean") if isinstance(stored, dict) else None)
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from error
+    return replace(task, clean=clean)  # type: ignore[type-var]
+
+
+def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """What a head and its labels say about the task, as `Task.to_dict` would."""
+    labels, problem = checkpoint.labels, checkpoint.problem_type
+    if checkpoint.head == "tokens":
+        return {"name": "tagging", "labels": labels}
+    if checkpoint.head in ("spans", "choices"):
+        return {"name": "span_qa" if checkpoint.head == "spans" else "multiple_choice"}
+    if checkpoint.head != "sequence" or labels is None:
+        return None
+    multilabel = problem == "multi_label_classification"
+    # One output without a word on the problem means regression, as in transformers.
+    if problem == "regression" or (len(labels) == 1 and not multilabel):
+        return {"name": "regression"} if len(labels) == 1 else None
+    task = {"name": "classification", "labels": labels, "multilabel": multilabel}
+    return task | {"declared": True}
+
+
+def stored_max_length(checkpoint: Checkpoint, folder: Path) -> int | None:
+    """The length that filbert.json says texts are cut to, in tokens; None without a word on it.
+
+    Raises:
+        FormatError: the position table does not serve it.
+    """
+    limit = (checkpoint.filbert or {}).get("max_length")
+    if limit is not None and not _fits(limit, checkpoint.config):
+        raise FormatError(
+            f"{folder / 'filbert.json'}: max_length is {short(limit)}, not in "
+            f"3..{checkpoint.config.max_tokens_per_sequence}, what this model serves."
+        )
+    return limit
+
+
+def _fits(max_length: object, config: EncoderConfig) -> bool:
+    return isinstance(max_length, int) and 3 <= max_length <= config.max_tokens_per_sequence
+
+
+def check_max_length(max_length: int | None, config: EncoderConfig) -> int | None:
+    """The same number, if the position table serves it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    positions = config.max_tokens_per_sequence
+    if max_length is not None and not _fits(max_length, config):
+        raise ConfigError(
+            f"max_length {max_length} is not in 3..{positions}, what this model serves."
+        )
+    return max_length

@@ -1,0 +1,211 @@
+"""What a contestant's table may say, refused here rather than an hour later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from filbert.errors import ConfigError, FormatError, InputError
+from filbert.train.options import FinetuneOptions
+
+# What a contestant of each kind may say beside the options of `finetune`, with the default.
+BIGRU: dict[str, Any] = {
+    "vectors": None,
+    "dim": 300,
+    "hidden": 128,
+    "dropout": 0.2,
+    "max_words": 50_000,
+    "min_count": 2,
+    "pooling": "mean+max",
+}
+POOLINGS = ("mean+max", "mean", "max")
+# What learns from nothing takes larger steps than what goes on from pre-training.
+BIGRU_LR = 1e-3
+TFIDF: dict[str, Any] = {"C": None, "ngrams": 2, "min_df": 2}
+STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
+_BUILT_IN = ("minilm", "filbert-mini")
+_COLUMNS = {f.name for f in fields(FinetuneOptions) if "column" in f.name}
+# What the study itself decides for every contestant.
+_STUDYS = {
+    "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
+    "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard",
+    "merge_labels", "merge_as",
+} | _COLUMNS  # fmt: skip
+
+
+def contestant_options(
+    where: str,
+    kind: str,
+    said: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    labels: int | None = None,
+) -> dict[str, Any]:
+    """A contestant's options with those of all contestants.
+
+    Args:
+        where: its table, for sentences.
+        kind: of the contestant.
+        said: in its table.
+        shared: of the whole study, where it says nothing else.
+        own: flags, which win.
+        labels: how many there are, where that is known.
+
+    Raises:
+        ConfigError, InputError, FormatError: an option that is not there or cannot be.
+    """
+    extra = {"bigru": BIGRU, "tfidf": TFIDF, "static": STATIC}.get(kind, {})
+    trained = kind in ("encoder", "bigru")
+    known = {*extra}
+    if trained:
+        known |= {f.name for f in fields(FinetuneOptions)} - _STUDYS
+    if kind == "bigru":
+        known -= {"model"}
+    for key in said:
+        if key in known:
+            continue
+        if key == "clean":
+            raise ConfigError(f'{where}: write cleaning = ["study"], not clean.')
+        if trained and key in _STUDYS:
+            raise ConfigError(f"{where}: {key!r} is the same for all contestants of a study.")
+        raise ConfigError(f"{where}: there is no option {key!r}.{near(key, known)}")
+    options = {**extra, **(shared if trained else {}), **said, **(own if trained else {})}
+    if kind == "bigru":
+        options = {"lr": BIGRU_LR} | options
+    if "steps" in own or "epochs" in own:
+        # A flag must not lose to another kind of length in the recipe.
+        dropped = {"time"} if "steps" in own else {"time", "steps"}
+        options = {key: value for key, value in options.items() if key not in dropped}
+    try:
+        if trained:
+            _check_trained(kind, options, "dim" in said, labels)
+        else:
+            _check_linear(kind, options)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    except (InputError, FormatError) as error:
+        raise type(error)(
+            f"{where}: {error}{near(str(options.get('model')), _BUILT_IN)}"
+        ) from error
+    return options
+
+
+def _check_trained(kind: str, options: dict[str, Any], says_dim: bool, labels: int | None) -> None:
+    paths = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
+    if kind == "bigru":
+        _check_bigru(options, says_dim)
+        given = {key: value for key, value in options.items() if key not in BIGRU}
+        chosen = FinetuneOptions.from_keywords({**given, **paths, "model": "start"})
+    else:
+        chosen = FinetuneOptions.from_keywords({**options, **paths})
+
+    from filbert.data.columns import ColumnNames
+    from filbert.speed.precision import PRECISIONS, choose_device
+    from filbert.tasks.classification import Classification
+
+    # The way with long texts is checked by the task itself.
+    names = tuple(map(str, range(labels))) if labels else None
+    task = Classification.from_options(chosen, ColumnNames())
+    metrics = Classification(labels=names, declared=bool(names)).metric_names
+    if names and chosen.metric is not None and chosen.metric not in metrics:
+        raise ConfigError(
+            f"metric is {chosen.metric!r}; it must be one of {list(metrics)}."
+            f"{near(chosen.metric, metrics)}"
+        )
+    if chosen.precision not in PRECISIONS:
+        raise ConfigError(
+            f"precision {chosen.precision!r} is not one of {list(PRECISIONS)}."
+            f"{near(chosen.precision, PRECISIONS)}"
+        )
+    choose_device(chosen.device)
+    if kind == "encoder":
+        _check_layers(chosen, task.head_kind)
+
+
+def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
+    """Lengths and layers that the model does not have."""
+    from filbert.formats.checkpoint import as_causal, meta_model, with_layers
+    from filbert.formats.find import find_model
+    from filbert.formats.opening import read_checkpoint
+    from filbert.stored_task import check_max_length
+    from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
+
+    checkpoint = read_checkpoint(find_model(chosen.model))
+    check_max_length(chosen.max_length, checkpoint.config)
+    if chosen.keep_layers is not None:
+        layers = layers_to_keep(chosen.keep_layers, checkpoint.config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    checkpoint = as_causal(checkpoint) if chosen.causal else checkpoint
+    model = meta_model(checkpoint.config, head_kind, 2)
+    freeze(model, chosen.freeze)
+    reinitialize_top(model, chosen.reinit_layers)
+
+
+def _check_bigru(options: dict[str, Any], says_dim: bool) -> None:
+    """Its own options; the dimension is that of the vectors unless it is said."""
+    _check_numbers(options, ("dim", "hidden", "max_words", "min_count"))
+    pooling, dropout = options["pooling"], options["dropout"]
+    if pooling not in POOLINGS:
+        raise ConfigError(
+            f"pooling is {pooling!r}; it must be one of {list(POOLINGS)}.{near(pooling, POOLINGS)}"
+        )
+    is_number = isinstance(dropout, int | float) and not isinstance(dropout, bool)
+    if not is_number or not 0 <= dropout < 1:
+        raise ConfigError(f"dropout is {dropout!r}; it must be in [0, 1).")
+    if options["vectors"] is None:
+        return
+    _check_file(options["vectors"])
+
+    from filbert.data.word_vectors import vector_dimension
+
+    found = vector_dimension(options["vectors"])
+    if not says_dim:
+        options["dim"] = found
+    elif options["dim"] != found:
+        raise ConfigError(
+            f"{options['vectors']} has {found} numbers a word, and dim is {options['dim']}. "
+            f"Give dim {found}, or leave it out."
+        )
+
+
+def _check_linear(kind: str, options: dict[str, Any]) -> None:
+    strength = options["C"]
+    if strength is not None and not (isinstance(strength, int | float) and strength > 0):
+        raise ConfigError(f"C is {strength!r}; it must be a number above zero.")
+    if kind == "tfidf":
+        _check_numbers(options, ("ngrams", "min_df"))
+        return
+    if options["vectors"] is not None and options["model"] is not None:
+        raise ConfigError("vectors and model both name the word vectors; give one of them.")
+    if options["vectors"] is not None:
+        _check_file(options["vectors"])
+
+        from filbert.data.word_vectors import vector_dimension
+
+        vector_dimension(options["vectors"])
+        return
+    options["model"] = options["model"] or "minilm"
+
+    from filbert.formats.find import find_model
+
+    find_model(options["model"])
+
+
+def _check_numbers(options: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if type(options[name]) is not int or options[name] < 1:
+            raise ConfigError(f"{name} is {options[name]!r}; it must be a whole number from 1.")
+
+
+def _check_file(path: Any) -> None:
+    if not isinstance(path, str) or not Path(path).is_file():
+        raise InputError(f"vectors: there is no file {path}.")
+
+
+def near(given: Any, known: Collection[str]) -> str:
+    """A guess at what was meant, as a sentence; empty without one."""
+    close = get_close_matches(str(given), sorted(known), 1)
+    return f" Did you mean {close[0]!r}?" if close and close[0] != given else ""

@@ -1,0 +1,91 @@
+"""`filbert bench`: its tables, its sentences, and what it refuses."""
+
+import json
+
+import pytest
+
+from filbert.bench import measure
+from filbert.bench.turns import Turns
+from filbert.cli.setup_bench import chosen_sides, chosen_tables
+from filbert.cli.verbs.bench import bench
+from filbert.errors import ConfigError
+
+
+def test_encode_is_measured_in_processes_of_their_own_and_printed(call, tiny_model):
+    flags = ("--sides", "filbert-float32", "--seconds", "0.1", "--texts", "3", "--threads", "1")
+    done = call("bench", "encode", "--model", tiny_model, *flags)
+    assert done.status == 0
+    assert "Vectors of 3 texts" in done.out
+    assert "The best of filbert is filbert-float32 with" in done.out
+    assert "encode: 1 side gets ready" in done.err
+
+
+def test_a_misspelt_table_is_the_users_error(call):
+    done = call("bench", "encod")
+    assert done.status == 2
+    assert "Did you mean encode?" in done.err
+
+
+def pretended(monkeypatch, replies):
+    """Sides that answer at once."""
+
+    def measured(setup, work, wanted, workload, requests, say):
+        return Turns({name: replies[work] for name in wanted or ("filbert",)}, rounds=1), [
+            "openvino-bf16: openvino is not here."
+        ]
+
+    monkeypatch.setattr(measure, "_measured", measured)
+
+
+REPLIES = {
+    "encode": {
+        "unsorted": [{"seconds": 2.0}],
+        "sorted": [{"seconds": 1.0}],
+        "one": [{"seconds": [0.001, 0.002, 0.003]}],
+    },
+    "tokenize": {"all": [{"seconds": 0.5, "texts": 10, "tokens": 100, "bytes": 1_000_000}]},
+    "train": {"all": [{"seconds": 2.0, "texts": 64, "tokens": 4_000}]},
+}
+
+
+def test_json_holds_every_figure_of_every_table(tiny_model, monkeypatch, capsys):
+    pretended(monkeypatch, REPLIES)
+    bench(model=str(tiny_model), texts=4, threads=2, json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["threads"] == 2
+    assert found["encode"]["rows"]["filbert-bf16"]["sorted: texts/s"] == 4.0
+    assert found["encode"]["rows"]["filbert-bf16"]["one text of 16 tokens: ms"] == 2.0
+    assert found["encode"]["products"]["float32"] > 0
+    assert found["tokenize"]["rows"]["filbert"]["MB/s"] == 2.0
+    assert found["train"]["rows"]["filbert"]["rows/s"] == 32.0
+    assert found["train"]["left_out"] == ["openvino-bf16: openvino is not here."]
+
+
+def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"no bench 'encod'.*Did you mean encode\?"):
+        chosen_tables("encod")
+    with pytest.raises(ConfigError, match="comes with the server"):
+        chosen_tables("serve")
+    assert chosen_tables(None) == ("tokenize", "encode", "train")
+
+
+def test_a_side_that_there_is_not_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"no side 'filbert-fp32'.*Did you mean filbert-"):
+        chosen_sides(["encode"], "filbert-fp32")
+    with pytest.raises(ConfigError, match="no side 'ctranslate2-int8' of tokenize"):
+        chosen_sides(["tokenize"], "ctranslate2-int8")
+
+
+def test_each_table_gets_those_of_the_named_sides_that_it_has():
+    assert chosen_sides(["tokenize", "encode"], None) == {"tokenize": None, "encode": None}
+    asked = "filbert-bf16, filbert-int8,filbert-bf16"
+    assert chosen_sides(["tokenize", "encode", "train"], asked) == {
+        "encode": ["filbert-bf16", "filbert-int8"],
+        "train": ["filbert-bf16"],
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"texts": 0}, {"seconds": 0.0}, {"threads": 0}])
+def test_numbers_that_cannot_be_are_refused(wrong, tiny_model):
+    with pytest.raises(ConfigError, match="above zero"):
+        bench("encode", model=str(tiny_model), **wrong)

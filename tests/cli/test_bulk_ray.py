@@ -1,0 +1,139 @@
+"""The same files from a Ray cluster of two workers on this machine; `make test-ray` runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: make test-ray")
+
+# The command line with chunks of 256 rows, and one thread as each of two workers has on two cores.
+START = """
+import sys, torch, filbert.data.chunks as c
+c.CHUNK_ROWS = 256
+torch.set_num_threads(1)
+from filbert.cli.main import main
+main()
+"""
+ON_RAY = ["--engine", "ray", "--workers", "2"]
+
+
+def write(path: Path, count: int, bad: int | None = None) -> Path:
+    draw = random.Random(7)
+    words = ["the", "film", "was", "good", "bad", "very", "play", "!", "he"]
+    rows = [" ".join(draw.choices(words, k=draw.randint(0, 30))).encode() for _ in range(count)]
+    if bad is not None:
+        rows[bad] = b"caf\xe9"
+    path.write_bytes(b"\n".join(rows) + b"\n")
+    return path
+
+
+def filbert(*arguments: object, token: str = "") -> subprocess.Popen[str]:
+    """The verb in a process of its own, whose workers can be told by a word in their environment.
+
+    A worker has a share of the cores as threads; more cores than two would mean more threads.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"FILBERT_TEST": token, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": ""},
+    )
+
+
+def done(process: subprocess.Popen[str], status: int = 0) -> str:
+    try:
+        _, errors = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert process.returncode == status, errors
+    return errors
+
+
+def workers(token: str) -> list[int]:
+    """Process ids of the actors of a run."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            name = (folder / "cmdline").read_bytes()
+            if (
+                name.startswith(b"ray::Worker")
+                and f"FILBERT_TEST={token}\0".encode() in (folder / "environ").read_bytes()
+            ):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@needs_ray
+@pytest.mark.parametrize(("verb", "name"), [("predict", "a.jsonl"), ("embed", "v.parquet")])
+def test_two_workers_write_the_bytes_of_the_local_engine(film_run, tmp_path, verb, name):
+    source = write(tmp_path / "rows.txt", 3000)
+    model = film_run.folder / "model"
+    local, ray = tmp_path / f"local.{name}", tmp_path / f"ray.{name}"
+    done(filbert(verb, model, source, "--out", local))
+    done(filbert(verb, model, source, "--out", ray, *ON_RAY))
+    assert ray.read_bytes() == local.read_bytes()
+
+
+@needs_ray
+def test_a_killed_worker_loses_no_rows(film_run, tmp_path):
+    source = write(tmp_path / "rows.txt", 30_000)
+    model = film_run.folder / "model"
+    local, ray = tmp_path / "local.npy", tmp_path / "ray.npy"
+    done(filbert("embed", model, source, "--out", local))
+    process = filbert("embed", model, source, "--out", ray, *ON_RAY, token=tmp_path.name)
+    journal = tmp_path / "ray.npy.unfinished" / "journal.jsonl"
+    killed: list[int] = []
+
+    def kill() -> None:
+        while process.poll() is None and not journal.exists():
+            time.sleep(0.01)
+        for worker in workers(tmp_path.name)[:1]:
+            os.kill(worker, signal.SIGKILL)
+            killed.append(worker)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    errors = done(process)
+    killer.join()
+    assert killed, "the run ended before a worker could be killed"
+    assert "30,000 rows" in errors
+    assert ray.read_bytes() == local.read_bytes()
+
+
+@needs_ray
+def test_a_run_on_ray_is_continued_here_after_a_bad_row(film_run, tmp_path):
+    source = write(tmp_path / "rows.txt", 3000, bad=2000)
+    model = film_run.folder / "model"
+    out, local = tmp_path / "a.jsonl", tmp_path / "local.jsonl"
+    errors = done(filbert("predict", model, source, "--out", out, *ON_RAY), status=2)
+    assert "rows.txt:2001" in errors
+    assert "Traceback" not in errors
+    assert "rows are kept" in errors
+    write(source, 3000)
+    assert "going on after" in done(filbert("predict", model, source, "--out", out, "--resume"))
+    done(filbert("predict", model, source, "--out", local))
+    assert out.read_bytes() == local.read_bytes()
+
+
+@pytest.mark.skipif(HAS_RAY, reason="ray is installed")
+def test_without_ray_its_engine_says_how_to_get_it(call, film_run, tmp_path):
+    source = write(tmp_path / "rows.txt", 3)
+    answer = call("predict", film_run.folder / "model", source, "--engine", "ray")
+    assert answer.status == 2
+    assert "pip install 'filbert[ray]'" in answer.err

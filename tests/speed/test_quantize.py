@@ -1,0 +1,145 @@
+"""Whole models in int8."""
+
+import numpy as np
+import pytest
+import torch
+
+from filbert.errors import ConfigError
+from filbert.formats.opening import read_checkpoint
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model, new_head
+from filbert.model.quantized import QuantizedLinear
+from filbert.predict import Predictor
+from filbert.speed import quantize
+from filbert.speed.quantize import dense_layers, quantized, sensitive_layers, sensitivities
+
+TEXTS = ["the film was good", "a", "he was not very good and she was bad !", "it", "to see a play"]
+
+
+def drawn(**changes):
+    torch.manual_seed(0)
+    options = {
+        "vocab_size": 40,
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "max_position_embeddings": 64,
+    }
+    config = EncoderConfig(**(options | changes))
+    encoder = Encoder(config)
+    initialize(encoder, 0.1)
+    return Model(encoder, new_head("sequence", config, 2)).eval()
+
+
+@pytest.fixture
+def examples(tiny):
+    from filbert.data.examples import Example
+
+    encodings = tiny.encode(TEXTS, max_length=32)
+    return [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+    ]
+
+
+def vectors(model, examples):
+    return quantize._vectors(model, quantize._batches(examples, 512))
+
+
+FAMILIES = {
+    "bert": {},
+    "shared layers": {"num_hidden_groups": 1},
+    "relu": {"hidden_act": "relu"},
+    "gated": {"gated": True},
+    "pre-norm without biases": {"pre_norm": True, "biases": False},
+}
+
+
+@pytest.mark.parametrize("changes", FAMILIES.values(), ids=FAMILIES)
+def test_every_dense_layer_of_the_encoder_is_replaced_and_nothing_else(changes, examples):
+    model = drawn(**changes)
+    exact = vectors(model, examples)
+    other = quantized(model)
+    replaced = [n for n, module in other.named_modules() if isinstance(module, QuantizedLinear)]
+    assert sorted(replaced) == sorted(dense_layers(model))
+    assert isinstance(other.head.out, torch.nn.Linear)
+    near = torch.nn.functional.cosine_similarity(vectors(other, examples), exact)
+    assert float(near.min()) > 0.995
+    assert torch.equal(vectors(model, examples), exact), "the original stays as it is"
+
+
+@pytest.mark.parametrize("hidden", [torch.float32, torch.bfloat16])
+def test_the_rest_computes_in_the_dtype_asked_for(hidden, examples):
+    model = drawn()
+    other = quantized(model, hidden=hidden)
+    assert {weights.dtype for weights in other.parameters()} == {hidden}
+    assert {weights.dtype for weights in model.parameters()} == {torch.float32}
+    near = torch.nn.functional.cosine_similarity(vectors(other, examples), vectors(model, examples))
+    assert float(near.min()) > 0.995
+
+
+def test_layers_to_keep_are_kept_and_an_unknown_one_is_refused_with_the_nearest():
+    model = drawn()
+    kept = "encoder.layers.1.up"
+    other = quantized(model, keep=[kept])
+    assert isinstance(other.get_submodule(kept), torch.nn.Linear)
+    with pytest.raises(ConfigError, match="Did you mean 'encoder.layers.1.up'"):
+        quantized(model, keep=["encoder.layers.1.upp"])
+
+
+def test_a_model_without_dense_layers_is_refused():
+    model = drawn()
+    model.encoder = torch.nn.Module()
+    with pytest.raises(ConfigError, match="this model has none"):
+        quantized(model)
+
+
+def test_a_text_has_the_same_vector_alone_and_in_company(tiny_model):
+    predictor = Predictor.load(tiny_model, precision="int8")
+    assert any(isinstance(m, QuantizedLinear) for m in predictor.model.modules())
+    together = predictor.embed(TEXTS)
+    alone = np.concatenate([predictor.embed([text]) for text in TEXTS])
+    # Each token has a scale of its own: neighbours can only change the order of float sums.
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+    exact = Predictor.load(tiny_model).embed(TEXTS)
+    assert not np.allclose(exact, together, atol=1e-5), "it must be int8 that was compared"
+
+
+def test_layers_are_ranked_by_what_each_alone_costs(examples, monkeypatch):
+    model = drawn()
+    # One output's weight so large that the others of its row are rounded away.
+    spoilt = "encoder.layers.1.down"
+    with torch.no_grad():
+        model.get_submodule(spoilt).weight[:, 0] = 40.0
+    ranked = sensitivities(model, examples)
+    assert [layer.name for layer in ranked][0] == spoilt
+    assert sorted(layer.name for layer in ranked) == sorted(dense_layers(model))
+    assert [layer.cosine for layer in ranked] == sorted(layer.cosine for layer in ranked)
+
+
+def test_only_as_many_layers_are_kept_as_the_target_needs(examples):
+    model = drawn()
+    exact = vectors(model, examples)
+
+    def cosine(keep):
+        return quantize._cosine(exact, vectors(quantized(model, keep=keep), examples))
+
+    plain = cosine([])
+    assert sensitive_layers(model, examples, target=plain - 1e-6) == []
+    target = 1 - (1 - plain) / 2
+    kept = sensitive_layers(model, examples, target=target)
+    assert 0 < len(kept) < len(dense_layers(model))
+    assert cosine(kept) >= target > cosine(kept[:-1])
+    with pytest.raises(ConfigError, match=r"target is 1\.5"):
+        sensitive_layers(model, examples, target=1.5)
+    with pytest.raises(ConfigError, match="No examples"):
+        sensitive_layers(model, [])
+
+
+def test_quantizing_reads_the_checkpoint_as_it_is(tiny_model):
+    before = {n: t.clone() for n, t in read_checkpoint(tiny_model).build().state_dict().items()}
+    model = read_checkpoint(tiny_model).build()
+    quantized(model)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])

@@ -1,0 +1,112 @@
+"""Costs: what is timed, how often, and what of an interrupted run can be told."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from filbert.data.records import Row
+from filbert.study import costs
+from filbert.study.costs import Effort, measure, parts_of
+
+
+@pytest.fixture
+def rows():
+    return [Row({"text": str(i)}, "x", i + 1) for i in range(5000)]
+
+
+class Clock:
+    """A predictor that takes so many seconds a row, and the clock that it moves."""
+
+    def __init__(self, *paces: float) -> None:
+        self.now, self.paces, self.seen = 0.0, list(paces), []
+
+    def predict(self, rows):
+        self.seen.append([row.line for row in rows])
+        pace = self.paces.pop(0) if len(self.paces) > 1 else self.paces[0]
+        self.now += len(rows) * pace
+
+
+def timed(monkeypatch, clock, rows, tmp_path):
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: clock.now)
+    return measure(clock.predict, rows, tmp_path)
+
+
+def test_the_rows_that_are_timed_are_spread_from_the_first_to_the_last(rows, tmp_path, monkeypatch):
+    clock = Clock(0.001)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["timed_rows"] == 1024 and found["timed_passes"] == 5
+    lines = clock.seen[-1]
+    assert (lines[0], lines[-1]) == (1, 5000)
+    gaps = {b - a for a, b in zip(lines, lines[1:], strict=False)}
+    assert gaps <= {4, 5}
+
+
+def test_the_pace_is_the_median_pass_and_the_spread_is_kept(rows, tmp_path, monkeypatch):
+    clock = Clock(0.001, 0.001, 0.002, 0.004, 0.001, 0.002)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["rows_per_second"] == pytest.approx(500)
+    assert found["rows_per_second_low"] == pytest.approx(250)
+    assert found["rows_per_second_high"] == pytest.approx(1000)
+
+
+def test_a_slow_model_is_timed_on_fewer_rows_and_in_fewer_passes(rows, tmp_path, monkeypatch):
+    clock = Clock(0.1)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["timed_rows"] == 100 and found["timed_passes"] == 3
+    # The warm-up, and three passes.
+    assert clock.now == pytest.approx(36.4)
+
+
+def test_few_rows_are_timed_all(rows, tmp_path, monkeypatch):
+    assert timed(monkeypatch, Clock(0.001), rows[:10], tmp_path)["timed_rows"] == 10
+
+
+def part(out, mark, peak, monkeypatch):
+    monkeypatch.setattr(costs, "peak_memory", lambda: {"peak_bytes": peak})
+    with parts_of(out, mark) as parts:
+        out.mkdir(exist_ok=True)
+    return parts.whole(7.0)
+
+
+def test_the_peak_of_an_interrupted_run_is_the_largest_of_its_parts(tmp_path, monkeypatch):
+    out = tmp_path / "seed-0"
+    assert part(out, "m", 900, monkeypatch) == {"peak_bytes": 900, "cpu_seconds": 7.0}
+    # What the processor spent on the earlier part is not known.
+    assert part(out, "m", 400, monkeypatch) == {"peak_bytes": 900}
+
+
+def test_a_run_with_a_part_that_was_killed_or_forgotten_has_no_peak(tmp_path, monkeypatch):
+    out = tmp_path / "seed-0"
+    out.mkdir()
+    assert part(out, "m", 900, monkeypatch) == {}
+    killed = tmp_path / "seed-1"
+    part(killed, "m", 900, monkeypatch)
+    path = tmp_path / "seed-1.parts.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"peaks": [*content["peaks"], {}]}))
+    assert part(killed, "m", 1, monkeypatch) == {}
+
+
+def test_parts_of_another_run_are_forgotten(tmp_path, monkeypatch):
+    out = tmp_path / "seed-0"
+    part(out, "old", 900, monkeypatch)
+    assert part(out, "new", 1, monkeypatch) == {}
+    out.rmdir()
+    assert part(out, "new", 1, monkeypatch)["peak_bytes"] == 1
+
+
+def test_seconds_that_nobody_measured_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(costs, "peak_memory", lambda: {"peak_bytes": 5})
+    with parts_of(tmp_path / "seed-0", "m") as parts:
+        pass
+    unknown = Effort(1.0, 1.0) + Effort(1.0, math.nan)
+    assert parts.whole(unknown.cpu_seconds) == {"peak_bytes": 5}
+
+
+def test_the_processors_seconds_grow_with_work():
+    watch = costs.Watch()
+    sum(i * i for i in range(200_000))
+    assert watch.so_far().cpu_seconds > 0 and costs.peak_memory()["peak_bytes"] > 10**7

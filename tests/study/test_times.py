@@ -1,0 +1,65 @@
+"""How long the rest of a study takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from filbert.study.recipe import Contestant
+from filbert.study.times import Times, fraction_done, num_steps, told
+
+
+def contestant(name, kind="encoder"):
+    return Contestant(name, name, kind, {}, None, (), (0,))
+
+
+ONE, OTHER, COUNTS = contestant("one"), contestant("other"), contestant("counts", "tfidf")
+
+
+def test_nothing_is_promised_before_anything_was_measured():
+    assert Times({}).left([ONE], [ONE, OTHER]) is None
+    assert Times({}).left([COUNTS], [ONE, COUNTS]) == 20.0
+
+
+def test_a_run_takes_as_long_as_its_other_seeds_else_as_those_of_its_kind():
+    times = Times({"one": [100.0, 200.0], "counts": [3.0]})
+    assert times.expected(ONE, [OTHER]) == 150.0
+    assert times.expected(OTHER, [ONE, OTHER, COUNTS]) == 150.0
+    times.add(OTHER, 50.0)
+    assert times.left([ONE, OTHER, COUNTS], [ONE, OTHER, COUNTS]) == 203.0
+
+
+def test_the_run_in_progress_is_measured_by_what_it_has_done():
+    times = Times({})
+    # Of 90 % that are training a half is done after 45 s: 100 s in all.
+    left = times.left([OTHER], [ONE, OTHER], current=ONE, elapsed=45.0, fraction=0.5)
+    assert left == pytest.approx(55.0 + 100.0)
+    assert times.left([], [ONE], current=ONE, elapsed=45.0, fraction=None) is None
+
+
+def test_a_run_that_takes_longer_than_expected_has_nothing_left_rather_than_less():
+    assert Times({"one": [10.0]}).left([], [ONE], current=ONE, elapsed=60.0) == 0.0
+
+
+def test_the_fraction_is_that_of_the_last_whole_line(tmp_path):
+    assert fraction_done(tmp_path, 100) is None
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n{"step": 25}\n{"st')
+    assert fraction_done(tmp_path, 100) == 0.25
+    assert fraction_done(tmp_path, 20) == 1.0
+    assert fraction_done(tmp_path, None) is None
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [({}, 12), ({"steps": 7}, 7), ({"epochs": 0.5}, 2), ({"time": "1m"}, None),
+     ({"batch_size": 100, "epochs": 2}, 2)],
+)  # fmt: skip
+def test_steps_are_known_unless_the_clock_rules(training, steps):
+    assert num_steps(training, 100) == steps
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [(None, "not known yet"), (0.0, "about 1 s"), (80, "80 s"), (600, "10 min"), (9000, "2.5 h")],
+)
+def test_the_time_left_is_told_in_its_unit(seconds, sentence):
+    assert sentence in told(seconds)

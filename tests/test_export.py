@@ -1,0 +1,306 @@
+"""filbert export: the folder, the proof at export, and onnxruntime with and without filbert."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+import filbert
+from filbert import export
+from filbert.cli.main import run
+from filbert.errors import ConfigError, FormatError, RunError
+from filbert.export import export_onnx
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import with_new_head
+
+ROOT = Path(__file__).parents[1]
+TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]
+
+
+@pytest.fixture(scope="module")
+def films_onnx(film_run, tmp_path_factory) -> Path:
+    """The fine-tuned tiny model, exported."""
+    out = tmp_path_factory.mktemp("onnx") / "films-onnx"
+    export_onnx(str(film_run.folder / "model"), out)
+    return out
+
+
+def with_head(tiny_model: Path, folder: Path, kind: str | None, **head) -> Path:
+    """The tiny model of conftest under another head."""
+    shutil.copytree(tiny_model, folder)
+    torch.manual_seed(5)
+    checkpoint = with_new_head(huggingface.read(folder), kind, **head)
+    checkpoint.tensors = {n: t + 0.1 * torch.randn(t.shape) for n, t in checkpoint.tensors.items()}
+    huggingface.write(checkpoint, folder)
+    return folder
+
+
+def test_the_command_writes_a_folder_and_says_how_near_it_is(film_run, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert (
+        run(["export", str(film_run.folder / "model"), "--out", str(out), "--format", "onnx"]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert "float32, opset 20" in printed and "cosine 1.000000" in printed
+    names = {path.name for path in out.iterdir()}
+    assert {"model.onnx", "tokenizer.json", "config.json", "filbert.json", "vocab.txt"} <= names
+    assert not any(name.endswith(".safetensors") for name in names)
+    facts = json.loads((out / "filbert.json").read_text())["onnx"]
+    assert facts["largest_difference"] < 1e-4
+    assert facts["inputs"] == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+def test_predictions_are_those_of_the_original(film_run, films_onnx):
+    exact = film_run.model.predict(TEXTS)
+    found = filbert.load(films_onnx, backend="onnxruntime").predict(TEXTS)
+    for one, other in zip(exact, found, strict=True):
+        assert (one["label"], one["truncated"]) == (other["label"], other["truncated"])
+        assert other["scores"] == pytest.approx(one["scores"], abs=1e-5)
+
+
+def test_the_commands_predict_and_evaluate_run_on_it(film_run, films_onnx, films, capsys):
+    both = []
+    for model, *flags in (
+        [film_run.folder / "model"],
+        [films_onnx, "--backend", "onnxruntime"],
+    ):
+        assert (
+            run(["evaluate", str(model), "--data", str(films / "dev.csv"), "--json", *flags]) == 0
+        )
+        metrics = json.loads(capsys.readouterr().out)
+        assert run(["predict", str(model), str(films / "dev.csv"), *flags]) == 0
+        lines = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+        both.append((lines, metrics["accuracy"]))
+    assert both[0] == both[1]
+    assert len(both[0][0]) == 64
+
+
+def test_info_tells_what_was_exported(film_run, films_onnx, capsys):
+    told = []
+    for model in (film_run.folder / "model", films_onnx):
+        assert run(["info", str(model), "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    for key in ("parameters", "encoder_parameters", "labels", "task", "max_length", "config"):
+        assert told[0][key] == told[1][key]
+    assert told[0]["export"] is None
+    assert told[1]["export"]["precision"] == "float32"
+
+
+def test_vectors_are_those_of_the_original(tiny_model, tmp_path, capsys):
+    out, rows = tmp_path / "out", tmp_path / "rows.txt"
+    arguments = ["--out", str(out), "--format", "onnx"]
+    assert run(["export", str(tiny_model), *arguments, "--pooling", "max"]) == 0
+    model = filbert.load(out, backend="onnxruntime")
+    original = filbert.load(tiny_model)
+    np.testing.assert_allclose(model.embed(TEXTS), original.embed(TEXTS, pooling="max"), atol=1e-5)
+    for one, other in zip(
+        model.embed(TEXTS, pooling="none"), original.embed(TEXTS, pooling="none"), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    rows.write_text("good\nthe film was bad\n")
+    vectors = tmp_path / "v.npy"
+    assert (
+        run(["embed", str(out), str(rows), "--out", str(vectors), "--backend", "onnxruntime"]) == 0
+    )
+    np.testing.assert_allclose(
+        np.load(vectors), original.embed(TEXTS[:2], pooling="max"), atol=1e-5
+    )
+    with pytest.raises(ConfigError, match="last layer alone"):
+        model.embed(TEXTS, layers=[-2])
+
+
+def assert_near(found, wanted) -> None:
+    """The same words and structure, and numbers within 1e-4."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        found, wanted = list(found.values()), list(wanted.values())
+    if isinstance(wanted, list | tuple):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_near(one, other)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, abs=1e-4)
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "item"),
+    [
+        ("tokens", {"labels": ("O", "B-A", "I-A")}, "he was not very good"),
+        (
+            "spans",
+            {},
+            {"question": "was it good ?", "context": "the film was good , and long " * 20},
+        ),
+        ("choices", {}, {"context": "the film", "choices": ["was good", "he", "run to see it"]}),
+        ("sequence", {"labels": ("value",), "problem_type": "regression"}, "the film was good"),
+        (
+            "sequence",
+            {"labels": ("a", "b", "c"), "problem_type": "multi_label_classification"},
+            ("the film", "was not good"),
+        ),
+    ],
+    ids=["tagging", "span_qa", "multiple_choice", "regression", "multi-label"],
+)
+def test_every_task_answers_as_before(kind, head, item, tiny_model, tmp_path):
+    source = with_head(tiny_model, tmp_path / "source", kind, **head)
+    export_onnx(str(source), tmp_path / "out")
+    items = [item, item]
+    exact = filbert.load(source).predict(items)
+    found = filbert.load(tmp_path / "out", backend="onnxruntime").predict(items)
+    assert_near(found, exact)
+
+
+def test_a_model_for_sentence_vectors_scores_pairs_as_before(tiny_model, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(tiny_model, source)
+    task = {"name": "embedding", "loss_kind": "cosine", "pooling": "max", "score_max": 1.0}
+    (source / "filbert.json").write_text(json.dumps({"task": task}))
+    export_onnx(str(source), tmp_path / "out")
+    pairs = [("the film was good", "he was not"), ("good", "great film " * 20)]
+    exact = filbert.load(source).predict(pairs)
+    assert_near(filbert.load(tmp_path / "out", backend="onnxruntime").predict(pairs), exact)
+
+
+def test_the_example_of_the_page_runs_without_filbert(films_onnx, film_run, tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), re.S)
+    assert len([line for line in code.splitlines() if line]) <= 18
+    shutil.copytree(films_onnx, tmp_path / "films-onnx")
+    code = code.replace("import json", "import json, sys\nsys.modules['filbert'] = None", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    texts = ["the film was good", "he was not very bad , and she was great !"]
+    labels = film_run.model.task.labels
+    wanted = [labels.index(max(a["scores"], key=a["scores"].get))
+              for a in film_run.model.predict(texts)]  # fmt: skip
+    assert done.stdout.split() == f"[{wanted[0]} {wanted[1]}]".split()
+
+
+def test_int8_says_how_far_it_is_and_loads(film_run, films, tmp_path, capsys):
+    out = tmp_path / "int8"
+    source, dev = str(film_run.folder / "model"), str(films / "dev.csv")
+    arguments = ["--out", str(out), "--format", "onnx", "--int8", "--data", dev]
+    assert run(["export", source, *arguments, "--max-loss", "0.5"]) == 0
+    assert "accuracy  " in capsys.readouterr().out
+    facts = json.loads((out / "filbert.json").read_text())["onnx"]
+    assert facts["precision"] == "int8"
+    assert 0.9 < facts["cosine"] < 1 and facts["largest_difference"] > 1e-4
+    assert facts["data"]["float32"]["accuracy"] > 0.8
+    assert facts["data"]["exported"].keys() == facts["data"]["float32"].keys()
+    found = filbert.load(out, backend="onnxruntime").predict(TEXTS)
+    exact = film_run.model.predict(TEXTS)
+    for one, other in zip(exact, found, strict=True):
+        assert other["scores"] == pytest.approx(one["scores"], abs=0.1)
+
+
+def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
+    film_run, films, tmp_path, capsys, monkeypatch
+):
+    def ruined(source, target):
+        import onnx
+        from onnx import numpy_helper
+
+        model = onnx.load(source)
+        for tensor in model.graph.initializer:
+            if tensor.name == "head.out.weight":
+                tensor.CopyFrom(
+                    numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name)
+                )
+        onnx.save(model, target)
+
+    monkeypatch.setattr(export, "quantize_file", ruined)
+    out = tmp_path / "new" / "out"
+    source, dev = str(film_run.folder / "model"), str(films / "dev.csv")
+    arguments = ["--out", str(out), "--format", "onnx", "--int8", "--data", dev]
+    assert run(["export", source, *arguments, "--max-loss", "0.005"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(r"falls from \d\.\d{4} to \d\.\d{4}, by \d\.\d{4}", error)
+    assert not out.parent.exists(), "nothing is left, not even the folder above"
+
+
+def test_a_graph_that_computes_something_else_leaves_no_folder(film_run, tmp_path, monkeypatch):
+    from filbert.formats import onnx_graph
+
+    monkeypatch.setattr(onnx_graph, "_UNSEEN", 0.0)
+    with pytest.raises(RunError, match="outputs differ by"):
+        export_onnx(str(film_run.folder / "model"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_that_do_not_fit_are_refused(film_run, films_onnx, tiny_model, tmp_path, capsys):
+    source, out = str(film_run.folder / "model"), str(tmp_path / "out")
+    for arguments, words in (
+        (["--format", "onyx"], "--format onyx is not one of onnx"),
+        (["--format", "onnx", "--max-loss", "0.1"], "give --data FILE too"),
+        (["--format", "onnx", "--pooling", "mean"], "ends in a sequence head"),
+    ):
+        assert run(["export", source, "--out", out, *arguments]) == 2
+        assert words in capsys.readouterr().err
+    assert run(["export", source, "--out", str(films_onnx), "--format", "onnx"]) == 2
+    assert "exists. Name another folder, or add --overwrite" in capsys.readouterr().err
+    assert not Path(out).exists()
+    for folder, options, words in (
+        (films_onnx, {}, "add --backend onnxruntime"),
+        (source, {"backend": "onnxruntime"}, "Make one: filbert export"),
+        (source, {"backend": "onyx"}, "not one of"),
+        (films_onnx, {"backend": "onnxruntime", "precision": "bf16"}, "as it was exported"),
+        (films_onnx, {"backend": "onnxruntime", "device": "cuda"}, "runs on the cpu"),
+    ):
+        with pytest.raises((ConfigError, FormatError), match=words):
+            filbert.load(folder, **options)
+    model = filbert.load(films_onnx, backend="onnxruntime")
+    with pytest.raises(ConfigError, match="no hidden states"):
+        model.embed(TEXTS)
+    with pytest.raises(ConfigError, match="does not fill masks"):
+        model.fill("the [MASK]")
+
+
+def test_a_changed_file_and_a_hostile_story_are_refused(films_onnx, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(films_onnx, folder)
+    path = folder / "model.onnx"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FormatError, match="damaged or was changed"):
+        filbert.load(folder, backend="onnxruntime")
+    path.write_bytes(content)
+    story = json.loads((folder / "filbert.json").read_text())
+    for change in (
+        {"head": "\x1b[2J"},
+        {"encoder": {"hidden_size": -1}},
+        {"family": ["bert"]},
+        {"labels": [3]},
+        None,
+    ):
+        changed = json.loads(json.dumps(story))
+        changed["onnx"]["model"] = None if change is None else {**story["onnx"]["model"], **change}
+        (folder / "filbert.json").write_text(json.dumps(changed))
+        with pytest.raises(FormatError, match="cannot be read") as caught:
+            filbert.load(folder, backend="onnxruntime")
+        assert str(caught.value).isprintable()
+
+
+def test_without_the_extra_the_sentence_names_it(film_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match=r"pip install 'filbert\[onnx\]'"):
+        export_onnx(str(film_run.folder / "model"), tmp_path / "out")
+
+
+def test_a_session_takes_no_more_threads_than_there_are_cores():
+    from filbert.speed.onnx_session import available_cores
+
+    assert available_cores() == 1, "conftest gives torch one thread"

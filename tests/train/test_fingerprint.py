@@ -1,0 +1,35 @@
+"""What a run that was interrupted is known by."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from filbert.train.options import FinetuneOptions
+from filbert.train.prepare import fingerprint
+
+GIVEN = {"task": "classification", "model": "minilm", "train": "a.csv", "out": "run"}
+LATER = {
+    "clean": "study", "causal": True, "keep_layers": "2", "merge_labels": ("a",), "merge_as": "x",
+}  # fmt: skip
+
+
+def fingerprint_of(**more: object) -> str:
+    model = nn.Linear(2, 1)
+    model.load_state_dict({"weight": torch.tensor([[1.0, 2.0]]), "bias": torch.tensor([3.0])})
+    return fingerprint(FinetuneOptions(**GIVEN, **more), model, {"train": "0" * 64})
+
+
+def test_a_run_of_an_earlier_version_is_known_again():
+    # Computed with the version before the options in LATER came.
+    before = "ed734f27a26f5c67d4a0cbdab66b743853399baf5f519b793a31801826b89381"
+    assert fingerprint_of() == before
+
+
+def test_every_option_that_changes_the_run_changes_its_fingerprint():
+    found = {fingerprint_of(**{name: value}) for name, value in LATER.items()}
+    assert len(found | {fingerprint_of(), fingerprint_of(lr=1e-3)}) == len(LATER) + 2
+
+
+def test_where_a_run_goes_does_not():
+    assert fingerprint_of(save_every=3, tensorboard=True) == fingerprint_of()
