@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from filbert.formats.find import find_model
 from filbert.formats.opening import read_tokenizer
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
+from filbert.study.costs import Watch
 from filbert.study.linear import WordCounts, fit_linear, joined
 from filbert.study.side_by_side import side_by_side
 from filbert.tasks.base import Prediction, TaskOptions
@@ -93,16 +93,22 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
     task = Classification.from_options(options, options)
     rows = {name: list(task.read(path, options)) for name, path in SPLITS.items()}
     task = task.fit_labels(rows["train"])
-    started = time.perf_counter()
-    counts = WordCounts([joined(row) for row in rows["train"]])
-    fitted = fit_linear(task, counts, rows["train"], rows["dev"], strength=STRENGTH)
-    seconds = time.perf_counter() - started
+    watch = Watch()
+    texts = [joined(row) for row in rows["train"]]
+    fitted, effort = fit_linear(
+        task,
+        WordCounts(texts),
+        (texts, rows["train"]),
+        rows["dev"],
+        strength=STRENGTH,
+        watch=watch,
+    )
     predictions = fitted.predict_rows(rows["test"])
     gold = [task.gold(row) for row in rows["test"]]
     facts = {
         "name": BASELINE,
         "metrics": fitted.task.metrics(gold, predictions),
-        "seconds": seconds,
+        "seconds": effort.seconds,
         "parameters": fitted.num_parameters,
     }
     return rows["test"], facts, predictions

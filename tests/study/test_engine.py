@@ -259,7 +259,7 @@ def test_a_contestant_that_is_killed_is_named_and_the_others_go_on(recipe, tmp_p
     tiny, tfidf = results["contestants"]
     assert tiny["status"] == "failed" and "SIGKILL, probably for want of memory" in tiny["error"]
     assert tfidf["status"] == "finished"
-    assert "tiny failed" in err
+    assert "tiny, seed 0 failed: The process was ended by SIGKILL" in err
 
 
 def children_of(parent: int) -> list[int]:
