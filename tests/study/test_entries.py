@@ -60,6 +60,6 @@ def test_a_load_above_the_machines_threads_is_noted():
 
 
 def test_files_are_called_by_their_names_alone():
-    assert nameless({"data": "/home/me/a.csv", "model": "minilm", "lr": 1.0}) == {
+    assert nameless({"data": "/elsewhere/a.csv", "model": "minilm", "lr": 1.0}) == {
         "data": "a.csv", "model": "minilm", "lr": 1.0,
     }  # fmt: skip
