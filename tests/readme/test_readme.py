@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 import os
 import re
 import subprocess
@@ -17,11 +16,8 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-FINETUNE = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str, page: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -78,53 +74,3 @@ def test_every_file_that_a_document_links_to_exists():
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-WORDS = ["Ada", "met", "Alan", "in", "London", "and", "they", "spoke", "of", "engines"]
-
-
-def task_files(folder: Path) -> None:
-    """The files that docs/finetune.md speaks of: a few rows each."""
-    for part, count in (("", 16), (".dev", 8)):
-        texts = [" ".join(WORDS[i % 4 :]) for i in range(count)]
-        with (folder / f"sts{part}.csv").open("w", newline="") as file:
-            rows = [(t, f"{t} {i}", i % 6) for i, t in enumerate(texts)]
-            csv.writer(file).writerows([("text", "text_pair", "label"), *rows])
-        with (folder / f"pairs{part}.csv").open("w", newline="") as file:
-            rows = [(f"{t} {i}", f"{i} {t}") for i, t in enumerate(texts)]
-            csv.writer(file).writerows([("text", "text_pair"), *rows])
-        tagged = "\n".join(f"{w}\t{'B-PER' if w in ('Ada', 'Alan') else 'O'}" for w in WORDS)
-        (folder / f"ner{part}.conll").write_text(f"{tagged}\n\n" * count)
-        lines = [
-            {"context": t, "choices": ["engines", f"cats {i}"], "label": 0}
-            for i, t in enumerate(texts)
-        ]
-        (folder / f"choices{part}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        questions = [
-            {
-                "id": f"{part}{i}",
-                "question": f"Where did they meet, {i}?",
-                "answers": [{"text": "London", "answer_start": text.index("London")}],
-            }
-            for i, text in enumerate(texts)
-        ]
-        paragraphs = [
-            {"context": text, "qas": [qa]} for text, qa in zip(texts, questions, strict=True)
-        ]
-        content = {"version": "1.1", "data": [{"title": "engines", "paragraphs": paragraphs}]}
-        (folder / f"squad{part}.json").write_text(json.dumps(content))
-
-
-def test_the_commands_of_the_fine_tuning_page_run(tmp_path):
-    task_files(tmp_path)
-    lines = [x for block in blocks("bash", FINETUNE) for x in block.splitlines() if x.strip()]
-    assert len(lines) >= 13
-    for line in lines:
-        command = re.sub(r"^filbert\b", f"{sys.executable} -m filbert", line)
-        if " finetune " in line or " verify-resume " in line:
-            command += " --steps 3 --eval-every 2 --max-length 32 --precision float32"
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, env=os.environ
-        )
-        assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
-    assert len(list((tmp_path / "runs").glob("*/report.html"))) == 10

@@ -87,9 +87,9 @@ def contestant_options(
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     except (InputError, FormatError) as error:
-        raise type(error)(
-            f"{where}: {error}{near(str(options.get('model')), _BUILT_IN)}"
-        ) from error
+        model = str(options.get("model"))
+        named = "" if model in str(error) or "model" not in options else f"model {model!r}: "
+        raise type(error)(f"{where}: {named}{error}{near(model, _BUILT_IN)}") from error
     return options
 
 
