@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
+
+from filbert.cli.main import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finetune.md").read_text(encoding="utf-8")
 
@@ -47,17 +47,15 @@ def task_files(folder: Path) -> None:
         (folder / f"squad{part}.json").write_text(json.dumps(content))
 
 
-def test_the_commands_of_the_fine_tuning_page_run(tmp_path):
+def test_the_commands_of_the_fine_tuning_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     task_files(tmp_path)
     blocks = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     lines = [x for block in blocks for x in block.splitlines() if x.strip()]
     assert len(lines) >= 13
     for line in lines:
-        command = re.sub(r"^filbert\b", f"{sys.executable} -m filbert", line)
         if " finetune " in line or " verify-resume " in line:
-            command += " --steps 3 --eval-every 2 --max-length 32 --precision float32"
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, env=os.environ
-        )
-        assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
+            line += " --steps 3 --eval-every 2 --max-length 32 --precision float32"
+        status = run(shlex.split(line, comments=True)[1:])
+        assert status == 0, f"{line}\n{capsys.readouterr().err[-2000:]}"
     assert len(list((tmp_path / "runs").glob("*/report.html"))) == 10
