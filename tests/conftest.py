@@ -84,18 +84,27 @@ def tiny(vocab: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def tiny_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a randomly drawn encoder of 2 layers and width 32 over the `vocab` fixture."""
+    return _drawn(vocab, tmp_path_factory.mktemp("tiny") / "model", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="session")
+def deep_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with 4 layers."""
+    return _drawn(vocab, tmp_path_factory.mktemp("deep") / "model", num_hidden_layers=4)
+
+
+def _drawn(vocab: Path, folder: Path, *, num_hidden_layers: int) -> Path:
     torch.manual_seed(0)
     config = EncoderConfig(
         vocab_size=len(WORDS),
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=64,
     )
     encoder = Encoder(config)
     initialize(encoder, 0.1)
-    folder = tmp_path_factory.mktemp("tiny") / "model"
     huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
     Tokenizer.load(vocab).save(folder)
     return folder

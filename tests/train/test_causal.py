@@ -15,36 +15,11 @@ from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, RunError
 from filbert.formats import huggingface
 from filbert.formats.bigru_start import write_bigru_start
-from filbert.formats.checkpoint import Checkpoint
-from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder, initialize
-from filbert.model.heads import Model
-from filbert.text.tokenizer import Tokenizer
 from filbert.text.words import learn_words
 from filbert.train.options import FinetuneOptions
 from filbert.train.trainable import layers_to_keep
 
 LONG = "the film was very good and he was not very bad , a great play to see !"
-
-
-@pytest.fixture(scope="module")
-def deep_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a randomly drawn encoder of 4 layers over the `vocab` fixture."""
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=34,
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    encoder = Encoder(config)
-    initialize(encoder, 0.1)
-    folder = tmp_path_factory.mktemp("deep") / "model"
-    huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
-    Tokenizer.load(vocab).save(folder)
-    return folder
 
 
 def run(model: Path, films: Path, out: Path, **options) -> filbert.Run:

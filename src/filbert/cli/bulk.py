@@ -13,6 +13,7 @@ from filbert.bulk.job import Job
 from filbert.bulk.output import Output, Stream, unfinished
 from filbert.bulk.run import Engine, carry_out, here
 from filbert.bulk.work import Work
+from filbert.cli.bulk_flags import BulkFlags
 from filbert.cli.counts import Counts
 from filbert.cli.flags import STDIO, output
 from filbert.data.expected import ExpectedRows
@@ -22,19 +23,17 @@ from filbert.errors import ConfigError
 ENGINES = ("local", "ray")
 
 
-def check_options(
-    source: str, out: str | None, *, engine: str, workers: int | None, resume: bool, overwrite: bool
-) -> None:
+def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
     """Refuse options that contradict each other, before a model is loaded."""
-    if engine not in ENGINES:
-        raise ConfigError(f"--engine {engine!r} is not one of {', '.join(ENGINES)}.")
-    if workers is not None and engine != "ray":
+    if flags.engine not in ENGINES:
+        raise ConfigError(f"--engine {flags.engine!r} is not one of {', '.join(ENGINES)}.")
+    if flags.workers is not None and flags.engine != "ray":
         raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
-    if resume and overwrite:
+    if flags.resume and flags.overwrite:
         raise ConfigError("--resume keeps what an earlier run did, --overwrite drops it: not both.")
-    if resume and _is_stream(out):
+    if flags.resume and _is_stream(out):
         raise ConfigError("--resume needs --out FILE: what went elsewhere is not kept.")
-    if resume and not _is_regular(source):
+    if flags.resume and not _is_regular(source):
         raise ConfigError("--resume reads the rows again, and a stream is gone. Give a file.")
 
 
@@ -42,14 +41,11 @@ def work_through(
     job: Job,
     work: Work,
     rows: Iterable[Row],
+    flags: BulkFlags,
     *,
     what: str,
     source: str,
     out: str | None,
-    engine: str = "local",
-    workers: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
 ) -> None:
     """All rows of a file through a model.
 
@@ -57,21 +53,18 @@ def work_through(
         job: for other processes.
         work: the same in this one.
         rows: of the file.
+        flags: that were checked.
         what: the verb.
         source: the file, for its length.
         out: where the answers go.
-        engine: one of ENGINES.
-        workers: of Ray.
-        resume: go on with what an earlier run left.
-        overwrite: drop what an earlier run left.
     """
-    with _output(out, work, source=source, resume=resume, overwrite=overwrite) as answers:
+    with _output(out, work, flags, source=source) as answers:
         if answers is None:
             return
         expected = ExpectedRows(source).after if _is_regular(source) else _unknown
         with (
             Counts(what, work.predictor.max_length, expected) as counts,
-            _engine(engine, job, work, counts, workers, ahead=_is_regular(source)) as chosen,
+            _engine(flags, job, work, counts, ahead=_is_regular(source)) as chosen,
         ):
             carry_out(
                 work,
@@ -83,18 +76,18 @@ def work_through(
 
 
 def _engine(
-    name: str, job: Job, work: Work, counts: Counts, workers: int | None, *, ahead: bool
+    flags: BulkFlags, job: Job, work: Work, counts: Counts, *, ahead: bool
 ) -> AbstractContextManager[Engine]:
-    if name == "ray":
+    if flags.engine == "ray":
         from filbert.bulk.on_ray import on_ray
 
-        return on_ray(job, work, workers)
+        return on_ray(job, work, flags.workers)
     return nullcontext(here(work, counts.share, ahead=ahead))
 
 
 @contextmanager
 def _output(
-    out: str | None, work: Work, *, source: str, resume: bool, overwrite: bool
+    out: str | None, work: Work, flags: BulkFlags, *, source: str
 ) -> Iterator[Output | None]:
     if _is_stream(out):
         with output(out) as stream:
@@ -105,8 +98,8 @@ def _output(
         Path(out),
         work,
         is_resumable=_is_regular(source),
-        resume=resume,
-        overwrite=overwrite,
+        resume=flags.resume,
+        overwrite=flags.overwrite,
         say=lambda line: print(line, file=sys.stderr),
     ) as file:
         yield file

@@ -11,7 +11,6 @@ from typing import Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_order, listed, name_in
-from filbert.data.merge_labels import merge_labels
 from filbert.data.near_duplicates import leakage, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
@@ -77,14 +76,13 @@ def _read(study: Study, path: str) -> list[Row]:
     names = ColumnNames(
         text_column=study.text_column,
         text_pair_column=study.text_pair_column,
-        label_column=study.label_column,
+        label_column=None if study.merge_labels else study.label_column,
+        merge_labels=study.merge_labels,
+        merge_as=study.merge_as,
     )
-    merged = study.merge_labels or ()
-    required = ("text",) if merged else ("text", "label")
-    extra = tuple(dict.fromkeys((*merged, *study.keep_columns)))
-    found = names.read(path, required=required, optional=("text_pair",), extra=extra)
-    if merged:
-        found = merge_labels(found, merged, study.merge_as or "", keep=study.keep_columns)
+    found = names.read(
+        path, required=("text", "label"), optional=("text_pair",), extra=study.keep_columns
+    )
     kept = ("text", "text_pair", *study.keep_columns)
     return [
         Row(

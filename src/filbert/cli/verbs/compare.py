@@ -15,7 +15,6 @@ def compare(
     *,
     out: str,
     options: Annotated[StudyFlags | None, Parameter(name="*")] = None,
-    as_: Annotated[str | None, Parameter(name="--as")] = None,
     only: tuple[str, ...] = (),
     overwrite: bool = False,
     show_texts: bool = False,
@@ -33,8 +32,6 @@ def compare(
         the folder of the study.
     options:
         the study; flags win over the recipe.
-    as_:
-        short for --merge-as.
     only:
         run these contestants only: names of folders, or without their cleaning.
     overwrite:
@@ -51,8 +48,6 @@ def compare(
     from filbert.cli.ranking import ranking_table
 
     flags = {} if options is None else options.given()
-    if as_ is not None:
-        flags["merge_as"] = as_
     compared = api.compare(
         recipe, out=out, only=only, overwrite=overwrite, show_texts=show_texts, **flags
     )

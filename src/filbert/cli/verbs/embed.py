@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from filbert.cli.bulk_flags import BulkFlags
+
 
 def embed(
     model: str,
@@ -18,16 +20,7 @@ def embed(
     normalize: Annotated[bool | None, Parameter(negative="--no-normalize")] = None,
     text_column: str = "text",
     text_pair_column: str | None = None,
-    max_length: int | None = None,
-    max_tokens: int | None = None,
-    precision: str = "float32",
-    backend: str = "torch",
-    device: str | None = None,
-    graphs: bool = True,
-    resume: bool = False,
-    overwrite: bool = False,
-    engine: str = "local",
-    workers: int | None = None,
+    flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn every text into a vector, in the order of the rows and in fixed memory.
 
@@ -52,26 +45,8 @@ def embed(
         name of the column with the text.
     text_pair_column:
         name of the column with the second text.
-    max_length:
-        cut texts to this many tokens; the model's own limit when not given.
-    max_tokens:
-        tokens per packed batch.
-    precision:
-        float32, bf16, or auto for the faster of the two on this machine.
-    backend:
-        torch, or onnxruntime for a folder that filbert export made.
-    device:
-        cpu, cuda, ...; the first GPU when there is one.
-    graphs:
-        on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
-    resume:
-        go on where a run with the same --out ended before its time; see docs/bulk.md.
-    overwrite:
-        drop what such a run left, and begin anew.
-    engine:
-        local, or ray for the machines of a Ray cluster.
-    workers:
-        processes on that cluster; one per machine or GPU when not given.
+    flags:
+        how the model runs, and how the work goes on.
     """
     from functools import partial
     from pathlib import Path
@@ -87,37 +62,19 @@ def embed(
 
     source = file_name(file)
     check_kind(Path(out), pooling)
-    check_options(source, out, engine=engine, workers=workers, resume=resume, overwrite=overwrite)
+    flags = flags or BulkFlags()
+    check_options(source, out, flags)
     try:
         chosen = tuple(int(part) for part in layers.split(","))
     except ValueError as error:
         raise ConfigError(
             f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
         ) from error
-    options = {
-        "precision": precision,
-        "backend": backend,
-        "device": device,
-        "graphs": graphs,
-        "max_length": max_length,
-        "max_tokens": max_tokens,
-    }
     make = partial(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
-    job = Job(model, options, make)
+    job = Job(model, flags.loading, make)
     rows = read_texts(
         source, ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
     )
-    work_through(
-        job,
-        job.open(),
-        rows,
-        what="embed",
-        source=source,
-        out=out,
-        engine=engine,
-        workers=workers,
-        resume=resume,
-        overwrite=overwrite,
-    )
+    work_through(job, job.open(), rows, flags, what="embed", source=source, out=out)

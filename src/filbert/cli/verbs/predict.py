@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from filbert.cli.bulk_flags import BulkFlags
 from filbert.data.columns import ColumnNames
 
 
@@ -17,16 +18,7 @@ def predict(
     *,
     out: str | None = None,
     columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
-    max_length: int | None = None,
-    max_tokens: int | None = None,
-    precision: str = "float32",
-    backend: str = "torch",
-    device: str | None = None,
-    graphs: bool = True,
-    resume: bool = False,
-    overwrite: bool = False,
-    engine: str = "local",
-    workers: int | None = None,
+    flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Answer every row: one JSON object a line.
 
@@ -40,26 +32,8 @@ def predict(
         file to write instead of stdout.
     columns:
         names of the columns.
-    max_length:
-        cut texts to this many tokens; the model's own limit when not given.
-    max_tokens:
-        tokens per packed batch.
-    precision:
-        float32, bf16, or auto for the faster of the two on this machine.
-    backend:
-        torch, or onnxruntime for a folder that filbert export made.
-    device:
-        cpu, cuda, ...; the first GPU when there is one.
-    graphs:
-        on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
-    resume:
-        go on where a run with the same --out ended before its time; see docs/bulk.md.
-    overwrite:
-        drop what such a run left, and begin anew.
-    engine:
-        local, or ray for the machines of a Ray cluster.
-    workers:
-        processes on that cluster; one per machine or GPU when not given.
+    flags:
+        how the model runs, and how the work goes on.
     """
     from filbert.bulk.job import Job
     from filbert.bulk.work import Answers
@@ -68,30 +42,12 @@ def predict(
     from filbert.train.options import names_of
 
     source = file_name(file)
-    check_options(source, out, engine=engine, workers=workers, resume=resume, overwrite=overwrite)
+    flags = flags or BulkFlags()
+    check_options(source, out, flags)
     names = columns or ColumnNames()
     if names.choice_columns:
         names = replace(names, choice_columns=names_of(names.choice_columns))
-    options = {
-        "precision": precision,
-        "backend": backend,
-        "device": device,
-        "graphs": graphs,
-        "max_length": max_length,
-        "max_tokens": max_tokens,
-    }
-    job = Job(model, options, Answers)
+    job = Job(model, flags.loading, Answers)
     work = job.open()
     rows = work.predictor.known_task().read(source, names, labelled=False)
-    work_through(
-        job,
-        work,
-        rows,
-        what="predict",
-        source=source,
-        out=out,
-        engine=engine,
-        workers=workers,
-        resume=resume,
-        overwrite=overwrite,
-    )
+    work_through(job, work, rows, flags, what="predict", source=source, out=out)
