@@ -10,6 +10,7 @@ from filbert.data.examples import collate
 from filbert.errors import ConfigError
 from filbert.predict import Predictor
 from filbert.shrink.importance import head_importance, masked_heads, metrics_without
+from filbert.tasks.embedding import Embedding
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,11 @@ def test_importance_is_the_mean_size_of_each_rows_difference_quotient(predictor,
         assert float(found[layer, head]) == pytest.approx(wanted, rel=0.02, abs=2e-4)
         # A gradient of the mean loss would let rows cancel each other.
         assert abs(sum(quotients)) / (2 * step) / len(examples) < 0.98 * wanted
+
+
+def test_a_loss_that_compares_rows_says_nothing_about_one(predictor, labelled):
+    with pytest.raises(ConfigError, match="row by row"):
+        head_importance(predictor.model, Embedding(loss_kind="contrastive"), labelled[1])
 
 
 def test_importance_does_not_depend_on_how_rows_are_batched(predictor, labelled):

@@ -6,12 +6,20 @@ import dataclasses
 import json
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import filbert
+from filbert.batch import pack
 from filbert.cli.main import run as command
+from filbert.formats import huggingface
+from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.model.encoder import initialize
+from filbert.model.lessons import Lesson
+from filbert.model.student import Student, Teacher
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 from filbert.train import trainer
@@ -123,6 +131,35 @@ def test_each_method_learns_what_it_is_called_after(taught, tmp_path):
     assert not any(
         "projection" in name for name in load_file(tmp_path / "t/model/model.safetensors")
     )
+
+
+def test_a_patient_student_comes_near_the_layer_it_is_shown_and_not_near_another(taught, tmp_path):
+    given = taught("classification", tmp_path / "x")
+    theirs, fresh = read_checkpoint(Path(given.teacher)), read_checkpoint(Path(given.student))
+    for seed, start in enumerate((theirs, fresh)):
+        model = start.build()
+        torch.manual_seed(seed)
+        # Large enough for every layer to matter.
+        initialize(model, 0.25)
+        start.tensors |= model.state_dict()
+        huggingface.write(start, tmp_path / str(seed))
+        read_tokenizer(Path(given.student)).save(tmp_path / str(seed))
+    batch = pack([torch.randint(5, fresh.config.vocab_size, (12,)).tolist() for _ in range(20)])
+    found = {}
+    for name, more in {
+        "begins": {"lr": 1e-12, "steps": 1},
+        "right": {"layer_map": "0,1"},
+        "wrong": {"layer_map": "1,1"},
+    }.items():
+        chosen = {"method": "pkd", "keep_layers": None, "steps": 30, "alpha": 0.0, "dropout": 0.0}
+        places = {"teacher": str(tmp_path / "0"), "student": str(tmp_path / "1")}
+        distill_task(taught("classification", tmp_path / name, **chosen | places | more))
+        taken = Teacher(theirs.build(), torch.device("cpu"))
+        student = read_checkpoint(tmp_path / name / "model").build()
+        pair = Student(student, taken, [Lesson("patient", ((1, 1),))])
+        found[name] = float(pair(batch).sums.detach())
+    assert found["right"] < 0.6 * found["begins"]
+    assert found["right"] < 0.6 * found["wrong"]
 
 
 def test_both_stages_of_a_run_are_in_its_costs(taught, tmp_path, monkeypatch):

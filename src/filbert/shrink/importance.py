@@ -43,9 +43,15 @@ def head_importance(
         hold NaN.
 
     Raises:
-        ConfigError: the layers have no heads, or share them.
+        ConfigError: the layers have no heads, or share them; or the loss of a row depends on the
+            other rows of its batch.
     """
     layers = _layers(model)
+    if task.whole_batch:
+        raise ConfigError(
+            "The importance of heads is measured row by row, but this model learnt from pairs "
+            "without labels, whose loss compares the rows of a batch. Give pairs with scores."
+        )
     model.eval()
     config = model.config
     total = torch.zeros(len(layers), config.num_attention_heads, dtype=torch.float64)

@@ -75,7 +75,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
 
 
 def _with_head(checkpoint: Checkpoint, task: Task) -> Checkpoint:
-    """With the task's own head, where it has that; else with a fresh one."""
+    """With the head that it has, where that answers the same question; else with a fresh one."""
     same_labels = task.labels is None or checkpoint.labels == task.labels
     sames = checkpoint.head == task.head_kind and checkpoint.problem_type == task.problem_type
     if sames and same_labels and checkpoint.num_labels == task.num_labels:
@@ -97,6 +97,7 @@ def _shares_tokens(
     return (
         tokenizer.fingerprint == theirs.tokenizer.fingerprint
         and max_length <= config.max_tokens_per_sequence
-        # Without types of its own the student's tokenizer writes none for the teacher either.
-        and (num_types >= 2 or config.type_vocab_size < 2)
+        # The teacher reads the types that the student's tokenizer writes: none that it has no row
+        # for, and both if it learnt with both.
+        and (config.type_vocab_size == 0 or (num_types < 2) == (config.type_vocab_size < 2))
     )
