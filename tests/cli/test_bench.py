@@ -20,6 +20,17 @@ def test_encode_is_measured_in_processes_of_their_own_and_printed(call, tiny_mod
     assert "encode: 1 side gets ready" in done.err
 
 
+def test_a_server_is_measured_with_clients_beside_it(call, tiny_model):
+    flags = ("--sides", "filbert-float32", "--seconds", "0.9", "--threads", "1")
+    done = call("bench", "serve", "--model", tiny_model, *flags)
+    assert done.status == 0, done.err
+    lines = {line.split("  ")[0]: line.split() for line in done.out.splitlines()}
+    for clients in ("1 client", "16 clients", "64 clients"):
+        *_, rate, p50, p99, errors, memory = lines[f"filbert-float32, {clients}"]
+        assert float(rate) > 0 and float(p50) <= float(p99) and float(memory) > 10
+        assert errors == "0"
+
+
 def test_a_misspelt_table_is_the_users_error(call):
     done = call("bench", "encod")
     assert done.status == 2
@@ -45,6 +56,14 @@ REPLIES = {
     },
     "tokenize": {"all": [{"seconds": 0.5, "texts": 10, "tokens": 100, "bytes": 1_000_000}]},
     "train": {"all": [{"seconds": 2.0, "texts": 64, "tokens": 4_000}]},
+    "serve": {
+        clients: [
+            {"seconds": 2.0, "requests": 100 * n, "errors": n, "p50": 0.01, "p99": 0.02}
+            | {"megabytes": 500.0}
+            for n in (1, 3, 2)
+        ]
+        for clients in ("1", "16", "64")
+    },
 }
 
 
@@ -58,15 +77,21 @@ def test_json_holds_every_figure_of_every_table(tiny_model, monkeypatch, capsys)
     assert found["encode"]["products"]["float32"] > 0
     assert found["tokenize"]["rows"]["filbert"]["MB/s"] == 2.0
     assert found["train"]["rows"]["filbert"]["rows/s"] == 32.0
+    assert found["serve"]["rows"]["filbert, 1 client"] == {
+        "requests/s": 100.0,
+        "p50 ms": 10.0,
+        "p99 ms": 20.0,
+        "errors": 6,
+        "MiB": 500.0,
+    }
     assert found["train"]["left_out"] == ["openvino-bf16: openvino is not here."]
 
 
 def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"no bench 'encod'.*Did you mean encode\?"):
         chosen_tables("encod")
-    with pytest.raises(ConfigError, match="comes with the server"):
-        chosen_tables("serve")
-    assert chosen_tables(None) == ("tokenize", "encode", "train")
+    assert chosen_tables("serve") == ("serve",)
+    assert chosen_tables(None) == ("tokenize", "encode", "train", "serve")
 
 
 def test_a_side_that_there_is_not_is_refused_with_the_nearest_name():

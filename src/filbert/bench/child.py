@@ -66,9 +66,15 @@ def simple(job: Job) -> Callable[[dict[str, Any]], Reply]:
     return lambda request: once()  # type: ignore[no-any-return]
 
 
+def serving(job: Job) -> Callable[[dict[str, Any]], Reply]:
+    """Answers to: {"clients": count, "seconds": of a turn}."""
+    ask = load(job.work, job.side, job)
+    return lambda request: ask(**request)  # type: ignore[no-any-return]
+
+
 # Texts whose vectors are compared with another side's.
 _COMPARED = 16
-WORKS = {"encode": encoding, "tokenize": simple, "train": simple}
+WORKS = {"encode": encoding, "tokenize": simple, "train": simple, "serve": serving}
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ class Job:
     """One side's work, in a process of its own.
 
     Attributes:
-        work: encode, tokenize or train.
+        work: encode, tokenize, train or serve.
         side: a name from `sides.SIDES`.
         model: folder of the model in Hugging Face's layout.
         data: file of the workload: token ids for encode, texts for the others.

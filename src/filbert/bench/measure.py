@@ -19,7 +19,7 @@ from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint
 from filbert.text.tokenizer import Tokenizer
 
-TABLES = ("tokenize", "encode", "train")
+TABLES = ("tokenize", "encode", "train", "serve")
 # Of more sides a table would take more than its minute; benchmarks/against/ has them all.
 ENCODERS = (
     "transformers-float32",
@@ -35,6 +35,7 @@ ENCODERS = (
 )
 _ORDERS = ("unsorted", "sorted")
 _BATCH, _SHORT, _REQUESTS = 32, 16, 10
+_CLIENTS = (1, 16, 64)
 # Rounds of turns: more than this tells little more.
 _ROUNDS = 7
 
@@ -175,7 +176,37 @@ def train(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
     return Table("train", title, columns, rows, left_out, about_side(speeds, {}), _facts(turns))
 
 
-MAKERS = {"tokenize": tokenize, "encode": encode, "train": train}
+def serve(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
+    """Vectors over HTTP, for 1, 16 and 64 clients, each of which asks when it is answered."""
+    names, _ = take_part("serve", sides, setup.device)
+    # The warm-up and two rounds fill the time.
+    turn = setup.seconds / (3 * len(_CLIENTS) * max(1, len(names)))
+    requests = {str(n): {"clients": n, "seconds": turn} for n in _CLIENTS}
+    turns, left_out = _measured(setup, "serve", sides, None, requests, say)
+    rows = {}
+    for name, replies in turns.replies.items():
+        for n in _CLIENTS:
+            some = replies[str(n)]
+            rows[f"{name}, {_counted(n, 'clients', 'client')}"] = {
+                "requests/s": statistics.median(r["requests"] / r["seconds"] for r in some),
+                "p50 ms": 1e3 * statistics.median(r["p50"] for r in some),
+                "p99 ms": 1e3 * statistics.median(r["p99"] for r in some),
+                "errors": sum(r["errors"] for r in some),
+                "MiB": some[-1]["megabytes"],
+            }
+    most = f", {_CLIENTS[1]} clients"
+    speeds = {
+        name.removesuffix(most): row["requests/s"]
+        for name, row in rows.items()
+        if name.endswith(most)
+    }
+    says = about_side(speeds, {}, unit=f"requests/s for {_CLIENTS[1]} clients")
+    title = f"Vectors of one comment a request over HTTP, {_on(setup)}"
+    columns = tuple(next(iter(rows.values()))) if rows else ()
+    return Table("serve", title, columns, rows, left_out, says, _facts(turns))
+
+
+MAKERS = {"tokenize": tokenize, "encode": encode, "train": train, "serve": serve}
 
 
 def _measured(
@@ -197,9 +228,9 @@ def _measured(
         Job(work, name, str(setup.model), str(data), converted, setup.threads, setup.device)
         for name in names
     ]
-    say(f"{work}: {_counted(len(jobs), 'get ready', 'gets ready')}")
+    say(f"{work}: {_counted(len(jobs), 'sides get ready', 'side gets ready')}")
     with children(jobs, setup.place / work, together=min(4, setup.threads)) as (ready, failed):
-        what = _counted(len(ready), "take turns", "works")
+        what = _counted(len(ready), "sides take turns", "side works")
         say(f"{work}: {what} for about {setup.seconds:.0f} s")
         turns = take_turns(
             ready, dict.fromkeys(ready, requests), rounds=_ROUNDS, seconds=setup.seconds
@@ -208,7 +239,7 @@ def _measured(
 
 
 def _counted(count: int, many: str, one: str) -> str:
-    return f"1 side {one}" if count == 1 else f"{count} sides {many}"
+    return f"{count} {one if count == 1 else many}"
 
 
 def _median(replies: Sequence[Mapping[str, Any]]) -> float:

@@ -31,6 +31,7 @@ _HUGGING = ("transformers",)
 _ONNX = ("onnxruntime", "onnx", "transformers")
 _CT2 = ("ctranslate2", "transformers")
 _VINO = ("openvino", "onnx", "transformers")
+_HTTP = ("fastapi", "uvicorn")
 
 # By kind of work, in the order of the tables; the first is what agreement is measured against
 # where it takes part.
@@ -61,6 +62,13 @@ SIDES: dict[str, dict[str, Side]] = {
         "transformers-bf16": Side("training:transformers", "bf16", _HUGGING, True),
         "filbert-float32": Side("training:filbert", "float32", (), True),
         "filbert-bf16": Side("training:filbert", "bf16", (), True),
+    },
+    "serve": {
+        "fastapi-float32": Side(
+            "serving:sentence_transformers", "float32", (*_HTTP, "sentence_transformers")
+        ),
+        "filbert-float32": Side("serving:filbert", "float32", _HTTP, True),
+        "filbert-bf16": Side("serving:filbert", "bf16", _HTTP, True),
     },
 }
 

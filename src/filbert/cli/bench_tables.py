@@ -32,7 +32,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _digits(value: float) -> int:
-    return 0 if value >= 100 else 1 if value >= 10 else 2
+    return 0 if value >= 100 or isinstance(value, int) else 1 if value >= 10 else 2
 
 
 def _busy(table: Table) -> list[str]:

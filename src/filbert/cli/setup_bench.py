@@ -19,11 +19,6 @@ def chosen_tables(what: str | None) -> tuple[str, ...]:
     """
     if what is None:
         return TABLES
-    if what == "serve":
-        raise ConfigError(
-            f"bench serve comes with the server, which this version has not. There is "
-            f"{', '.join(TABLES)}."
-        )
     if what not in TABLES:
         near = get_close_matches(what, TABLES, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
