@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
 	bench-pretrain bench-pretrain-small bench-inference bench-inference-small bench-latency report \
-	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve figures mini stress stress-formats sizes clean
+	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,8 +30,8 @@ quickstart: $(BIN)/filbert
 	$(BIN)/filbert quickstart --out runs/quickstart --overwrite
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests benchmarks docs/figures
-	$(BIN)/ruff check src tests benchmarks docs/figures
+	$(BIN)/ruff format --check src tests benchmarks docs/figures docs/reference.py
+	$(BIN)/ruff check src tests benchmarks docs/figures docs/reference.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -62,8 +62,8 @@ test-openapi: $(VENV)/.dev
 	FILBERT_OPENAPI_EXAMPLES=100 $(BIN)/python -m pytest tests/serve/test_openapi.py
 
 format: $(VENV)/.dev
-	$(BIN)/ruff format src tests benchmarks docs/figures
-	$(BIN)/ruff check --fix src tests benchmarks docs/figures
+	$(BIN)/ruff format src tests benchmarks docs/figures docs/reference.py
+	$(BIN)/ruff check --fix src tests benchmarks docs/figures docs/reference.py
 
 bench-finetune: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet "accelerate>=1"
@@ -120,6 +120,10 @@ bench-gpu: $(VENV)/.dev
 bench-gpu-inference: $(VENV)/.dev
 	$(BIN)/python benchmarks/inference_gpu.py
 
+# The site, into site/: open site/index.html. A warning, such as a link to nowhere, ends it.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # The figures of docs/annotated-bert.md, and the line numbers of its quotes; minutes.
 figures: $(VENV)/.dev
 	$(BIN)/python docs/figures/make.py
@@ -142,8 +146,19 @@ stress: $(VENV)/.dev
 stress-formats: $(VENV)/.dev
 	$(BIN)/python benchmarks/stress_formats.py --cases 120000
 
+# Wheel and sdist into dist/, with what the package index would say of them.
+package: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet build twine
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# A cold install on every Python that is found, minimal and with each extra; an hour and gigabytes.
+cold-installs: package
+	$(BIN)/python benchmarks/cold_install.py dist/*.whl
+
 sizes: $(VENV)/.dev
 	$(BIN)/python benchmarks/sizes.py
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) runs site build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

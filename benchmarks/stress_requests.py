@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
-from load_clients import request
+from filbert.bench.clients import Client, request
 
 # Every other byte of these is a request as it is written here.
 _HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -70,6 +70,20 @@ def _bodies(texts: Sequence[str]) -> dict[str, bytes]:
         "negative token ids": request("/v1/embeddings", {"model": "masks", "input": [-1, -2]}),
         "no such model": request("/embed", {"inputs": "a", "model": "../../etc/passwd"}),
         "empty": request("/embed", {"inputs": ["", texts[0]]}),
+        "a vector without end": request("/embed", {"inputs": "a", "layers": [-1] * 19_000}),
+        "pooling without end": request(
+            "/embed", {"inputs": "a", "pooling": "+".join(["cls"] * 9_000)}
+        ),
+        "a matrix without end": request("/embed_all", {"inputs": ["a " * 1_000] * 900}),
+        "tokens without end": request("/tokenize", {"inputs": "!" * 480_000}),
+        "a surrogate as id": request("/encode", b'{"id": "\\ud800", "texts": ["a"]}'),
+        "a question read again": request(
+            "/answer", {"question": "a" * 200_000, "context": ["a"] * 9_000}
+        ),
+        "a query read again": request(
+            "/rerank", {"query": "a" * 200_000, "texts": ["a"] * 9_000, "model": "classes"}
+        ),
+        "GET with a body": request("/health", b"a" * 100_000, method="GET"),
         "many masks": request("/fill", {"inputs": "[MASK] " * 3000, "top": 1000}),
         "layers that are none": request("/attention", {"inputs": "a", "layers": [99]}),
         "a path outside": request("/page/../../../etc/passwd", method="GET"),
@@ -100,12 +114,24 @@ class Hostile:
         port: of the server on this machine.
         texts: ordinary ones.
         slow_seconds: how long a slow sender goes on.
+        idle_seconds: of the server, which then breaks off who does not read.
+
+    Attributes:
+        shapeless: errors that had no error's shape.
+        kept: answers that were still there for somebody who had not read for long.
     """
 
-    def __init__(self, port: int, texts: Sequence[str], slow_seconds: float) -> None:
-        self.port, self.slow_seconds = port, slow_seconds
+    def __init__(
+        self, port: int, texts: Sequence[str], slow_seconds: float, idle_seconds: float
+    ) -> None:
+        self.port, self.slow_seconds, self.idle_seconds = port, slow_seconds, idle_seconds
         self._bodies = _bodies(texts)
         self._whole = [request("/embed", {"inputs": list(texts[:20])})]
+        # More than the kernel takes of it: some 10 MB.
+        words = " ".join(texts[:200]).split()
+        self._large = request("/embed_all", {"inputs": [" ".join(words[:250])] * 8})
+        self.shapeless = 0
+        self.kept = 0
         self.names = [*self._bodies, *_RAW, "gone at once", "gone in the body", "slow head"]
         self.names += ["slow body", "never reads"]
 
@@ -128,12 +154,12 @@ class Hostile:
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> int:
         whole = self._bodies.get(name) or _RAW.get(name) or self._whole[0]
-        if name in ("gone at once", "never reads"):
+        if name == "gone at once":
             writer.write(whole)
             await writer.drain()
-            if name == "never reads":
-                await asyncio.sleep(self.slow_seconds)
             return 0
+        if name == "never reads":
+            return await self._never_read(reader, writer)
         if name == "gone in the body":
             writer.write(whole[: len(whole) // 2])
             await writer.drain()
@@ -151,8 +177,32 @@ class Hostile:
         writer.write(whole)
         if name == "a length that lies":
             writer.write_eof()
-        status = (await reader.readline()).split(b" ")
-        return int(status[1]) if len(status) > 1 else 0
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        status = int(head.split(b" ")[1])
+        size = int(head.partition(b"content-length:")[2].partition(b"\r")[0] or 0)
+        body = await reader.readexactly(size)
+        # What is no HTTP is answered below everything that knows of shapes.
+        self.shapeless += status >= 400 and name not in _RAW and not is_an_error(body)
+        return status
+
+    async def _never_read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        transport = writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        writer.write(self._large)
+        await writer.drain()
+        # Work as long as this, asked for later: when it is done, the answer is there. It is broken
+        # off at the second look at it.
+        other = Client(self.port)
+        await other.ask(self._large)
+        other.close()
+        await asyncio.sleep(4 * self.idle_seconds + 2)
+        transport.resume_reading()
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0] or 0)
+        await reader.readexactly(size)
+        self.kept += size > 5_000_000
+        return int(head.split(b" ")[1])
 
 
 def is_an_error(body: bytes) -> bool:

@@ -4,7 +4,8 @@ r"""Half an hour of mixed load on `filbert serve`, 1 % of it hostile; overload; 
 
 mixed: 16 clients ask every route, one request in a hundred is hostile (stress_requests.py). Nothing
     may be answered with 5xx but 503, every error has an error's shape, no ordinary request may be
-    broken off, and the server's memory may grow by 50 MiB at most after the first quarter.
+    broken off, no answer may be kept for who never reads, and the server's memory may grow by 50
+    MiB at most after the first quarter.
 control: the same with a server that loses four times as much memory meanwhile, for a minute at
     most: the check has to catch it.
 overload: three times as many requests as it can answer. What is let in has to be answered within
@@ -34,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_clients import Client, closed_loop, open_loop, percentile, request
-from load_server import Served, free_port
 from stress_requests import Hostile, is_an_error, ordinary
 
+from filbert.bench.clients import Client, closed_loop, open_loop, percentile, request
+from filbert.bench.served import Served, free_port
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
 from filbert.formats.find import find_model
@@ -113,7 +114,7 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
     hostile: dict[str, Counter[int]] = {}
     shapeless = 0
     memory: list[tuple[float, float]] = []
-    evil = Hostile(server.port, texts, slow_seconds=min(40.0, given.seconds))
+    evil = Hostile(server.port, texts, min(40.0, given.seconds), IDLE_SECONDS)
     names = list(evil.names)
     random.Random(given.seed).shuffle(names)
     slow: set[asyncio.Task[None]] = set()
@@ -161,7 +162,12 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
         "growth MiB": round(growth, 1),
         "wrong": [
             *(f"{n} x status {s}" for s, n in every.items() if s >= 500 and s != 503),
-            *([f"{shapeless} errors without an error's shape"] if shapeless else []),
+            *(
+                [f"{shapeless + evil.shapeless} errors without an error's shape"]
+                if shapeless + evil.shapeless
+                else []
+            ),
+            *([f"{evil.kept} answers were kept for who never reads"] if evil.kept else []),
             *([f"{statuses[0]} ordinary requests broke off"] if statuses[0] else []),
             *(["nothing was answered"] if not statuses[200] else []),
         ],
@@ -184,14 +190,16 @@ def mixed(models: list[str], texts: list[str], place: Path, given: argparse.Name
 
 
 # Slow senders and idle connections are let go within the time of a short run.
-SHORT_TIMES = ("--receive-seconds", "5", "--idle-seconds", "5")
+IDLE_SECONDS = 1.0
+SHORT_TIMES = ("--receive-seconds", "5", "--idle-seconds", str(IDLE_SECONDS))
 
 
 def control(models: list[str], texts: list[str], place: Path, given: argparse.Namespace) -> Result:
     """A server that leaks has to be caught."""
     seconds = min(given.seconds, 60.0)
     gentle = argparse.Namespace(**vars(given) | {"seconds": seconds, "hostile": 0.0})
-    server = serve(models, place / "control.log", leak=4 * given.growth / seconds)
+    leak = 4 * given.growth / seconds
+    server = serve(models, place / "control.log", *SHORT_TIMES, leak=leak)
     try:
         found = asyncio.run(mixed_load(server, texts, gentle))
     finally:

@@ -69,7 +69,7 @@ def test_layers_that_are_not_there_are_refused(film_run, layers):
 
 def test_a_folder_cannot_have_a_module_of_its_choosing_imported(folder):
     change(folder, task={"name": "antigravity:fly"})
-    with pytest.raises(filbert.FormatError, match="no task of filbert"):
+    with pytest.raises(filbert.FormatError, match="is not one of"):
         Predictor.load(folder)
     assert "antigravity" not in sys.modules
 

@@ -35,19 +35,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from runs import append, machine
+from serve_sides import QUIET, SIDES, Place
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+import filbert.samples
+from filbert.bench.clients import Client, Reply, closed_loop, percentile, request
+from filbert.bench.served import Served, free_port
+from filbert.formats.find import find_model
 
-from load_clients import Client, Reply, closed_loop, percentile, request  # noqa: E402
-from load_server import Served, free_port  # noqa: E402
-from runs import append, machine  # noqa: E402
-from serve_sides import QUIET, SIDES, Place  # noqa: E402
-
-import filbert.samples  # noqa: E402
-from filbert.formats.find import find_model  # noqa: E402
-
-RESULTS = HERE.parent / "results" / "serve.jsonl"
+RESULTS = Path(__file__).parents[1] / "results" / "serve.jsonl"
 JUDGE = "FastAPI + sentence-transformers"
 SMALL = {"clients": [2], "seconds": 1.0, "rounds": 1, "texts": 50, "compared": 8}
 

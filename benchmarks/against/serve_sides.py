@@ -10,8 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
-
 
 class Place(NamedTuple):
     """What a server is started with: the model's folder, a port, and infinity's environment."""
@@ -51,7 +49,7 @@ def _infinity(place: Place) -> list[str]:
 
 
 def _plain(place: Place) -> list[str]:
-    return [sys.executable, str(HERE / "serve_plain.py"), place.model, str(place.port)]
+    return [sys.executable, "-m", "filbert.bench.plain_server", place.model, str(place.port)]
 
 
 SIDES = {
@@ -70,7 +68,7 @@ SIDES = {
     ),
     "FastAPI + sentence-transformers": Side(
         _plain,
-        "/embeddings",
+        "/v1/embeddings",
         lambda place: "" if find_spec("sentence_transformers") else "it is not installed",
     ),
 }

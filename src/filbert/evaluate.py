@@ -86,7 +86,8 @@ def score_predictions(
     answers = list(read_rows(predictions))
     if len(answers) != len(rows):
         raise InputError(
-            f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}."
+            f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}. "
+            "Make one for each row."
         )
     task = task.with_labels_of(rows, [answer.values for answer in answers])
     checked = [task.check_prediction(answer.values, answer.where) for answer in answers]

@@ -27,13 +27,10 @@ from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.graphs import Graphs, graphs_for
+from filbert.speed.memory import keep_freed_memory
+from filbert.speed.names import INFERENCE_PRECISIONS
 from filbert.speed.onnx_session import SessionModel, check_backend
-from filbert.speed.precision import (
-    INFERENCE_PRECISIONS,
-    Precision,
-    choose_device,
-    choose_precision,
-)
+from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.speed.quantize import quantized
 from filbert.speed.vectors import run_vectors
 from filbert.stored_task import check_max_length, stored_max_length, task_of
@@ -75,9 +72,11 @@ class Predictor:
         self.tokenizer = tokenizer
         self.task = task
         self.device = model.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
         limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
         self.max_length = max_length or min(limit for limit in limits if limit)
-        self.max_tokens = max_tokens or default_max_tokens(self.device)
+        self.max_tokens = max_tokens or default_max_tokens(self.device, model.config)
         self.precision = precision or Precision("float32", "default")
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 

@@ -27,7 +27,7 @@ def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
     try:
         # A folder may name a built-in task only: a module of its choosing must never be imported.
         if stored["name"] not in task_names():
-            raise ValueError(f"{stored['name']!r} is no task of filbert")
+            raise ValueError(f"{stored['name']!r} is not one of {task_names()}")
         task = task_class(stored["name"]).from_dict(stored)
         if task.labels is None and stored["name"] in ("classification", "tagging"):
             raise ValueError("it names no labels")

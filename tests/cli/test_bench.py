@@ -26,7 +26,8 @@ def test_a_server_is_measured_with_clients_beside_it(call, tiny_model):
     assert done.status == 0, done.err
     lines = {line.split("  ")[0]: line.split() for line in done.out.splitlines()}
     for clients in ("1 client", "16 clients", "64 clients"):
-        *_, rate, p50, p99, errors, memory = lines[f"filbert-float32, {clients}"]
+        figures = [word.replace(",", "") for word in lines[f"filbert-float32, {clients}"]]
+        *_, rate, p50, p99, errors, memory = figures
         assert float(rate) > 0 and float(p50) <= float(p99) and float(memory) > 10
         assert errors == "0"
 

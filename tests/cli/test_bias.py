@@ -79,8 +79,10 @@ def test_a_fixed_seed_gives_the_same_page(call, source, own, tmp_path):
     pages = []
     for name in ("one.html", "two.html"):
         call("bias", source, "--words", own, "--out", tmp_path / name, "--resamples", "20")
-        pages.append((tmp_path / name).read_bytes())
+        pages.append((tmp_path / name).read_text(encoding="utf-8"))
     assert pages[0] == pages[1]
+    alone = call("bias", source, "--words", own, "--out", "-", "--resamples", "20")
+    assert alone.out == pages[0]
 
 
 def test_what_is_wrong_is_one_sentence(call, source, tiny_model, own, tmp_path):
@@ -92,6 +94,7 @@ def test_what_is_wrong_is_one_sentence(call, source, tiny_model, own, tmp_path):
         (source, "--label", "nice"): "choose whose score to compare: neg, pos",
         (source, "--words", tmp_path / "none.toml"): "there is no such file",
         (source, "--resamples", "0"): "resamples is 0",
+        (source, "--json", "--out", "-"): "both go to stdout",
         (source, "--words", own, "--out", tmp_path): "is a folder; --out names a file",
     }
     for options, message in wrong.items():

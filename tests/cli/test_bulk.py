@@ -345,7 +345,7 @@ def test_contradictory_options_are_refused_before_a_model_is_loaded(call, tmp_pa
     source = write(tmp_path / "rows.csv", texts(3))
     out = tmp_path / "v.npy"
     both = call("embed", "nowhere", source, "--out", out, "--resume", "--overwrite")
-    assert "not both" in both.err
+    assert "Give one" in both.err
     assert "local, ray" in call("embed", "nowhere", source, "--out", out, "--engine", "spark").err
     assert "--engine ray" in call("embed", "nowhere", source, "--out", out, "--workers", 2).err
 

@@ -75,6 +75,20 @@ def test_all_methods_come_one_after_the_other_and_the_page_has_them_all(
     assert [one["method"] for one in json.loads(both.out)] == ["rollout", "integrated-gradients"]
 
 
+def test_all_are_those_that_the_answer_has_and_a_page_on_stdout_is_alone(
+    models: dict[str, Path], call: Call
+) -> None:
+    pair = ("the film was good", "a great play")
+    both = call("explain", models["bare"], *pair, "--method", "all", "--json")
+    (one,) = json.loads(both.out)
+    assert one["method"] == "leave-one-out"
+    assert one["notes"] == [
+        f"Not for this model and answer: {', '.join(m for m in METHODS if m != one['method'])}."
+    ]
+    done = call("explain", models["bare"], *pair, "--out", "-")
+    assert done.out.startswith("<!doctype html>") and done.out.endswith("</html>\n")
+
+
 def test_question_and_context_and_stdin_are_read(models: dict[str, Path], call: Call) -> None:
     done = call("explain", models["spans"], "was it good?", "-", "--json",
                 stdin="the film was very good")  # fmt: skip
@@ -111,6 +125,7 @@ def test_without_colours_the_table_stands_alone_and_with_them_words_are_coloured
         ("classes", ["good", "--target", "fine"], "no label of this model: neg, pos"),
         ("classes", ["good", "--top", "0"], "--top is 0"),
         ("classes", ["-", "-"], "Only one of the two texts"),
+        ("classes", ["good", "--json", "--out", "-"], "both go to stdout"),
         ("words", ["good", "bad"], "A tagger reads one text"),
         ("words", ["good", "--word", "film"], "not a word of the text"),
         ("spans", ["was it good?"], "A question and its context are wanted"),

@@ -35,7 +35,9 @@ def quick():
         yield
 
 
-def test_a_table_has_a_line_for_every_head(call, tiny_model):
+def test_a_table_has_a_line_for_every_head(call, tiny_model, monkeypatch):
+    # A model with fewer heads than the usual number of clusters is no mistake.
+    monkeypatch.setattr("filbert.cli.head_study.CLUSTERS", 9)
     done = call("heads", tiny_model, "-", stdin=TEXTS)
     assert done.status == 0, done.err
     lines = done.out.splitlines()
@@ -66,7 +68,10 @@ def test_json_and_the_folder_hold_the_same_figures(call, tiny_model, tmp_path, q
     treebank = found["treebank"]
     assert treebank["sentences"] == 14
     assert treebank["relations"][0]["relation"] == "all"
-    assert treebank["coreference"]["mentions"] > 5
+    coreference = treebank["coreference"]
+    assert coreference["mentions"] > 5
+    assert (coreference["documents"], coreference["truncated"]) == (2, 1)
+    assert coreference["mentions_left_out"] > 0
     assert [row["kind"] for row in treebank["probes"]["scores"]][0] == "fixed offset"
     again = call("heads", tiny_model, "--out", out)
     assert (again.status, "exists. Name another folder" in again.err) == (2, True)
@@ -86,6 +91,35 @@ def test_what_the_metric_loses_stands_beside_every_head(call, film_run, films, t
     shrunk = call("shrink", model, "--importance", "--data", films / "dev.csv", "--json")
     without = json.loads(shrunk.out)["without"]
     assert [row["without"] for row in found["heads"]] == pytest.approx(sum(without, []), abs=1e-6)
+
+
+def test_worth_is_counted_on_texts_cut_as_all_others_are(call, film_run, films, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "filbert.cli.head_study.study_heads", lambda *_, max_length: asked.append(max_length)
+    )
+    model = film_run.model.checkpoint.source
+    for options, wanted in ((["--max-length", 5], 5), ([], 7)):
+        monkeypatch.setattr("filbert.cli.head_study.LONGEST", 7)
+        done = call("heads", model, "--data", films / "dev.csv", "--json", *options)
+        assert json.loads(done.out)["texts"]["max_length"] == asked[-1] == wanted
+
+
+def test_a_mistake_is_told_before_anything_is_computed(
+    call, film_run, tmp_path, treebanks, monkeypatch
+):
+    monkeypatch.setattr("filbert.cli.head_study.study", None)
+    broken = tmp_path / "broken.conllu"
+    broken.write_text("1\tHe\n\n")
+    model, dev = film_run.model.checkpoint.source, treebanks / "dev.conllu"
+    for options, sentence in {
+        ("--treebank", dev, "--probe", broken): "broken.conllu:1: 2 columns",
+        ("--data", tmp_path / "none.csv"): "no such file",
+        ("--clusters", "99"): "clusters is 99; this model has",
+    }.items():
+        done = call("heads", model, *options)
+        assert (done.status, len(done.err.splitlines())) == (2, 1), (options, done.err)
+        assert sentence in done.err
 
 
 def test_long_texts_are_cut_and_counted_and_long_sentences_left_out(call, tiny_model, tmp_path):
@@ -114,7 +148,7 @@ def test_wrong_input_is_told_in_a_sentence(call, tiny_model, films, tmp_path, tr
     wrong = {
         ("--treebank", broken): "broken.conllu:1: 2 columns between tabs",
         ("--treebank", tmp_path / "no.conllu"): "no such file",
-        ("--probe", dev): "--treebank FILE is wanted",
+        ("--probe", dev): "give --treebank FILE too",
         ("--treebank", dev, "--probe", dev): "are one file",
         ("--treebank", dev, "--min-count", "10000"): "no relation has 10000 words",
         (empty,): "every one of them is empty",

@@ -27,7 +27,7 @@ def test_json_and_page_come_together(call, tiny_model, tmp_path):
     assert [one["where"] for one in told["occurrences"]] == [f"sentence {i}" for i in (1, 2, 3)]
     assert told["layer"] == 2
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert f"Page: {out}" in done.err
+    assert f"Wrote {out} (" in done.err
 
 
 def test_a_file_may_say_the_senses_under_its_own_names(call, tiny_model, tmp_path):
@@ -54,9 +54,20 @@ def test_texts_come_from_stdin_and_several_forms_are_looked_for(call, tiny_model
     assert told["other_texts"] == 1
 
 
+def test_one_long_text_is_a_text_and_its_page_is_alone_on_stdout(call, tiny_model):
+    # Longer than any file name: the system refuses to look for it.
+    text = "the film was very good . " * 12 + "he was to play a play"
+    done = call("neighbours", tiny_model, text, "--word", "play", "--out", "-")
+    assert done.status == 0, done.err
+    assert done.out.startswith("<!doctype html>") and done.out.endswith("</html>\n")
+    assert "“play” in 2 places" in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["--word", "play", *SENTENCES, "--json", "--out", "-"], "both go to stdout"),
+        (["--word", "play", "my notes.txt"], "my notes.txt: no such file"),
         (["--word", "play"], "There is nothing to read: give a file"),
         (["--word", "play", "nofile.txt"], "nofile.txt: no such file"),
         (["--word", "play", "a play", " "], "Sentence 2 is empty"),

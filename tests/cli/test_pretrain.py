@@ -161,7 +161,7 @@ def test_an_unknown_recipe_key_is_named_with_the_nearest_one(call, recipe):
     recipe.write_text(recipe.read_text() + "mask_rat = 0.3\n")
     done = call("pretrain", recipe)
     assert done.status == 2
-    assert "mask_rat" in done.err and "Did you mean --mask-rate?" in done.err
+    assert "'mask_rat'" in done.err and "Did you mean mask_rate?" in done.err
 
 
 def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path, monkeypatch):

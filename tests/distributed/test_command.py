@@ -74,7 +74,9 @@ def test_two_processes_teach_what_one_teaches(film_run, films, tmp_path):
     given = {"teacher": film_run.folder / "model", "keep_layers": "1", "method": "tinybert"}
     given |= {"train": films / "train.csv", "dev": films / "dev.csv", "steps": 8, "lr": 1e-3}
     given |= {"hidden_share": 0.5, "dropout": 0.0, "precision": "float32", "device": "cpu"}
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    given = {
+        name: str(value) if isinstance(value, Path) else value for name, value in given.items()
+    }
     flags = [x for name, v in given.items() for x in (f"--{name.replace('_', '-')}", str(v))]
     places = {name: str(tmp_path / name) for name in ("two", "one", "cache")}
     done = torchrun("distill", *flags, "--out", places["two"], "--cache", places["cache"])

@@ -68,4 +68,4 @@ def test_opening_a_pickle_is_silent_and_its_damage_is_said_in_words(tmp_path, mo
     monkeypatch.setattr(weights.torch, "load", load)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert refused(tmp_path).endswith("pytorch_model.bin is damaged: KeyError.")
+        assert refused(tmp_path).endswith("pytorch_model.bin is damaged: KeyError. Fetch it again.")

@@ -53,6 +53,15 @@ def test_the_divergence_is_scipys_averaged_over_all_tokens(tiny):
             assert found.divergence[a, b] == pytest.approx(wanted, abs=1e-6)  # float32 maps
 
 
+def test_so_many_texts_are_compared_and_no_more(tiny, monkeypatch):
+    texts, maps = ["the film", "he was very good"], [random_maps(4, seed=1), random_maps(6, seed=2)]
+    monkeypatch.setattr("filbert.inspection.agreement.MAX_TEXTS", 1)
+    study = added(tiny, texts, maps)
+    first = added(tiny, texts[:1], maps[:1])
+    assert study.num_texts == 1
+    np.testing.assert_array_equal(study.result(1).divergence, first.result(1).divergence)
+
+
 def test_heads_that_look_elsewhere_are_as_far_apart_as_can_be(tiny):
     maps = torch.zeros(1, 2, 4, 4)
     maps[0, 0, :, 1] = 1

@@ -18,11 +18,18 @@ from filbert.inspection.bias.association import associations
 from filbert.inspection.bias.check import LIMITS, bias_check
 from filbert.inspection.bias.identity import compared, score_label
 from filbert.inspection.bias.log_probability import shifts, target_id
-from filbert.inspection.bias.sentences import placed, vectors_of
+from filbert.inspection.bias.sentences import (
+    _cleaned,
+    _word_ids,
+    known_words,
+    placed,
+    vectors_of,
+)
 from filbert.inspection.bias.verdicts import leaning, shifting, verdicts
 from filbert.inspection.bias.words import Association, Group, LogProbability, WordSet, WordSets
 from filbert.predict import Predictor
 from filbert.tasks.regression import Regression
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 SENTENCES = ("the {} was good.", "{} was bad.", "he and she see {}")
@@ -85,6 +92,25 @@ def test_vectors_are_rows_of_the_table_whole_sentences_or_the_words_own_tokens(e
     places = [(2, 4), (1, 3), (5, 7)]
     wanted = [one[start:end].mean(0) for one, (start, end) in zip(tokens, places, strict=True)]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sentence", "context"])
+def test_a_sentence_that_would_lose_its_word_is_refused(encoder, kind):
+    short = Predictor(encoder.model, encoder.tokenizer, max_length=8)
+    with pytest.raises(InputError, match="has 9 tokens; this model reads 8. Shorten"):
+        vectors_of(short, ["film"], ["the very very very very bad {}"], kind)
+
+
+def test_words_are_read_as_the_models_task_cleans_its_texts(shared_data):
+    cased = Tokenizer.load(shared_data / "tokenizers" / "bert-base-cased")
+    clean = Cleaning.parse("lowercase,stop-words")
+    read = _cleaned(placed("This is the rose: {}.", "Rose"), clean)
+    assert read.text[read.start :] == "rose." and read.start > read.text.index("rose")
+    with pytest.raises(InputError, match="takes the word away"):
+        _cleaned(placed("This is {}.", "the"), clean)
+    # Upper case is written in this vocabulary, letter by letter; the stop word is gone.
+    assert known_words(["THE", "Rose"], cased, clean) == {"THE": False, "Rose": True}
+    assert _word_ids(["Rose"], cased, clean) == [[cased.id_of("rose")]]
 
 
 @pytest.mark.parametrize("kind", ["table", "sentence", "context"])

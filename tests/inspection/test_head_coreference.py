@@ -106,4 +106,8 @@ def test_baselines_are_those_counted_by_hand(trees, model):
     found = study.result()
     assert found is not None
     assert (found.mentions, found.nearest, found.same_word) == (1, 1.0, 1.0)
+    everything = mentions_of(document)
+    left_out = sum(mention.head not in keep for mention in everything)
+    assert (found.documents, found.truncated, found.left_out) == (1, 0, left_out)
+    assert 0 < left_out < len(everything)
     assert CoreferenceStudy(model).result() is None

@@ -86,7 +86,7 @@ def test_a_quantised_model_shows_what_it_computes_itself(model: Model) -> None:
     maps = attention_maps(quantized(drawn()), pack(SEQUENCES))
     exact = attention_maps(model, pack(SEQUENCES))
     for own, other in zip(maps, exact, strict=True):
-        assert 0 < (own - other).abs().max() < 0.05 or len(own[0, 0]) == 1
+        assert 0 < (own - other).abs().mean() < 0.01 or len(own[0, 0]) == 1
 
 
 def test_who_does_not_ask_pays_nothing(model: Model) -> None:

@@ -25,8 +25,9 @@ def view(maps: np.ndarray, size: int = 8) -> View:
     places = np.arange(length)
     names = tuple(f"w{at}" for at in places)
     return View(
-        "m", ("text",), names, places * 0, places, names, maps, vectors.astype(np.float32), length
-    )
+        "m", ("text",), names, places * 0, places, names, maps, np.zeros((layers, heads), bool),
+        vectors.astype(np.float32), length,
+    )  # fmt: skip
 
 
 def unpacked(text: str) -> bytes:

@@ -34,11 +34,31 @@ def test_every_model_sees_every_text_and_a_pair_is_one_text(predictor, tiny_mode
     found = filbert.inspect([predictor, tiny_model], ["the film", ("a film", "a play")])
     assert [(view.model, view.texts) for view in found.views] == [
         (name, texts)
-        for name in ("model", "model")
+        for name in ("model 1", "model 2")
         for texts in (("the film",), ("a film", "a play"))
     ]
     assert filbert.inspect(predictor, "a film", "a play").views[0].texts == ("a film", "a play")
-    assert repr(found).startswith("Inspection(model: 4 tokens, model: 7 tokens")
+    assert repr(found).startswith("Inspection(model 1: 4 tokens, model 1: 7 tokens")
+
+
+def test_models_of_one_name_are_told_apart_by_their_folders(predictor, tiny_model, deep_model):
+    above, name = tiny_model.parent.name, tiny_model.name
+    assert [view.model for view in filbert.inspect(predictor, "a film").views] == [name]
+    found = filbert.inspect([predictor, deep_model], "a film")
+    assert deep_model.name == name
+    assert [view.model for view in found.views] == [
+        f"{above}/{name}",
+        f"{deep_model.parent.name}/{name}",
+    ]
+
+
+def test_a_loaded_model_is_cut_as_asked_and_stays_on_its_device(predictor):
+    (view,) = filbert.inspect(predictor, "film " * 12, max_length=5).views
+    assert (len(view.tokens), view.num_tokens) == (5, 14)
+    with pytest.raises(ConfigError, match="max_length 65 is not in 3..64"):
+        filbert.inspect(predictor, "a film", max_length=65)
+    with pytest.raises(ConfigError, match="stays on its device"):
+        filbert.inspect(predictor, "a film", device="cpu")
 
 
 def test_the_page_asks_nobody_for_anything(predictor, tmp_path):
@@ -104,7 +124,7 @@ def test_the_verb_writes_a_page_and_prints_a_map(call, tiny_model, tmp_path):
         (["the film " * 300, "--text"], "The text has 602 tokens, model reads 64."),
         (["a film", "--text", "--max-length", "900"], "max_length 900 is not in 3..64"),
         (["a film", "--text", "--neurons", "3"], "--neurons '3' is no head; write layer.head"),
-        (["a film", "--text", "--layer", "7"], "layer 7 is not in 0..1."),
+        (["a film", "--text", "--layer", "7"], "layer 7 is not in 0..1, those of model."),
     ],
 )
 def test_a_wrong_call_gets_one_sentence(call, tiny_model, arguments, sentence):

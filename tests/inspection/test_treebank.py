@@ -7,7 +7,8 @@ import pytest
 
 from filbert import samples
 from filbert.errors import InputError
-from filbert.inspection.treebank import merged, read_treebank, words_of
+from filbert.inspection.maps import merged
+from filbert.inspection.treebank import read_treebank, words_of
 
 
 def line(number, form, head, relation, misc="_"):

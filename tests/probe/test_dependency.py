@@ -5,15 +5,19 @@ import pytest
 import torch
 
 from filbert import samples
+from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
-from filbert.inspection.treebank import read_treebank
+from filbert.inspection.maps import attention_maps, merged
+from filbert.inspection.treebank import read_treebank, words_of
 from filbert.predict import Predictor
 from filbert.probe.dependency import (
+    DISTANCE,
     KINDS,
     NEAR,
     Probe,
     ProbeSentence,
     _Batch,
+    _parts,
     features_of,
     probe_sentences,
     study_dependencies,
@@ -74,6 +78,26 @@ def test_words_say_which_head_to_believe():
     assert by_kind["attention"] < 0.65
 
 
+def test_the_baseline_of_words_and_distances_knows_which_words_belong_together():
+    """Each word's head is the one word of its own sort: no sum over the two words tells that."""
+    draw = torch.Generator().manual_seed(5)
+    sentences = []
+    for _ in range(40):
+        sorts = torch.randperm(3, generator=draw).repeat(2)
+        heads = torch.tensor([3, 4, 5, 0, 1, 2])
+        order = torch.randperm(6, generator=draw)
+        heads = torch.argsort(order)[heads[order]]
+        words = torch.nn.functional.one_hot(sorts[order], 4).float()
+        found = sentence(6, draw)
+        sentences.append(ProbeSentence(found.attention, found.untrained, words, heads))
+    probe = train_probe(DISTANCE, sentences[:30], 0.5, steps=80)
+    right = 0
+    for one in sentences[30:]:
+        batch = _Batch.of([one], DISTANCE, 0.5)
+        right += int((probe(batch.features, batch.words)[0].argmax(1) == one.heads).sum())
+    assert right > 0.9 * 60
+
+
 def test_scores_are_the_formulas():
     draw = torch.Generator().manual_seed(2)
     probe = Probe(3, 4)
@@ -101,7 +125,10 @@ def test_both_directions_of_a_head_are_read_and_distances_are_told_apart(known):
     assert features.shape == (6, 6, 6)
     assert torch.equal(features[4], first.attention[1].float().T)
     assert torch.equal(features[1], first.attention[1].float())
-    far = features_of(sentence(20, torch.Generator().manual_seed(3)), "distance and words")
+    far = features_of(sentence(20, torch.Generator().manual_seed(3)), DISTANCE)
+    assert far[-2:, 4, 16].tolist() == pytest.approx([1.2, 0])
+    assert far[-2:, 16, 4].tolist() == pytest.approx([0, 1.2])
+    far = far[:-2]
     assert far.shape == (2 * NEAR + 3, 20, 20)
     assert (far.sum(0) == 1).all()
     # Row: who asks; column: the possible head.
@@ -141,6 +168,17 @@ def test_a_classifier_does_not_look_at_words_that_are_not_asked_about(known):
     assert not torch.allclose(part.weight, whole.weight)
 
 
+def test_a_batch_that_comes_in_parts_teaches_the_same(monkeypatch):
+    draw = torch.Generator().manual_seed(6)
+    train = [sentence(length, draw) for length in (3, 9, 4, 7, 5)]
+    whole = train_probe("attention", train, 1.0, steps=3)
+    monkeypatch.setattr("filbert.probe.dependency.MAX_FEATURES", 6 * 60)
+    assert [len(part) for part in _parts(train, 60)] == [2, 1, 1, 1]
+    parts = train_probe("attention", train, 1.0, steps=3)
+    # Float32 sums in another order.
+    assert torch.allclose(whole.weight, parts.weight, atol=1e-5)
+
+
 def test_features_of_a_model_are_its_attention_between_words_and_its_word_table(tiny_model):
     predictor = Predictor.load(tiny_model)
     trees = list(read_treebank(samples.path("sentences.conllu")))[:3]
@@ -149,15 +187,27 @@ def test_features_of_a_model_are_its_attention_between_words_and_its_word_table(
     )
     found = probe_sentences(predictor.model, trees, encodings)
     table = predictor.model.encoder.embeddings.word.weight
-    for one, tree in zip(found, trees, strict=True):
+    fresh = untrained(predictor.model)
+    for one, tree, encoding in zip(found, trees, encodings, strict=True):
         count = len(tree.words)
+        batch = pack([encoding.input_ids], [encoding.token_type_ids])
+        for model, features in ((predictor.model, one.attention), (fresh, one.untrained)):
+            (maps,) = attention_maps(model, batch)
+            for layer in range(2):
+                for head in range(4):
+                    wanted = merged(maps[layer, head].numpy(), words_of(encoding, tree), count)
+                    # Half precision has 11 bits.
+                    np.testing.assert_allclose(features[4 * layer + head], wanted, atol=5e-4)
         assert one.attention.shape == one.untrained.shape == (8, count, count)
-        assert not torch.allclose(one.attention, one.untrained, atol=1e-3)
         asked = [r not in ("punct", "root") for r in tree.relations]
         assert one.heads.tolist() == np.where(asked, tree.heads, -1).tolist()
     # "The" is a token of its own.
     at = predictor.tokenizer.id_of("the")
     assert torch.allclose(found[0].words[0], table[at], atol=1e-6)
+    # The control keeps the tables of the embeddings and nothing else.
+    own, drawn = predictor.model.encoder.state_dict(), fresh.encoder.state_dict()
+    is_same = {name: torch.equal(own[name], drawn[name]) for name in own if own[name].dim() > 1}
+    assert is_same == {name: name.startswith("embeddings.") for name in is_same}
     state = torch.random.get_rng_state()
     twice = [untrained(predictor.model).state_dict() for _ in range(2)]
     assert all(torch.equal(twice[0][name], twice[1][name]) for name in twice[0])

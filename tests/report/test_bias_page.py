@@ -1,10 +1,32 @@
-"""The drawings of a bias report: dots and lines stand where the numbers are."""
+"""The page of a bias report: every word is on it, dots and lines stand where the numbers are."""
 
 from __future__ import annotations
 
+import html
+
 import pytest
 
-from filbert.report.bias_drawing import Scale, bar_of, between, chance, range_of, signed
+from filbert.inspection.bias.check import BiasReport
+from filbert.inspection.bias.words import read_words
+from filbert.report.bars import Scale, bar_of
+from filbert.report.bias_drawing import between, chance, range_of, signed
+from filbert.report.bias_page import bias_page
+
+
+def test_every_word_and_sentence_of_every_question_is_on_the_page():
+    words = read_words()
+    report = BiasReport("m", words, {}, "pos", 0.95, 10, 0, (), (), ())
+    page = html.unescape(bias_page(report).partition("All words and sentences")[2])
+    # Two questions have "male terms", and they are other words.
+    lists = [one.words for test in words.associations for one in (test.x, test.y, test.a, test.b)]
+    lists += [one.words for asked in words.log_probabilities for one in (asked.a, asked.b)]
+    lists += [asked.templates for asked in words.log_probabilities]
+    lists += [one.terms for one in words.groups]
+    lists += [words.bleached, *words.templates.values()]
+    for one in lists:
+        assert " · ".join(one) in page
+    for pair in (pair for asked in words.log_probabilities for pair in asked.targets):
+        assert " over ".join(pair) in page
 
 
 def test_zero_and_all_values_are_on_the_scale():

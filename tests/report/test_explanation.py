@@ -134,6 +134,9 @@ def test_the_page_says_whether_the_shares_add_up_and_what_to_doubt(
 ) -> None:
     page = " ".join(Page(explanation_page(found, "model")).words)
     assert page.count("Completeness error") == 3
+    # Gradient times input starts where the special tokens are zero too.
+    assert page.count("for every word: ") == 2 and page.count("for every token: ") == 1
+    assert ("underlined" in page) == bool(found[0].claim.marks)
     assert f"{found[0].steps} steps" in page
     assert "the same for every answer" in page
     assert "special tokens:" in page

@@ -25,24 +25,27 @@ def test_a_sheet_has_one_grid_for_every_number(tmp_path):
     values = np.random.default_rng(0).random((2, 4))
     values[-1, -1] = np.nan
     panels = [
-        ("[CLS]", "share to the first special token", values, True),
-        ("entropy", "in nats", 3 * values, False),
-        ("lost", "of accuracy", values - 0.5, False),
-        ("nothing", "all are zero", values * 0, False),
-        ("x$y$", "a name that is no formula", values, True),
+        ("[CLS]", "share to the first special token", values, "share"),
+        ("entropy", "in nats", 3 * values, "size"),
+        ("lost", "of accuracy", values + 0.5, "change"),
+        ("nothing", "all are zero", values * 0, "change"),
+        ("x$y$", "a name that is no formula", values, "share"),
     ]
     figure = head_plots.number_grids(panels)
     grids = [axes for axes in figure.axes if axes.images and axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in grids] == [panel[0] for panel in panels]
-    # A loss is drawn around zero, a share from 0 to 1.
+    # A share is drawn from 0 to 1, a loss around zero, and in red also where no head gains.
     limits = [axes.images[0].get_clim() for axes in grids]
     assert limits[0] == (0, 1)
     assert limits[2][0] == -limits[2][1]
+    picture = grids[2].images[0]
+    red, _, blue, _ = picture.to_rgba(np.nanmax(values + 0.5))
+    assert red > 2 * blue
     saved(figure, tmp_path / "a.png")
 
 
 def test_equal_numbers_give_equal_bytes_and_one_head_a_layer_is_enough(tmp_path):
-    panels = [("entropy", "in nats", np.arange(12.0)[:, None], False)]
+    panels = [("entropy", "in nats", np.arange(12.0)[:, None], "size")]
     first, second = (
         saved(head_plots.number_grids(panels), tmp_path / f"{number}.png") for number in range(2)
     )

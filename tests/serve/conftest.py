@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -78,9 +79,14 @@ def serve(predictors: dict[str, Predictor]) -> Serve:
     """`with serve("masks", "words", max_inputs=3) as client`: a real server and a client of it."""
 
     @contextmanager
-    def make(*names: str, limits: EngineLimits | None = None, **settings: Any) -> Iterator[Any]:
-        metrics = Metrics()
-        engines = [Engine(name, predictors[name], limits, metrics) for name in names]
+    def make(
+        *names: str,
+        limits: EngineLimits | None = None,
+        others: Mapping[str, Predictor] = MappingProxyType({}),
+        **settings: Any,
+    ) -> Iterator[Any]:
+        metrics, known = Metrics(), predictors | dict(others)
+        engines = [Engine(name, known[name], limits, metrics) for name in names]
         app = make_app(Engines(engines), Settings(**settings), metrics)
         with running(app) as address, httpx.Client(base_url=address, timeout=20) as client:
             client.app = app  # type: ignore[attr-defined]

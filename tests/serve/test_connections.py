@@ -12,12 +12,19 @@ import uvicorn
 
 from filbert.serve.connections import Counts, Door
 
+# More than the kernel keeps of it.
+LARGE = bytes(16_000_000)
+
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     """An application that says nothing, as late as its path wants."""
     if scope["type"] == "lifespan":
         return
     await asyncio.sleep(0.3 if scope["path"] == "/late" else 0)
+    if scope["path"] == "/large":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": LARGE})
+        return
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
@@ -117,6 +124,41 @@ def test_a_connection_is_closed_when_nothing_is_asked_but_not_while_it_is_answer
             await close([unused, writer, other])
 
     asyncio.run(go())
+
+
+def test_an_answer_that_is_not_read_is_dropped_and_one_that_is_read_slowly_is_not():
+    async def go() -> None:
+        async with doors(1, patience=0.4) as (made, port):
+            door, server = made[0]
+            door.open()
+            others = await connect(port, 2)
+            others[0].write(request("/large"))
+            others[1].write(request("/large") * 2)  # the second answer waits for the first
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
+            writer.write(request("/large"))
+            loop = asyncio.get_running_loop()
+            slow_until, size = loop.time() + 1.2, 0
+            while size < len(LARGE):
+                part = await reader.read(65_536)
+                assert part, "the one who reads was broken off"
+                size += len(part)
+                if loop.time() < slow_until:
+                    await asyncio.sleep(0.03)
+            await until(lambda: not server.server_state.connections)
+            for unread in others:
+                unread.transport.abort()
+            await close([writer])
+
+    asyncio.run(go())
+
+
+def test_a_process_that_has_ended_keeps_nobody_waiting():
+    counts = Counts(2)
+    counts.tell(0, 5)
+    counts.tell(1, 0)
+    assert not counts.has_fewest(0)
+    counts.forget(1)
+    assert counts.has_fewest(0)
 
 
 def test_a_closed_door_refuses():

@@ -225,6 +225,8 @@ def test_keys_are_asked_for_everywhere_but_for_health_metrics_and_the_page(serve
             assert answer.headers["www-authenticate"] == "Bearer"
         for path in ("/info", "/openapi.json", "/nowhere", "/v1/models"):
             assert locked.get(path).status_code == 401
+        for path in ("/", "/health"):
+            assert locked.post(path, json=ASK).status_code == 401
         for path in ("/health", "/ping", "/metrics", "/"):
             assert locked.get(path).status_code == 200
         for key in ("first-key", "second-key"):
@@ -257,11 +259,13 @@ def test_settings_that_cannot_be_meant_are_refused(wrong):
 def test_other_origins_are_let_in_only_where_the_operator_says_so(serve):
     origin = {"Origin": "https://example.org"}
     asking = origin | {"Access-Control-Request-Method": "POST"}
+    asking |= {"Access-Control-Request-Headers": "authorization,x-request-id,x-stainless-os"}
     with serve("vectors") as closed:
         assert "access-control-allow-origin" not in closed.get("/info", headers=origin).headers
     with serve("vectors", cors="https://example.org") as opened:
         allowed = opened.options("/embed", headers=asking)
         assert allowed.headers["access-control-allow-origin"] == "https://example.org"
+        assert "x-stainless-os" in allowed.headers["access-control-allow-headers"]
         other = opened.get("/info", headers={"Origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
     with pytest.raises(ConfigError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import importlib.util
 import json
 import os
 import signal
@@ -14,30 +13,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from filbert.bench.served import Served, free_port
+
 ENV = {"OMP_NUM_THREADS": "1"}
 LONG = "the film was very good , and he was not bad . " * 20
 
 
-@pytest.fixture(scope="module")
-def tools() -> ModuleType:
-    """benchmarks/load_server.py: starts a server and looks at its processes."""
-    spec = importlib.util.spec_from_file_location("load_server", BENCHMARKS / "load_server.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def started(tools: ModuleType, model: Path, log: Path, *options: str, **more: Any) -> Any:
-    port = tools.free_port()
+def started(model: Path, log: Path, *options: str, **more: Any) -> Any:
+    port = free_port()
     command = [sys.executable, "-m", "filbert", "serve", f"m={model}", "--port", str(port)]
-    return tools.Served([*command, *options], port, log, env=ENV, **more)
+    return Served([*command, *options], port, log, env=ENV, **more)
 
 
 def ask(connection: http.client.HTTPConnection, texts: list[str]) -> int:
@@ -74,13 +63,11 @@ class Asking(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def secure(
-    tools: ModuleType, tiny_model: Path, certificates: Path, tmp_path_factory: Any
-) -> Iterator[Any]:
+def secure(tiny_model: Path, certificates: Path, tmp_path_factory: Any) -> Iterator[Any]:
     log = tmp_path_factory.mktemp("secure") / "log"
     files = ["--certificate", "certificate.pem", "--key", "key.pem"]
     options = [str(certificates / o) if o.endswith(".pem") else o for o in files]
-    server = started(tools, tiny_model, log, *options, "--idle-seconds", "1", scheme="https")
+    server = started(tiny_model, log, *options, "--idle-seconds", "1", scheme="https")
     yield server
     server.close()
 
@@ -114,9 +101,9 @@ def test_ctrl_c_ends_one_process_with_status_130(secure):
 
 
 @pytest.fixture(scope="module")
-def several(tools: ModuleType, tiny_model: Path, tmp_path_factory: Any) -> Iterator[Any]:
+def several(tiny_model: Path, tmp_path_factory: Any) -> Iterator[Any]:
     log = tmp_path_factory.mktemp("several") / "log"
-    server = started(tools, tiny_model, log, "--workers", "2")
+    server = started(tiny_model, log, "--workers", "2")
     wait_for(lambda: len(server.processes()) == 3)
     yield server
     server.close()

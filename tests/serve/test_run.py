@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 
 import pytest
+from huggingface_hub import constants
 
 from filbert.cli.main import run
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
+from filbert.serve import process
 from filbert.serve.listening import bound, check_tls, url_of
 from filbert.serve.operation import Operation, named_models
+from filbert.serve.settings import Settings
 
 
 def test_a_model_is_called_as_asked_else_after_its_folder_or_its_run(tmp_path):
@@ -22,6 +25,14 @@ def test_a_model_is_called_as_asked_else_after_its_folder_or_its_run(tmp_path):
         "toxic": str(folder),
         "b": str(folder),
     }
+
+
+def test_a_model_that_is_nowhere_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(InputError, match="'nothere' is no built-in name and no folder here, and"):
+        process.open_app({"nothere": "nothere"}, Settings(), Operation())
 
 
 def test_an_equals_sign_in_a_folder_s_name_is_no_name(tmp_path):

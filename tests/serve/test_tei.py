@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
-from filbert.serve.routes.common import last_words
+from filbert.serve.routes.common import json_of_arrays, last_words
 from filbert.tasks.base import task_names
 
 SENTENCE = "the film was very good"
@@ -273,6 +275,69 @@ def test_the_other_addresses_of_embeddings_and_single_texts(client):
         for text in (SENTENCE, [SENTENCE])
     )
     assert alone == listed
+
+
+def test_where_no_route_is_named_a_model_does_what_it_was_made_for(serve):
+    texts = ["a play", SENTENCE]
+    with serve("vectors", "classes") as server:
+        for path in ("/", "/invocations"):
+            for route, body in (
+                ("/embed", {"inputs": texts, "normalize": False}),
+                ("/rerank", {"query": SENTENCE, "texts": texts}),
+                ("/predict", {"inputs": SENTENCE, "model": "classes"}),
+            ):
+                found = server.post(path, json=body)
+                assert (found.status_code, found.json()) == (
+                    200,
+                    server.post(route, json=body).json(),
+                )
+            wrong = server.post(path, json={"inputs": 5})
+            assert (wrong.status_code, wrong.json()["error_type"]) == (422, "Validation")
+        assert "text/html" in server.get("/").headers["content-type"]
+
+
+def test_answers_that_would_be_too_large_are_refused_before_they_are_made(
+    serve, predictors, monkeypatch
+):
+    seen = []
+    real = type(predictors["vectors"]).vectors
+
+    def counted(this, examples, **options):
+        seen.extend(examples)
+        return real(this, examples, **options)
+
+    monkeypatch.setattr(type(predictors["vectors"]), "vectors", counted)
+    with serve("vectors", max_response_bytes=32 * 9 * 10) as small:
+        assert "tokens together" in small.post("/embed_all", json={"inputs": "the " * 9}).text
+        assert not seen
+        assert small.post("/embed_all", json={"inputs": "the"}).status_code == 200
+        for path, body in (
+            ("/tokenize", {"inputs": "the " * 50}),
+            ("/tokenize", {"inputs": ["the"] * 50}),
+            ("/decode", {"ids": [[14] * 99] * 99}),
+        ):
+            found = small.post(path, json=body)
+            assert (found.status_code, "is larger than" in found.text) == (413, True)
+
+
+def test_a_long_text_is_tokenised_whole_and_within_the_time_of_a_request(serve, predictors):
+    text = "the film " * 8_000  # more than is written at once, and read by the few large ones
+    with serve("vectors") as server:
+        (found,) = server.post("/tokenize", json={"inputs": text}).json()
+        assert len(found) == 16_002
+        last = found[-2]
+        assert (text[last["start"] : last["stop"]], last["text"]) == ("film", "film")
+    with serve("vectors", request_seconds=1e-3) as hasty:
+        assert hasty.post("/tokenize", json={"inputs": text}).status_code == 503
+
+
+@pytest.mark.parametrize("shape", [(3,), (300, 200), (2, 260, 200), (0, 4)])
+def test_large_arrays_are_written_in_parts_and_say_the_same(shape):
+    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    written = asyncio.run(json_of_arrays([array, array[:1]]))
+    assert json.loads(written) == [array.tolist(), array[:1].tolist()]
+    rounded = json.loads(asyncio.run(json_of_arrays([array], digits=2)))
+    assert rounded == [np.round(array.astype(float), 2).tolist()]
 
 
 @pytest.mark.parametrize("asked", [{"layers": [-1] * 2_000}, {"pooling": "+".join(["cls"] * 99)}])

@@ -70,7 +70,7 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
         ({"model": "TINY", "freeze": "7"}, "layers within 0-1"),
         ({"model": "TINY", "metric": "roc_au"}, "metric is .* Did you mean 'roc_auc'"),
         ({"model": "TINY", "on_overflow": "cut"}, "on_overflow is 'cut'"),
-        ({"model": "TINY", "precision": "bf61"}, "precision 'bf61'.* Did you mean 'bf16'"),
+        ({"model": "TINY", "precision": "bf61"}, "precision is 'bf61'.* Did you mean 'bf16'"),
         ({"model": "TINY", "device": "gpu"}, "gpu"),
     ],
 )

@@ -200,7 +200,7 @@ def test_a_foreign_prediction_needs_a_label_or_scores():
 @pytest.mark.parametrize(
     ("rubbish", "words"),
     [
-        ({"label": "z", "scores": {"a": 0.1, "b": 0.9}}, "not among the labels"),
+        ({"label": "z", "scores": {"a": 0.1, "b": 0.9}}, "not one of the labels"),
         ({"label": "a", "scores": 0.7}, "cannot be read"),
         ({"label": ["a", "b"]}, "cannot be read"),
         ({"label": "a", "scores": {"a": "x", "b": 1}}, "cannot be read"),

@@ -1,5 +1,6 @@
 """A run with cleaning: the model folder cleans again, and whatever runs it carries the option."""
 
+import asyncio
 import csv
 import json
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import filbert
 from filbert.cli.main import run as command
 from filbert.errors import ConfigError
+from filbert.serve.engine import Engine
 from filbert.text.clean import STEPS, Cleaning
 from filbert.train.replay import replay
 
@@ -73,6 +75,26 @@ def test_a_model_that_cleans_answers_as_one_that_was_given_clean_texts(place):
     assert answers != plain.predict(raw)
     one, other = (lines_of(f"runs/{k}/predictions/test.jsonl") for k in ("raw", "cleaned"))
     assert one == other
+
+
+def test_a_server_cleans_too(place):
+    cleaning = filbert.load("runs/raw/model")
+    raw = texts_of("raw/test.csv")
+
+    async def served():
+        engine = Engine("m", cleaning)
+        engine.start()
+        try:
+            return await engine.run("predict", raw), await engine.run("embed", raw)
+        finally:
+            await engine.close(1)
+
+    predictions, vectors = asyncio.run(served())
+    for done, wanted in zip(predictions.items, cleaning.predict(raw), strict=True):
+        assert done.value["num_tokens"] == wanted["num_tokens"]
+        assert done.value["scores"] == pytest.approx(wanted["scores"], abs=1e-6)
+    wanted = cleaning.embed(raw)
+    assert np.abs(np.stack([done.value for done in vectors.items]) - wanted).max() < 1e-5
 
 
 def test_vectors_are_of_clean_texts_too(place):

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
-from filbert.errors import ConfigError, Interrupted, RunError
+from filbert.errors import ConfigError, Interrupted
 from filbert.train import trainer
 from filbert.train.state import digest_of, newest_state
 from filbert.train.verify import verify_resume
@@ -216,7 +216,7 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(trainer, "accumulate", never)
-    with pytest.raises(RunError, match="Step 1: out of memory .* Lower --max-tokens"):
+    with pytest.raises(ConfigError, match="Step 1: out of memory .* Lower --max-tokens"):
         run(options(place, "regression", tmp_path / "x"))
 
 

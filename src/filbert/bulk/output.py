@@ -230,7 +230,9 @@ def _checked(out: Path) -> Path:
         if not os.access(out.parent, os.W_OK):
             raise InputError(f"{out} cannot be written: permission denied.")
     except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}.") from error
+        raise InputError(
+            f"{out} cannot be written: {error.strerror}. Name another place."
+        ) from error
     return out
 
 

@@ -29,12 +29,25 @@ def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
         raise ConfigError(f"--engine {flags.engine!r} is not one of {', '.join(ENGINES)}.")
     if flags.workers is not None and flags.engine != "ray":
         raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
+    if flags.workers is not None and flags.workers < 1:
+        raise ConfigError(f"--workers is {flags.workers}; it must be at least 1.")
+    if not _is_stream(out) and source != "-" and out is not None and _are_same(source, out):
+        raise ConfigError(
+            f"--out {out} is the file that is read. Name another, or it would be lost."
+        )
     if flags.resume and flags.overwrite:
-        raise ConfigError("--resume keeps what an earlier run did, --overwrite drops it: not both.")
+        raise ConfigError("--resume keeps what an earlier run did, --overwrite drops it. Give one.")
     if flags.resume and _is_stream(out):
         raise ConfigError("--resume needs --out FILE: what went elsewhere is not kept.")
     if flags.resume and not _is_regular(source):
         raise ConfigError("--resume reads the rows again, and a stream is gone. Give a file.")
+
+
+def _are_same(source: str, out: str) -> bool:
+    try:
+        return os.path.samefile(source, out)
+    except OSError:  # one is not there yet
+        return False
 
 
 def work_through(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class BulkFlags:
     precision: str = "float32"
     backend: str = "torch"
     device: str | None = None
-    graphs: bool = True
+    graphs: Annotated[bool, Parameter(negative="--no-graphs")] = True
     resume: bool = False
     overwrite: bool = False
     engine: str = "local"

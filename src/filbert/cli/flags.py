@@ -46,6 +46,11 @@ def output(out: str | None) -> Iterator[IO[str]]:
         yield file
 
 
+def _way(path: Path) -> str:
+    """What to do about a file that cannot be made."""
+    return f"Make the folder {path.parent} first." if not path.parent.exists() else "Name another."
+
+
 @contextmanager
 def unfinished(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; renamed to `path` at the end, removed when something fails.
@@ -63,7 +68,7 @@ def unfinished(path: Path) -> Iterator[Path]:
         if replaceable:
             part.touch()
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}. {_way(path)}") from error
     if not replaceable:  # a device or a pipe
         yield path
         return

@@ -42,6 +42,9 @@ from filbert.text.encoding import Encoding
 
 log = logging.getLogger(__name__)
 
+# Without --max-length: all maps of 8,192 tokens would be 71 GB.
+LONGEST = 512
+CLUSTERS = 6
 SAMPLE = "sample"
 SAMPLE_FILE = "sentences.conllu"
 
@@ -56,7 +59,7 @@ class HeadJob:
     treebank: str | None
     probe: str | None
     limit: int
-    clusters: int
+    clusters: int | None
     min_count: int
     subtypes: bool
     max_length: int | None
@@ -75,18 +78,25 @@ def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
     """
     predictor = Predictor.load(job.model, max_length=job.max_length, graphs=False)
     numbers_of(predictor.model)
-    if job.data is not None:
-        predictor.known_task()
-    trees = None if job.treebank is None else _trees(job.treebank, job.limit)
-    source, encodings = _texts(job, predictor, trees)
+    if job.max_length is None:
+        predictor.max_length = min(predictor.max_length, LONGEST)
     model = predictor.model
     assert isinstance(model, Model)
     agreement = AgreementStudy(model)
-    found = study(model, predictor.tokenizer, encodings, [agreement.add, _progress(len(encodings))])
-    alike = agreement.result(job.clusters)
+    clusters = job.clusters
+    if clusters is None:
+        clusters = min(CLUSTERS, len(agreement.heads))
+    agreement.check(clusters)
+    # All files are read before anything is computed that takes long.
+    trees = None if job.treebank is None else _trees(job.treebank, job.limit)
+    taught = None if job.probe is None else _trees(job.probe, job.limit)
+    source, encodings = _texts(job, predictor, trees)
     worth = None
     if job.data is not None:
-        worth = study_heads(job.model, job.data, job.names)
+        predictor.known_task()
+        worth = study_heads(job.model, job.data, job.names, max_length=predictor.max_length)
+    found = study(model, predictor.tokenizer, encodings, [agreement.add, _progress(len(encodings))])
+    alike = agreement.result(clusters)
     facts: dict[str, Any] = {
         "model": job.model,
         "texts": {
@@ -99,12 +109,12 @@ def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
         "numbers": {number.name: number.meaning for number in NUMBERS},
         "counts": found.counts,
         "heads": head_rows(found, alike, worth),
-        "agreement": agreement_facts(alike),
+        "agreement": {"texts": agreement.num_texts, **agreement_facts(alike)},
     }
     if worth is not None:
         facts["worth"] = {name: worth[name] for name in ("data", "rows", "metric", "value")}
     if trees is not None:
-        facts["treebank"] = _treebank(job, predictor, trees)
+        facts["treebank"] = _treebank(job, predictor, trees, taught)
     if out is not None:
         _write(out, facts, found, alike)
     return facts
@@ -176,7 +186,10 @@ def _sentences(
     return [trees[i] for i in kept], [encoded[i] for i in kept]
 
 
-def _treebank(job: HeadJob, predictor: Predictor, trees: Sequence[Tree]) -> dict[str, Any]:
+def _treebank(
+    job: HeadJob, predictor: Predictor, trees: Sequence[Tree], taught: Sequence[Tree] | None
+) -> dict[str, Any]:
+    """What heads know of some trees; `taught` are those that classifiers learn from."""
     assert job.treebank is not None
     model = predictor.model
     assert isinstance(model, Model)
@@ -214,8 +227,9 @@ def _treebank(job: HeadJob, predictor: Predictor, trees: Sequence[Tree]) -> dict
             coreference.add(maps, encoding, document)
         if (found := coreference.result()) is not None:
             facts["coreference"] = coreference_facts(found)
-    if job.probe is not None:
-        train, train_encodings = _sentences(predictor, _trees(job.probe, job.limit), job.probe)
+    if taught is not None:
+        assert job.probe is not None
+        train, train_encodings = _sentences(predictor, taught, job.probe)
         scores = study_dependencies(
             probe_sentences(model, train, train_encodings),
             probe_sentences(model, whole, encodings),
@@ -248,16 +262,17 @@ def _write(out: Path, facts: dict[str, Any], found: HeadNumbers, alike: Agreemen
 
 def _panels(
     facts: dict[str, Any], found: HeadNumbers
-) -> Iterator[tuple[str, str, np.ndarray, bool]]:
+) -> Iterator[tuple[str, str, np.ndarray, str]]:
     for number in NUMBERS:
         values = found.values[number.name]
         if not np.isnan(values).all():
-            yield number.title, number.meaning, values, number.is_share
+            yield number.title, number.meaning, values, "share" if number.is_share else "size"
     for name in ("importance", "lost") if "worth" in facts else ():
         values = np.full(found.values["entropy"].shape, np.nan)
         for row in facts["heads"]:
             if row[name] is not None:
                 values[row["layer"], row["head"]] = row[name]
-        metric = facts["worth"]["metric"]
-        meaning = "size of the gradient at its mask" if name == "importance" else f"of {metric}"
-        yield name, meaning, values, False
+        if name == "importance":
+            yield name, "size of the gradient at its mask", values, "size"
+        else:
+            yield name, f"of {facts['worth']['metric']}", values, "change"

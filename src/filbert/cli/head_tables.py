@@ -90,6 +90,12 @@ def _print_treebank(console: Console, found: dict[str, Any]) -> None:
             f"{_percent(coreference['nearest'])} %, the nearest with the same word "
             f"{_percent(coreference['same_word'])} %."
         )
+        if coreference["truncated"]:
+            print(
+                f"{coreference['truncated']:,} of {coreference['documents']:,} documents are "
+                "longer than the model reads and were cut; "
+                f"{coreference['mentions_left_out']:,} mentions are left out."
+            )
     if probes := found.get("probes"):
         print(
             f"\nClassifiers trained on {probes['sentences']:,} sentences of {probes['source']}; "

@@ -7,22 +7,31 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from filbert import __version__
 from filbert.cli.flags import STDIO, unabbreviated
-from filbert.errors import FilbertError
+from filbert.cli.help_page import print_panel, shown_default
+from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
+from filbert.errors import ConfigError, FilbertError, printable
 from filbert.recipes import read_recipe, recipe_path
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
+
+# What the system says of places that the user may not, or cannot, read or write.
+_CLOSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG,
+)  # fmt: skip
+_MEMORY = (
+    "Out of memory. Lower --max-tokens, --max-length or --batch-size, take a smaller model, or end "
+    "other programs."
+)
 
 # Each is a module of cli/verbs with a function of the same name; none imports torch at the top.
 VERBS = (
@@ -66,7 +75,10 @@ app = App(
     name="filbert",
     help="One tool for the whole life of a BERT-family encoder.",
     version=__version__,
-    default_parameter=Parameter(consume_multiple=True, negative_iterable=(), negative_bool=()),
+    default_parameter=Parameter(
+        consume_multiple=True, negative_iterable=(), negative_bool=(), show_default=shown_default
+    ),
+    help_formatter=print_panel,
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
@@ -75,6 +87,11 @@ for verb in VERBS:
     app.command(
         getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb.replace("_", "-")
     )
+# No start-up file of the user's is changed: bash-completion finds the script by its place.
+app.register_install_completion_command(
+    add_to_startup=False,
+    help="Let the Tab key complete commands and options: bash, zsh, fish or PowerShell.",
+)
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
@@ -109,10 +126,19 @@ def launch(
             tokens, recipe = (verb, *rest), recipe_path(first)
     if tokens[:1] == (STUDY_VERB,) and recipe is not None:
         tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
+    if recipe is not None and not tokens:
+        raise ConfigError(
+            f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
+        )
+    known = tokens[:1] and tokens[0] in {verb.replace("_", "-") for verb in VERBS}
+    if known:
+        refuse_fractions(app[tokens[0]], flags_with_values(tokens[1:]))
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
-        content = {tokens[0]: without_overruled(read_recipe(recipe), tokens)} if tokens else {}
-        app.config = (Dict(content, source=str(recipe)),)
+        content = without_overruled(read_recipe(recipe), tokens)
+        if known:
+            refuse_fractions(app[tokens[0]], content.items(), str(recipe))
+        app.config = (Dict({tokens[0]: content}, source=str(recipe)),)
     tokens = tuple(STDIO if token == "-" else unabbreviated(token) for token in tokens)
     return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
 
@@ -121,12 +147,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
     try:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
-    except UnknownOptionError as error:
-        return _fail(_plain(str(error)) + _nearest_key(error), EXIT_INPUT)
-    except MissingArgumentError as error:
-        return _fail(_misspelt_flag(error) or _plain(str(error)), EXIT_INPUT)
     except CycloptsError as error:
-        return _fail(_plain(str(error)), EXIT_INPUT)
+        return _fail(sentence(error), EXIT_INPUT)
     except FilbertError as error:
         return _fail(str(error), error.exit_status)
     except KeyboardInterrupt as error:
@@ -139,11 +161,27 @@ def run(arguments: Sequence[str]) -> int:
         if error.errno == errno.ENOSPC:
             where = f" while writing {error.filename}" if error.filename else ""
             return _fail(f"The disk is full{where}. Free some space and try again.", EXIT_INPUT)
-        if isinstance(error, PermissionError):
-            return _fail(f"{error.filename}: {error.strerror}.", EXIT_INPUT)
+        if error.errno == errno.EFBIG:
+            return _fail("A file would be larger than `ulimit -f` allows. Raise it.", EXIT_INPUT)
+        if error.errno in _CLOSED and error.filename:
+            why = f"{printable(str(error.filename), 200)}: {error.strerror}"
+            return _fail(f"{why}. Name another place, or change this one.", EXIT_INPUT)
         raise
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _fail(_MEMORY, EXIT_INPUT)
     finally:
         app.config = ()
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Also torch's: its class on a GPU, and on a processor what its allocator says."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 def main() -> None:
@@ -154,36 +192,6 @@ def main() -> None:
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))
-
-
-def _nearest_key(error: UnknownOptionError) -> str:
-    """The nearest key: cyclopts suggests one for a misspelt flag, but not for a recipe key."""
-    if error.token.source == "cli":
-        return ""
-    known = [
-        name.removeprefix("--") for argument in error.argument_collection for name in argument.names
-    ]
-    asked = (error.token.keyword or "").strip("[]").replace("_", "-")
-    near = get_close_matches(asked, known, 1)
-    return f" Did you mean {near[0]}?" if near and "Did you mean" not in str(error) else ""
-
-
-def _misspelt_flag(error: MissingArgumentError) -> str:
-    """A flag that no parameter took explains a missing one better than its absence."""
-    if error.app is None:
-        return ""
-    collection = error.app.assemble_argument_collection()
-    known = [name for argument in collection for name in argument.names]
-    for token in error.unused_tokens or ():
-        flag = token.split("=")[0]
-        near = get_close_matches(flag.replace("_", "-"), known, 1)
-        if flag.startswith("--") and near and near[0] != flag:
-            return f"Unknown option: {flag}. Did you mean {near[0]}?"
-    return ""
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _fail(message: str, status: int) -> int:

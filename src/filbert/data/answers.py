@@ -33,7 +33,7 @@ def complete_answer(
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"{where}: the prediction cannot be read: {error}.") from error
     if not set(chosen) <= set(labels):
-        raise InputError(f"{where}: {chosen} is not among the labels {listed(labels)}.")
+        raise InputError(f"{where}: {chosen} is not one of the labels {listed(labels)}.")
     if table is None:
         table = {label: float(label in chosen) for label in labels}
     if set(table) != set(labels):

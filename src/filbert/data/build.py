@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -125,7 +126,7 @@ def build_corpus(
         raise ConfigError(f"--workers {workers}; give 1 or more.")
     begin = time.perf_counter()
     plan = _plan(paths, tokenizer, options)
-    with locked(Path(out)) as folder:
+    with locked(Path(out)) as folder, _made_for_nothing(folder):
         done = look_into(folder, plan, overwrite)
         if "counts" in done:
             return Built(done, 0, time.perf_counter() - begin, workers, len(done["shards"]))
@@ -142,6 +143,20 @@ def build_corpus(
             ) from None
         manifest = job.finish()
     return Built(manifest, job.num_bytes, time.perf_counter() - begin, workers, kept)
+
+
+@contextmanager
+def _made_for_nothing(folder: Path) -> Iterator[None]:
+    """Empty the folder again where bad input ends a build before its first shard."""
+    if any(folder.iterdir()):
+        yield
+        return
+    try:
+        yield
+    except (InputError, ConfigError):
+        if not any(folder.glob("shard-*")):
+            shutil.rmtree(folder)
+        raise
 
 
 class _Job:

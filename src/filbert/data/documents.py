@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filbert.data.records import read_rows
+from filbert.data.row import WITH_COLUMNS
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
@@ -18,9 +19,6 @@ from filbert.data.streams import (
     shown,
 )
 from filbert.errors import InputError
-
-# Files in which a row is a document; all others are plain text.
-ROW_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 
 # Characters. A longer plain-text document is cut in front of the line that would exceed it: some
 # files of a gigabyte have no blank line at all. No line is longer than this either.
@@ -66,7 +64,8 @@ def read_documents(
     """
     for path in paths:
         report = Report(on_error)
-        is_rows = kind_of(path)[0] in ROW_SUFFIXES and str(path) != "-"
+        # In these a row is a document; all others are plain text.
+        is_rows = kind_of(path)[0] in WITH_COLUMNS and str(path) != "-"
         found = _plain(path, report)
         if is_rows:
             found = _row_documents(path, text_column, pair_column, report)

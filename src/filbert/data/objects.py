@@ -41,7 +41,8 @@ def objects(
             values = json.loads(line)
         except json.JSONDecodeError as error:
             where = f"{name}:{number}"
-            hint = _ARRAY if line.lstrip()[0] == "[" or line.strip() == "{" else ""
+            is_whole = line.lstrip()[0] == "[" or line.strip() == "{"
+            hint = _ARRAY if is_whole else " Fix the line."
             report(BadRow(f"{where}: broken JSON at column {error.colno}: {error.msg}.{hint}"))
             continue
         except (ValueError, RecursionError) as error:  # a number or a nesting without end
@@ -141,7 +142,7 @@ def open_parquet(path: str | Path) -> Any:
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise unreadable(path, error) from error
-        raise InputError(f"{path}: not a Parquet file, in spite of its name.") from error
+        raise InputError(f"{path}: not a Parquet file, in spite of its name. Rename it.") from error
     refuse_repeats(file.schema_arrow.names, str(path))
     return file
 

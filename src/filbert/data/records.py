@@ -143,6 +143,8 @@ def _guarded(path: str | Path, choice: Choice, on_error: OnError | None) -> Iter
             raise
         report(error)
     if first is None and not report.count:
+        if str(path) == "-":
+            raise InputError("stdin: no rows came in. Name a file, or pipe one text a line.")
         raise InputError(f"{shown(path)}: no rows; the file is empty or holds a header only.")
 
 

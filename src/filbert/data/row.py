@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from filbert.data.streams import shown
+from filbert.data.streams import kind_of, shown
 from filbert.errors import InputError, printable
+
+# Endings of files whose rows have columns.
+WITH_COLUMNS = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,12 @@ class Choice:
         known += f" and {len(names) - 20} more" if len(names) > 20 else ""
         near = difflib.get_close_matches(own, names, n=1) or [name for name in names if own in name]
         near = [printable(name, 30) for name in near]
-        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        if names == ["text"] and line is None and kind_of(self.name)[0] not in WITH_COLUMNS:
+            hint = (
+                "A file of this name is read as one text a line; rows with columns come from .csv, "
+                ".tsv, .jsonl or .parquet files."
+            )
+        elif len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
             hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
         elif near and option:
             hint = f"If {near[0]} is meant, pass {option} {near[0]}."

@@ -187,7 +187,8 @@ def _squad_rows(path: str | Path, labelled: bool, report: Report) -> Iterator[Ro
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{name}:{error.lineno}: broken JSON at column {error.colno}: {error.msg}."
+            f"{name}:{error.lineno}: broken JSON at column {error.colno}: {error.msg}. "
+            "Fetch or make the file again."
         ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: JSON that cannot be read: {error}.") from error

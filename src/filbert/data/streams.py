@@ -31,6 +31,8 @@ _MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd data; give it a name that ends in .zst",
     b"PAR1": "Parquet data; give it a name that ends in .parquet",
     b"PK\x03\x04": "a ZIP archive (an Excel file is one too); unpack it or save it as CSV",
+    b"BZh": "bzip2 data; unpack it, or pack it with gzip, xz or zstd",
+    b"%PDF": "a PDF document; save its text as a text file",
     b"\xff\xfe": "UTF-16 text; convert it with: iconv -f utf-16 -t utf-8",
     b"\xfe\xff": "UTF-16 text; convert it with: iconv -f utf-16 -t utf-8",
 }
@@ -227,7 +229,9 @@ class Lines:
                 yield block
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _BrokenZstd) as error:
             if not read and not isinstance(error, EOFError):
-                raise InputError(f"{name}: not a {kind} file, in spite of its name.") from error
+                raise InputError(
+                    f"{name}: not a {kind} file, in spite of its name. Rename it."
+                ) from error
             raise InputError(
                 f"{name}:{self._count + 1}: the {kind} data breaks off or is damaged near this "
                 "line. Reading stops here; fetch or make the file again."

@@ -113,7 +113,9 @@ def locked(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}.") from error
+        raise InputError(
+            f"{folder} cannot be written: {error.strerror}. Name another place."
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
-from filbert.formats.built_in import find_built_in
+from filbert.formats.built_in import MINI, MINILM, find_built_in
 from filbert.formats.model_files import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
@@ -61,7 +62,10 @@ def find_model(
         is_prefix = bool(name) and Path(f"{path}.index").is_file()
     # A name too long, a folder closed to us, no such ~user.
     except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{printable(name, 200)!r} cannot be opened: {error}.") from error
+        raise InputError(
+            f"{printable(name, 200)!r} cannot be opened: "
+            f"{getattr(error, 'strerror', None) or error}. Check the name."
+        ) from error
     if is_folder:
         return _in_folder(path, name, tokenizer_only)
     if is_prefix:
@@ -79,7 +83,7 @@ def find_model(
             raise ConfigError(f"{hub_id} has no revisions; name it without @{revision}.")
         return built_in
     if _FILE.fullmatch(name):
-        raise InputError(f"{name!r}: no such file or checkpoint.")
+        raise InputError(f"{name!r}: no such file or checkpoint. Check the path.")
     if (
         name.startswith((".", "~", os.sep))
         or name.endswith(os.sep)
@@ -91,17 +95,28 @@ def find_model(
         )
     if revision is not None and not _REVISION.fullmatch(revision):
         raise ConfigError(
-            f"{printable(revision)!r} is no revision: a branch, a tag or a commit is."
+            f"{printable(revision)!r} is no revision: give a branch, a tag or a commit."
         )
     from filbert.formats.hub import fetch
 
-    folder = fetch(
-        hub_id,
-        revision=revision,
-        token=token,
-        local_files_only=local_files_only,
-        tokenizer_only=tokenizer_only,
-    )
+    try:
+        folder = fetch(
+            hub_id,
+            revision=revision,
+            token=token,
+            local_files_only=local_files_only,
+            tokenizer_only=tokenizer_only,
+        )
+    except InputError as error:
+        near = get_close_matches(hub_id, (MINI, MINILM), 1, 0.8)
+        if near:
+            raise InputError(f"{error} Did you mean {near[0]}?") from error
+        if hub_id in str(error):
+            raise
+        raise InputError(
+            f"{hub_id!r} is no built-in name and no folder here, and the Hub could not be asked: "
+            f"{error}"
+        ) from error
     return _in_folder(folder, name, tokenizer_only)
 
 
@@ -117,7 +132,7 @@ def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:
     if not Path(f"{prefix}.index").is_file():
         raise FormatError(
             f"{name} is a part of a TensorFlow checkpoint, and its other part {prefix.name}.index "
-            "is not beside it."
+            "is not beside it. Put both into one folder."
         )
     return prefix
 
@@ -166,4 +181,4 @@ def _nearby(folder: Path, found: list[str]) -> str:
     for file in ["model", *found[:50]]:
         if any((folder / file / config).is_file() for config in configs):
             return f" Did you mean {folder / file}?"
-    return ""
+    return " Name a model's folder."

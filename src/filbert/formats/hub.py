@@ -203,6 +203,16 @@ def _has_modules(folder: Path, files: set[str]) -> bool:
         return True  # damaged, which its reader says better
 
 
+def check_repo(repo_id: str) -> None:
+    """Refuse what is no name of a repository.
+
+    Raises:
+        ConfigError: it is not "owner/name".
+    """
+    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
+        raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
+
+
 @unreadable_as(InputError)
 def files_to_push(folder: Path) -> dict[str, int]:
     """Bytes by name of what `push` uploads, after making sure that it is a whole model.
@@ -307,8 +317,7 @@ def push(
     import huggingface_hub
     from huggingface_hub import constants
 
-    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
-        raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
+    check_repo(repo_id)
     if is_offline(None):
         raise InputError("Uploading needs the network, which HF_HUB_OFFLINE switches off.")
     token = token or huggingface_hub.get_token()

@@ -56,7 +56,8 @@ def read(folder: Path) -> Checkpoint:
     if not config_path.is_file():
         found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
         raise FormatError(
-            f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'})."
+            f"{folder} is no model: no config.json (found: {', '.join(found) or 'nothing'}). "
+            "Name the folder that holds one."
         )
     filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
     if filbert is not None:

@@ -53,7 +53,7 @@ def load_json(path: Path) -> Any:
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}.") from error
+        raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}. Restore it.") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     value = load_json(path)
     if not isinstance(value, dict):
-        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object.")
+        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")
     return value
 
 
@@ -122,9 +122,17 @@ class Weights:
 
 def _add_safetensors(weights: Weights, path: Path) -> None:
     with path.open("rb") as start:
-        size = int.from_bytes(start.read(8), "little")
+        first = start.read(8)
+        size = int.from_bytes(first, "little")
+    if first == b"version ":
+        raise FormatError(
+            f"{path} is a pointer of Git LFS, not the weights themselves. Fetch them: git lfs pull"
+        )
     if size > MAX_JSON_BYTES:
-        raise FormatError(f"{path} is not a whole safetensors file: a header of {size:,} bytes.")
+        raise FormatError(
+            f"{path} is not a whole safetensors file: a header of {size:,} bytes. Download or "
+            "copy it again."
+        )
     try:
         file: Any = safe_open(path, framework="pt")
         tensors = {}
@@ -177,10 +185,11 @@ def _add_pickle(weights: Weights, path: Path) -> None:
             "run code. Convert it to safetensors where you trust it."
         ) from error
     except Exception as error:  # damaged bytes make torch.load stumble in ways without number
-        reason = printable("".join(str(error).splitlines()[:1]), 200)
+        first = "".join(str(error).splitlines()[:1]).split(" (Could this error")[0].rstrip(". ")
+        reason = printable(first, 200)
         if not any(map(str.isalpha, reason)):  # a bare number, the key of a KeyError
             reason = type(error).__name__
-        raise FormatError(f"{path} is damaged: {reason}.") from error
+        raise FormatError(f"{path} is damaged: {reason}. Fetch it again.") from error
     if not isinstance(values, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
     ):
@@ -254,7 +263,7 @@ def weight_files(folder: Path) -> list[Path]:
     found = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
     raise FormatError(
         f"{folder} has no weights: no {' or '.join(_NAMES)}, in one file or sharded "
-        f"(found: {found})."
+        f"(found: {found}). Fetch or copy them there."
     )
 
 

@@ -21,6 +21,8 @@ _BLOCK = 2**24
 
 # Of a longer text so many tokens, spread evenly: all pairs of heads are compared at each.
 MAX_TOKENS = 32
+# So many texts, the first ones: BERT-large has 73,536 pairs of heads, each compared at every token.
+MAX_TEXTS = 100
 
 ROUNDS = 200
 
@@ -53,7 +55,7 @@ class AgreementStudy:
     """Adds up the divergence of all pairs of heads, one text after the other.
 
     JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, averaged over the text's own tokens, MAX_TOKENS
-    of each text. Source: Clark et al. 2019, section 6, who take the sum.
+    of each of the first MAX_TEXTS texts. Source: Clark et al. 2019, section 6, who take the sum.
     """
 
     def __init__(self, model: Model) -> None:
@@ -61,17 +63,18 @@ class AgreementStudy:
         self.heads = tuple((int(layer), int(head)) for layer, head in places)
         self._layers, self._heads = places[:, 0], places[:, 1]
         self._sum = np.zeros((len(places), len(places)))
-        self._count = 0
+        self._count = self.num_texts = 0
 
     def add(self, maps: Tensor, encoding: Encoding) -> None:
-        """Count one text; `maps` float32 (L, A, n, n)."""
+        """Count one text, unless MAX_TEXTS were; `maps` float32 (L, A, n, n)."""
         assert encoding.sequence is not None
         own_tokens = np.flatnonzero(encoding.sequence >= 0)
-        if not len(own_tokens):
+        if not len(own_tokens) or self.num_texts == MAX_TEXTS:
             return
+        self.num_texts += 1
         chosen = np.linspace(0, len(own_tokens) - 1, min(len(own_tokens), MAX_TOKENS)).round()
         rows = torch.from_numpy(own_tokens[chosen.astype(int)])
-        found = maps[self._layers, self._heads][:, rows]  # (K, r, n)
+        found = maps[:, :, rows][self._layers, self._heads]  # (K, r, n)
         own = torch.special.entr(found).sum(-1).double().sum(-1)
         for first in range(len(found)):
             others = found[first + 1 :]
@@ -85,8 +88,8 @@ class AgreementStudy:
                 self._sum[first, at] += apart.clamp_min(0).numpy()
         self._count += len(rows)
 
-    def result(self, num_clusters: int) -> Agreement:
-        """Clusters and map.
+    def check(self, num_clusters: int) -> None:
+        """Refuse a number of clusters that `result` cannot make.
 
         Raises:
             ConfigError: there are not so many heads.
@@ -94,6 +97,14 @@ class AgreementStudy:
         count = len(self.heads)
         if not 1 <= num_clusters <= count:
             raise ConfigError(f"clusters is {num_clusters}; this model has {count} heads.")
+
+    def result(self, num_clusters: int) -> Agreement:
+        """Clusters and map.
+
+        Raises:
+            ConfigError: there are not so many heads.
+        """
+        self.check(num_clusters)
         upper = self._sum / max(1, self._count)
         return arranged(self.heads, upper + upper.T, num_clusters)
 

@@ -180,6 +180,23 @@ def usual_method(claim: Claim) -> str:
     return "leave-one-out" if claim.kind == "similarity" else METHODS[0]
 
 
+def methods_of(claim: Claim) -> tuple[str, ...]:
+    """The methods that a claim can be explained by."""
+    return tuple(method for method in METHODS if _unfit(claim, method) is None)
+
+
+def _unfit(claim: Claim, method: str) -> str | None:
+    """Why a method has nothing to say about a claim; None where it has."""
+    if claim.kind == "similarity" and method != "leave-one-out":
+        return (
+            f"Two texts whose words have all given way are perfectly alike, so {method} has "
+            "nothing to start from here. Use --method leave-one-out."
+        )
+    if method == "rollout" and not claim.has_attention:
+        return "This model is recurrent and has no attention to roll out. Use another --method."
+    return None
+
+
 def check_method(
     claim: Claim,
     method: str | None,
@@ -192,17 +209,13 @@ def check_method(
     Raises:
         ConfigError: there is not, or it has not; with the nearest name.
     """
-    usual = usual_method(claim)
-    method = method or usual
+    method = method or usual_method(claim)
     if method not in METHODS:
         near = get_close_matches(str(method), METHODS, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"--method {method!r} is not one of {', '.join(METHODS)}.{hint}")
-    if method != usual and claim.kind == "similarity":
-        raise ConfigError(
-            f"Two texts whose words have all given way are perfectly alike, so {method} has "
-            "nothing to start from here. Use --method leave-one-out."
-        )
+    if (reason := _unfit(claim, method)) is not None:
+        raise ConfigError(reason)
     if baseline is not None and baseline not in BASELINES:
         raise ConfigError(f"--baseline {baseline!r} is not one of {', '.join(BASELINES)}.")
     if baseline is not None and method in ("gradient", "rollout"):

@@ -28,6 +28,7 @@ from filbert.inspection.claims import (
     whole,
 )
 from filbert.predict import Predictor
+from filbert.speed.execution import run_model
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.masks import check_masked, mask_spans, piece_of, translated
@@ -69,6 +70,13 @@ def tag_claim(
     logits = evaluated(claim, differentiable(predictor))[0]
     labels = task.labels or ()
     tag = asked_label(target, labels, labels[int(logits.argmax())], "tag")
+    notes = _window_notes(found[0], len(encodings))
+    if target is None and (printed := answer["tags"][index]) != tag:
+        # I-X that continues nothing, or a word without a token of its own.
+        notes += (
+            f"A prediction says {quoted(printed)} here, which makes the tags of neighbouring words "
+            f"agree; explained is {quoted(tag)}, the likeliest at the word's first token.",
+        )
     at = labels.index(tag)
     share = torch.softmax(logits.double(), -1)[at]
     return replace(
@@ -77,7 +85,7 @@ def tag_claim(
         target=tag,
         number=lambda output: log_odds(output[:, 0], at),
         marks=((0, int(sentence.starts[index]), int(sentence.ends[index])),),
-        notes=_window_notes(found[0], len(encodings)),
+        notes=notes,
     )
 
 
@@ -136,6 +144,15 @@ def answer_claim(predictor: Predictor, task: SpanQA, item: Any, target: str | No
                 break
         else:
             raise ConfigError("The --target is longer than one window of this model.")
+    elif len(windows) > 1:
+        # The score of "no answer" is that of the window which is least sure of it.
+        outputs = run_model(
+            predictor.model,
+            examples,
+            max_tokens=predictor.max_tokens,
+            precision=predictor.precision,
+        )
+        number = int(np.argmin([float(output[0].sum()) for output in outputs]))
     claim = new_claim(
         predictor,
         (question, context),
@@ -202,6 +219,11 @@ def _single_token(predictor: Predictor, word: str) -> int:
     (encoding,) = predictor.tokenizer.encode([" " + word], with_offsets=True)
     assert encoding.sequence is not None
     ids = encoding.input_ids[encoding.sequence == 0]
+    if predictor.tokenizer.unk_id in ids.tolist():
+        raise ConfigError(
+            f"--target {printable(word)!r} is unknown to this model's vocabulary. "
+            "Name another word."
+        )
     if len(ids) != 1 or not word.strip():
         raise ConfigError(
             f"--target {printable(word)!r} is {len(ids)} tokens to this model; a mask stands for 1."

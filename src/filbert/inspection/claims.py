@@ -58,6 +58,7 @@ class Claim:
         number: the number of every copy from that output, float64 (S,).
         marks: what is spoken of, (which, start, end): the tagged word, the answer, the mask.
         notes: sentences about what is not shown.
+        has_attention: whether the model has any, which a rollout needs.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Claim:
     number: Callable[[Tensor], Tensor]
     marks: tuple[tuple[int, int, int], ...] = ()
     notes: tuple[str, ...] = ()
+    has_attention: bool = True
 
     @property
     def num_tokens(self) -> int:
@@ -164,6 +166,7 @@ def new_claim(
         reads=None if rows is None else tuple(rows),
         output=head_output(rows, head),
         number=lambda output: output.double(),
+        has_attention=not predictor.model.config.recurrent,
     )
 
 
@@ -281,10 +284,16 @@ def whole(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
     """A text or a pair as tokens, uncut.
 
     Raises:
-        InputError: it is longer than the model reads.
+        InputError: it is longer than the model reads at once.
     """
     (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
     if encoding.num_tokens > predictor.max_length:
+        if getattr(predictor.task, "on_overflow", "") == "window":
+            raise InputError(
+                f"The text is {encoding.num_tokens} tokens with specials, which this model answers "
+                f"by the mean over windows of {predictor.max_length}; one window at a time can be "
+                "explained. Give a part of the text."
+            )
         positions = predictor.model.config.max_tokens_per_sequence
         more = f", or pass --max-length (up to {positions})"
         raise InputError(

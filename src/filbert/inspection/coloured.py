@@ -90,12 +90,14 @@ def sum_sentence(explanation: Explanation) -> str:
     if explanation.error is None or explanation.difference is None or explanation.empty is None:
         return f"The {unit} is {explanation.value:.3f}; a share is what it loses without the word."
     way = {"mask": "the mask token", "pad": "the padding token", "zero": "a zero vector"}
+    # Gradient times input takes the special tokens too; on the way of the integral they stay.
+    what = "token" if explanation.method == "gradient" else "word"
     parts = f"All words together: {total:+.3f}"
     if abs(explanation.specials) > 5e-4:
         parts += f" (special tokens {explanation.specials:+.3f} of it)"
     parts += (
         f". The {unit} is {explanation.value:+.3f}, and {explanation.empty:+.3f} with "
-        f"{way[explanation.baseline or 'zero']} for every word: {explanation.difference:+.3f}. "
+        f"{way[explanation.baseline or 'zero']} for every {what}: {explanation.difference:+.3f}. "
         f"Completeness error {explanation.error:+.3f}"
     )
     if abs(explanation.difference) > 5e-4:

@@ -70,14 +70,16 @@ def static_vectors(
     model: Model, sequences: list[Shown], count: int
 ) -> tuple[np.ndarray, list[tuple[int, ...]]]:
     """The word table's vector of each place, float32 (N, width of the table), and its token ids."""
-    table: Any = model.encoder.embeddings.word
     ids: list[tuple[int, ...]] = [()] * count
     for sequence in sequences:
         for which, rows in zip(sequence.which, sequence.places, strict=True):
             ids[which] = tuple(sequence.example.input_ids[rows].tolist())
+    return table_means(model, ids), ids
+
+
+def table_means(model: Model, ids: Sequence[Sequence[int]]) -> np.ndarray:
+    """The mean of the word table's rows for each of some lists of tokens, float32 (lists, E)."""
+    table: Any = model.encoder.embeddings.word
     with torch.inference_mode():
-        means = [
-            table(torch.tensor(own, device=model.device)).float().mean(0).cpu().numpy()
-            for own in ids
-        ]
-    return np.stack(means), ids
+        rows = [table(torch.tensor(own, device=model.device)).float().mean(0) for own in ids]
+        return np.asarray(torch.stack(rows).cpu().numpy())

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from filbert.errors import InputError
 from filbert.inspection.heads import lost_heads
-from filbert.inspection.treebank import Tree, merged, words_of
+from filbert.inspection.maps import merged
+from filbert.inspection.treebank import Tree, words_of
 from filbert.model.heads import Model
 from filbert.text.encoding import Encoding
 
@@ -40,7 +41,10 @@ class Coreference:
     """How often an earlier mention of the same is found, among all earlier mentions.
 
     Attributes:
-        mentions: how many there are that have an earlier one.
+        documents: how many were read.
+        truncated: of these were longer than the model reads, so their ends were cut.
+        left_out: mentions that were cut, or whose head word has no token of its own.
+        mentions: how many there are that have an earlier one, among those left.
         head: the best, "layer-head" from 0.
         accuracy: of it, on the mentions that it was chosen on.
         nearest: always the nearest mention.
@@ -48,6 +52,9 @@ class Coreference:
         accuracies: float64 (L, A); NaN where pruned.
     """
 
+    documents: int
+    truncated: int
+    left_out: int
     mentions: int
     head: str
     accuracy: float
@@ -127,9 +134,11 @@ class CoreferenceStudy:
         self.is_lost = lost_heads(model)
         self._right = np.zeros(self.is_lost.shape, dtype=np.int64)
         self._nearest = self._same_word = self._count = 0
+        self._documents = self._truncated = self._left_out = 0
 
     def add(self, maps: Tensor, encoding: Encoding, document: Tree) -> None:
-        """Count one document; `maps` float32 (L, A, n, n). Words that were cut count nowhere."""
+        """Count one document; `maps` float32 (L, A, n, n). Mentions that were cut are left out."""
+        self._truncated += encoding.truncated
         belongs = words_of(encoding, document)
         self.add_words(
             merged(maps.numpy(), belongs, len(document.words)), document, set(belongs.tolist())
@@ -137,7 +146,10 @@ class CoreferenceStudy:
 
     def add_words(self, attention: np.ndarray, document: Tree, has_token: set[int]) -> None:
         """The same from attention between words, (L, A, w, w)."""
-        mentions = [m for m in mentions_of(document) if m.head in has_token]
+        everything = mentions_of(document)
+        mentions = [m for m in everything if m.head in has_token]
+        self._documents += 1
+        self._left_out += len(everything) - len(mentions)
         for mention in mentions:
             before = [m for m in mentions if m.head < mention.head]
             right = np.array([m.entity == mention.entity for m in before], dtype=bool)
@@ -158,6 +170,9 @@ class CoreferenceStudy:
         right = np.where(self.is_lost, -1, self._right)
         layer, head = np.unravel_index(right.argmax(), right.shape)
         return Coreference(
+            self._documents,
+            self._truncated,
+            self._left_out,
             self._count,
             f"{layer}-{head}",
             float(right.max() / self._count),

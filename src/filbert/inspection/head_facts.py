@@ -83,6 +83,9 @@ def _guess(guess: Guess) -> dict[str, Any]:
 def coreference_facts(found: Coreference) -> dict[str, Any]:
     """The best head, the baselines, and all heads."""
     return {
+        "documents": found.documents,
+        "truncated": found.truncated,
+        "mentions_left_out": found.left_out,
         "mentions": found.mentions,
         "head": found.head,
         "accuracy": rounded(found.accuracy),

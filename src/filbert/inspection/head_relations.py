@@ -12,7 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from filbert.inspection.heads import lost_heads
-from filbert.inspection.treebank import ROOT, Tree, merged, words_of
+from filbert.inspection.maps import merged
+from filbert.inspection.treebank import ROOT, Tree, words_of
 from filbert.model.heads import Model
 from filbert.text.encoding import Encoding
 

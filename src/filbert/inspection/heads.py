@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filbert.batch import pack
 from filbert.errors import InputError
-from filbert.inspection.maps import attention_maps
+from filbert.inspection.maps import attention_maps, check_size
 from filbert.model.heads import Model
 from filbert.text.encoding import Encoding
 from filbert.text.tokenizer import Tokenizer
@@ -82,9 +82,10 @@ def maps_of(
     """The attention maps of every encoding in turn, float32 (L, A, n, n), in bounded memory.
 
     Raises:
-        ConfigError: the model has no attention.
+        ConfigError: the model has no attention, or a text is too long; see `check_size`.
     """
     config = model.config
+    check_size(config, max((len(encoding.input_ids) for encoding in encodings), default=0))
     each = config.num_hidden_layers * config.num_attention_heads
     group: list[Encoding] = []
     entries = 0
@@ -131,20 +132,26 @@ class HeadStudy:
         rows = np.flatnonzero(encoding.sequence >= 0)
         if not len(rows):
             return
-        seen = maps[:, :, torch.from_numpy(rows)].double()  # (L, A, r, n)
-        self._add("entropy", torch.special.entr(seen).sum(-1))
+        own = torch.from_numpy(rows)
         places = torch.arange(maps.shape[-1])
-        apart = (places[torch.from_numpy(rows)][:, None] - places).abs().double()
-        self._add("distance", (seen * apart).sum(-1))
-        self._add("confidence", seen[..., torch.from_numpy(rows)].amax(-1))
+        apart = (places[own][:, None] - places).abs().double()
+        shares = {}
         for name, looked in _wanted(encoding, self.tokenizer).items():
             counted = np.flatnonzero(looked.any(1))
-            mask = torch.from_numpy(looked[counted]).double()
-            self._add(name, (seen[:, :, torch.from_numpy(counted)] * mask).sum(-1))
+            shares[name] = torch.from_numpy(counted), torch.from_numpy(looked[counted]).double()
+            self.counts[name] += len(counted)
+        for name in ("entropy", "distance", "confidence"):
+            self.counts[name] += len(rows)
+        for layer, of_layer in enumerate(maps):  # one at a time: float64 takes twice the room
+            seen = of_layer[:, own].double()  # (A, r, n)
+            self._add("entropy", layer, torch.special.entr(seen).sum(-1))
+            self._add("distance", layer, (seen * apart).sum(-1))
+            self._add("confidence", layer, seen[..., own].amax(-1))
+            for name, (counted_rows, mask) in shares.items():
+                self._add(name, layer, (seen[:, counted_rows] * mask).sum(-1))
 
-    def _add(self, name: str, of_rows: Tensor) -> None:
-        self.sums[name] += of_rows.sum(-1).numpy()
-        self.counts[name] += of_rows.shape[-1]
+    def _add(self, name: str, layer: int, of_rows: Tensor) -> None:
+        self.sums[name][layer] += of_rows.sum(-1).numpy()
 
     def result(self) -> HeadNumbers:
         """The means so far."""

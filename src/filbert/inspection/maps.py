@@ -9,16 +9,21 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError
 from filbert.model.attention_plan import AttentionPlan, distance
+from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.rotary import rotate
-from filbert.model.trace import traced
+from filbert.model.trace import Trace, traced
+
+# Weights of one text, all layers and heads, that are made for a look inside: 2 GiB in float32.
+MOST_ENTRIES = 2**29
 
 
 def attention_maps(
@@ -48,12 +53,63 @@ def attention_maps(
         ConfigError: the model has no attention, or there is no such layer or head.
     """
     wanted, chosen = numbers_of(model, layers, heads)
+    return maps_in(heard(model, batch, wanted), wanted, chosen)
+
+
+def heard(model: Model, batch: PackedBatch, layers: Sequence[int]) -> Trace:
+    """One pass through the encoder, with the queries and keys of some layers, from 0, kept."""
     encoder = cast(Encoder, model.encoder)
     # A trace counts layers from 1.
-    with torch.inference_mode(), traced(encoder, (), [layer + 1 for layer in wanted]) as trace:
+    with torch.inference_mode(), traced(encoder, (), [layer + 1 for layer in layers]) as trace:
         encoder(batch)
-    found = [_maps_of(trace.qkv[layer + 1], trace.plans[layer + 1], chosen) for layer in wanted]
-    return [torch.stack(layer_by_layer) for layer_by_layer in zip(*found, strict=True)]
+    return trace
+
+
+def maps_in(trace: Trace, layers: Sequence[int], heads: Sequence[int]) -> list[Tensor]:
+    """The maps of what was heard; see `attention_maps`."""
+    with torch.inference_mode():
+        found = [_maps_of(turned(trace, at), trace.plans[at + 1], heads) for at in layers]
+        return [torch.stack(layer_by_layer) for layer_by_layer in zip(*found, strict=True)]
+
+
+def turned(trace: Trace, layer: int) -> Tensor:
+    """Queries, keys and values of a layer, from 0, with the turns of rotary positions."""
+    qkv_T3AD, rotary = trace.qkv[layer + 1], trace.plans[layer + 1].rotary
+    return qkv_T3AD if rotary is None else rotate(qkv_T3AD, rotary)
+
+
+def check_size(config: EncoderConfig, length: int) -> None:
+    """Refuse a text whose maps would fill the memory.
+
+    Raises:
+        ConfigError: all maps of so many tokens are more than MOST_ENTRIES numbers.
+    """
+    heads = config.num_hidden_layers * config.num_attention_heads
+    if heads * length**2 > MOST_ENTRIES:
+        fits = math.isqrt(MOST_ENTRIES // heads)
+        raise ConfigError(
+            f"{length:,} tokens before {heads} heads make {4 * heads * length**2 / 1e9:.1f} GB of "
+            f"attention. Look at the first part with --max-length {fits}."
+        )
+
+
+def merged(maps: np.ndarray, word_of_token: np.ndarray, num_words: int | None = None) -> np.ndarray:
+    """Attention between words: (..., n, n) between tokens to (..., w, w).
+
+    To a word the weights of its tokens are summed, from a word the mean of its tokens is taken, so
+    rows sum to one less what goes to tokens of no word. Source: Clark et al. 2019, section 4.1.
+
+    Args:
+        maps: float.
+        word_of_token: int (n,), from 0; -1 for tokens of no word.
+        num_words: w; as many as are named when not given. A word without a token gets zeros.
+    """
+    tokens = np.flatnonzero(word_of_token >= 0)
+    count = int(word_of_token.max()) + 1 if num_words is None else num_words
+    belongs = np.zeros((maps.shape[-1], count), dtype=maps.dtype)
+    belongs[tokens, word_of_token[tokens]] = 1
+    sizes = np.maximum(belongs.sum(0), 1)
+    return np.asarray((belongs / sizes).T @ (maps @ belongs))
 
 
 def numbers_of(
@@ -88,10 +144,8 @@ def _numbers(name: str, asked: Sequence[int] | None, count: int) -> list[int]:
     return list(asked)
 
 
-def _maps_of(qkv_T3AD: Tensor, plan: AttentionPlan, heads: list[int]) -> list[Tensor]:
+def _maps_of(qkv_T3AD: Tensor, plan: AttentionPlan, heads: Sequence[int]) -> list[Tensor]:
     """One layer's map of each sequence, float32 (heads, n, n) on the host."""
-    if plan.rotary is not None:
-        qkv_T3AD = rotate(qkv_T3AD, plan.rotary)
     places = [at for at, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
     queries, keys = qkv_T3AD[:, :2, [heads[at] for at in places]].float().unbind(1)
     found = []

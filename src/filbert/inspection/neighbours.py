@@ -51,7 +51,9 @@ class WordInContext:
         similarity: cosines of the vectors in context, (N, N).
         static_similarity: the same of the word table's vectors: the mean of a word's pieces.
         num_static: how many different vectors the word table has for the N places.
-        groups: of the places, on the chosen layer.
+        asked: groups asked for; None where the number was chosen.
+        groups: of the places, on the chosen layer; fewer than were asked for where places are
+            equal.
         nearest_words: for each group, other words of the texts whose vectors are nearest to its
             mean; means are taken off first: of all places, and of all words.
         agreement: adjusted Rand index between groups and known senses, where those are known.
@@ -76,6 +78,7 @@ class WordInContext:
     similarity: np.ndarray
     static_similarity: np.ndarray
     num_static: int
+    asked: int | None
     groups: Groups
     nearest_words: tuple[tuple[str, ...], ...]
     agreement: float | None
@@ -222,6 +225,7 @@ def word_in_context(
         similarity=cosines(places[chosen]),
         static_similarity=cosines(table),
         num_static=len(set(ids)),
+        asked=senses,
         groups=groups,
         nearest_words=_nearest_words(places[chosen], groups, by_layer[chosen], words_of),
         agreement=_agreement(groups, known),

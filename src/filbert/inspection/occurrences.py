@@ -191,12 +191,15 @@ def shown(gathered: Gathered, tokenizer: Tokenizer, max_length: int) -> list[Sho
     return sequences
 
 
-def _rows_of(occurrence: Occurrence, encoding: Encoding) -> np.ndarray:
-    """The tokens that share a character with the word."""
+def tokens_within(encoding: Encoding, start: int, end: int) -> np.ndarray:
+    """Rows of the tokens that hold any of the characters [start, end) of the one text, int64."""
     assert encoding.offsets is not None and encoding.sequence is not None
-    starts, ends = encoding.offsets.T
-    touched = (encoding.sequence == 0) & (starts < occurrence.end) & (ends > occurrence.start)
-    rows = np.flatnonzero(touched)
+    begins, stops = encoding.offsets.T
+    return np.flatnonzero((encoding.sequence >= 0) & (begins < end) & (stops > start))
+
+
+def _rows_of(occurrence: Occurrence, encoding: Encoding) -> np.ndarray:
+    rows = tokens_within(encoding, occurrence.start, occurrence.end)
     if not len(rows):
         raise InputError(
             f"{occurrence.source.where}: this model's vocabulary has no token for "

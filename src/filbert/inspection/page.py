@@ -92,7 +92,8 @@ def most_telling(view: View) -> tuple[int, int]:
     counts = rows[None, :] & (np.abs(place[:, None] - place) > 1)
     if not counts[rows].any():
         return 0, 0
-    strength = (view.maps * counts).max(-1)[..., rows].mean(-1)
+    # Layer by layer: all at once would take as much room as the maps themselves.
+    strength = np.stack([(maps * counts).max(-1)[:, rows].mean(-1) for maps in view.maps])
     layer, head = divmod(int(strength.argmax()), view.maps.shape[1])
     return layer, head
 
@@ -116,6 +117,8 @@ def _facts(view: View, number: int, stored: Stored, blobs: dict[str, str]) -> di
         "words": view.words,
         "numLayers": num_layers,
         "numHeads": num_heads,
+        # Those of every layer that were not pruned; they come first.
+        "heads": (~view.is_lost).sum(1).tolist(),
         "headSize": view.queries_keys.shape[-1],
         "numTokens": view.num_tokens,
         "truncated": view.truncated,

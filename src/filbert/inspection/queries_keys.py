@@ -6,17 +6,14 @@ T tokens in the batch, L layers, A heads, D head size, n tokens of one sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from filbert.batch import PackedBatch, split
-from filbert.inspection.maps import numbers_of
-from filbert.model.encoder import Encoder
+from filbert.inspection.maps import heard, maps_in, numbers_of, turned
 from filbert.model.heads import Model
-from filbert.model.rotary import rotate
-from filbert.model.trace import traced
+from filbert.model.trace import Trace
 
 
 def queries_and_keys(
@@ -44,18 +41,32 @@ def queries_and_keys(
         ConfigError: the model has no attention, or there is no such layer or head.
     """
     wanted, chosen = numbers_of(model, layers, heads)
-    encoder = cast(Encoder, model.encoder)
-    shape = (batch.num_tokens, 2, len(chosen), encoder.config.head_size)
-    found = torch.zeros(len(wanted), *shape)
-    # A trace counts layers from 1.
-    with torch.inference_mode(), traced(encoder, (), [layer + 1 for layer in wanted]) as trace:
-        encoder(batch)
-        for at, layer in enumerate(wanted):
-            qkv_T3AD, rotary = trace.qkv[layer + 1], trace.plans[layer + 1].rotary
-            if rotary is not None:
-                qkv_T3AD = rotate(qkv_T3AD, rotary)
-            there = [place for place, head in enumerate(chosen) if head < qkv_T3AD.shape[2]]
-            which = [chosen[place] for place in there]
-            found[at][:, :, there] = qkv_T3AD[:, :2, which].float().cpu()
-    by_sequence = zip(*(split(of_layer, batch) for of_layer in found), strict=True)
-    return [torch.stack(some).permute(0, 2, 3, 1, 4).contiguous() for some in by_sequence]
+    return _vectors_in(heard(model, batch, wanted), batch, wanted, chosen)
+
+
+def maps_queries_keys(model: Model, batch: PackedBatch) -> tuple[list[Tensor], list[Tensor]]:
+    """What `attention_maps` and `queries_and_keys` give of all layers and heads, from one pass.
+
+    Raises:
+        ConfigError: the model has no attention.
+    """
+    layers, heads = numbers_of(model)
+    trace = heard(model, batch, layers)
+    return maps_in(trace, layers, heads), _vectors_in(trace, batch, layers, heads)
+
+
+def _vectors_in(
+    trace: Trace, batch: PackedBatch, layers: Sequence[int], heads: Sequence[int]
+) -> list[Tensor]:
+    """The queries and keys of what was heard; see `queries_and_keys`."""
+    found = []
+    with torch.inference_mode():
+        for layer in layers:
+            qkv_T3AD = turned(trace, layer)
+            there = [place for place, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
+            which = [heads[place] for place in there]
+            vectors = torch.zeros(len(qkv_T3AD), 2, len(heads), qkv_T3AD.shape[-1])
+            vectors[:, :, there] = qkv_T3AD[:, :2, which].float().cpu()
+            found.append(split(vectors, batch))
+        by_sequence = zip(*found, strict=True)
+        return [torch.stack(some).permute(0, 2, 3, 1, 4).contiguous() for some in by_sequence]

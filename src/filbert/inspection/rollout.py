@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from filbert.inspection.claims import Claim
-from filbert.inspection.maps import attention_maps
+from filbert.inspection.maps import attention_maps, check_size
 from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
 
@@ -41,10 +41,11 @@ def rolled_out(model: Model, claim: Claim) -> np.ndarray:
     """The parts of each token in what the claim's head reads, float64 (n,), 1 in all.
 
     Raises:
-        ConfigError: the model has no attention.
+        ConfigError: the model has no attention, or the text is too long for it.
     """
     batch = claim.batch(1).to(model.device)
     config = model.config
+    check_size(config, batch.num_tokens)
     (maps,) = attention_maps(model, batch)
     rolled_nn = rollout(maps)
     if claim.reads is not None:

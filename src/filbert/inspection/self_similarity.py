@@ -1,6 +1,6 @@
 """How much of a vector is the word and how much its context, layer by layer (Ethayarajh 2019).
 
-N vectors, H width. Cosines throughout; float64 inside, since sums of unit vectors cancel.
+N vectors, H width. Float64 inside, since sums of unit vectors cancel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A word of fewer contexts says nothing of its self-similarity; Ethayarajh 2019, section 3.1.
+# A word of fewer contexts says nothing of its self-similarity; Ethayarajh 2019, section 3.2.
 LEAST_CONTEXTS = 5
 # Draws of as many words as the word has places.
 DRAWS = 20
@@ -26,9 +26,9 @@ class LayerFigures:
         explained: share of its vectors' squared length along one direction, the best there is
             (maximum explainable variance): the most that one static vector could say.
         intra: mean cosine between the words of a sentence and the sentence's mean vector.
-        random: mean cosine between other words of different texts: how narrow the cone is in which
-            all vectors lie. What the first and third figure would be if nothing but the cone were
-            there.
+        random: mean cosine between different other words of different texts: how narrow the cone is
+            in which all vectors lie. What the first and third figure would be if nothing but the
+            cone were there.
         random_explained: the second figure for as many words drawn at random.
         words_self_similarity: mean self-similarity of all other words with 5 or more contexts.
         num_words: how many such words there are.
@@ -47,7 +47,7 @@ class LayerFigures:
 
     @property
     def adjusted(self) -> dict[str, float | None]:
-        """The figures less what the cone alone gives; section 3.3."""
+        """The figures less what the cone alone gives; section 3.4."""
         return {
             "self_similarity": _less(self.self_similarity, self.random),
             "explained": _less(self.explained, self.random_explained),
@@ -82,22 +82,39 @@ def mean_cosine(vectors_NH: np.ndarray) -> float:
     return float((total - count) / (count * (count - 1)))
 
 
-def mean_cosine_across(vectors_NH: np.ndarray, groups: np.ndarray) -> float | None:
-    """Mean cosine over all pairs of vectors of different groups; None where there is none.
+def mean_cosine_across(
+    vectors_NH: np.ndarray, texts: np.ndarray, forms: Sequence[str]
+) -> float | None:
+    """Mean cosine over all pairs of different words in different texts; None where there is none.
+
+    A word with itself is no random pair: in short texts half of them would be commas and articles.
 
     Args:
         vectors_NH: float (N, H).
-        groups: of each vector, integers (N,).
+        texts: of each vector, integers (N,).
+        forms: of each vector.
     """
     units = unit(vectors_NH)
+    by_form = np.unique(np.asarray(forms), return_inverse=True)[1]
+    by_text = np.unique(texts, return_inverse=True)[1]
+    both = by_form * (by_text.max(initial=0) + 1) + by_text
+    # All pairs without those of one text and of one form; pairs of both went twice.
+    parts = [(1, np.zeros_like(both)), (-1, by_text), (-1, by_form), (1, both)]
+    pairs = total = 0.0
+    for sign, groups in parts:
+        within, count = _within(units, groups)
+        total += sign * within
+        pairs += sign * count
+    return total / pairs if pairs else None
+
+
+def _within(units_NH: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """Sum of the cosines of all pairs within groups, vectors with themselves too; their number."""
     inverse = np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(inverse)
-    pairs = len(units) ** 2 - np.square(sizes).sum()
-    if not pairs:
-        return None
-    sums = np.zeros((len(sizes), units.shape[1]))
-    np.add.at(sums, inverse, units)
-    return float((np.square(units.sum(0)).sum() - np.square(sums).sum()) / pairs)
+    sums = np.zeros((len(sizes), units_NH.shape[1]))
+    np.add.at(sums, inverse, units_NH)
+    return float(np.square(sums).sum()), float(np.square(sizes).sum())
 
 
 def intra_similarity(vectors_NH: np.ndarray, sentences: np.ndarray) -> float | None:
@@ -163,7 +180,7 @@ def layer_figures(
         self_similarity=mean_cosine(places_NH),
         explained=explainable_variance(places_NH),
         intra=intra_similarity(whole_MH, whole_sentences),
-        random=mean_cosine_across(words_MH, sentences) if len(words_MH) else None,
+        random=mean_cosine_across(words_MH, sentences, forms) if len(words_MH) else None,
         random_explained=drawn,
         words_self_similarity=float(np.mean(known)) if known else None,
         num_words=len(known),

@@ -48,8 +48,9 @@ def grouped(vectors_NH: np.ndarray, count: int | None = None, *, seed: int = 0) 
 
     Args:
         vectors_NH: float (N, H).
-        count: groups wanted. None: the number with the best silhouette (Rousseeuw 1987) among those
-            that leave no place alone, or a single group where there is none.
+        count: groups wanted; equal vectors are never parted, so there may be fewer. None: the
+            number with the best silhouette (Rousseeuw 1987) among those that leave no place alone,
+            or a single group where there is none.
         seed: of what is left out for `stability`.
 
     Raises:
@@ -129,8 +130,8 @@ def check_projection(name: str) -> None:
             _umap()
         except ImportError:
             raise ConfigError(
-                "--plot umap needs the package umap-learn, which is not installed. Install it, or "
-                "leave --plot out for PCA."
+                "--plot umap needs umap-learn, which is not here: pip install umap-learn. Or leave "
+                "--plot out for PCA."
             ) from None
 
 

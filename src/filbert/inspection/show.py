@@ -11,7 +11,7 @@ from typing import Any
 
 from filbert.errors import ConfigError, InputError
 from filbert.inspection.page import page_of
-from filbert.inspection.view import View, chosen_map, view_of
+from filbert.inspection.view import View, check_head, view_of
 from filbert.predict import Predictor
 
 # More do not fit side by side, nor into one page.
@@ -82,16 +82,18 @@ def inspect(
         text_b: the second text of a pair.
         layer: where the page opens, counted from 0.
         head: which one it shows first. Neither: see `page.most_telling`.
-        max_length: cut texts to this many tokens; without it a text that is too long is refused.
+        max_length: cut texts to this many tokens, also those of a loaded model; without it a text
+            that is too long is refused.
         neurons: (layer, head), counted from 0, whose queries and keys the page holds even where
             those of all heads would make it larger than 10 MB.
-        device: "cpu", "cuda" ...; the first GPU when there is one.
+        device: "cpu", "cuda" ...; the first GPU when there is one. Loaded models stay on theirs.
 
     Returns:
         An object that shows itself in Jupyter; `save` writes the page.
 
     Raises:
-        ConfigError: a model without attention, or too many models and texts.
+        ConfigError: a model without attention or without that layer or head, too many models and
+            texts, or too much attention for one text.
         InputError: a text is empty or too long, or there is no such model.
     """
     models: list[Any] = [*model] if isinstance(model, list | tuple) else [model]
@@ -107,17 +109,37 @@ def inspect(
             f"{len(models)} models and {len(items)} texts make {len(models) * len(items)} views "
             f"side by side; at most {MOST_VIEWS} can be compared."
         )
+    if device is not None and any(isinstance(one, Predictor) for one in models):
+        raise ConfigError(
+            "A loaded model stays on its device. Leave device out, or give the model's name."
+        )
     views = []
-    for one in models:
-        is_loaded = isinstance(one, Predictor)
-        predictor = one if is_loaded else Predictor.load(one, max_length=max_length, device=device)
-        name = "model" if is_loaded else Path(str(one)).name or str(one)
+    for one, name in zip(models, _names(models), strict=True):
+        predictor = one if isinstance(one, Predictor) else Predictor.load(one, device=device)
         for item in items:
-            views.append(view_of(predictor, item, name=name, cut=max_length is not None))
+            views.append(view_of(predictor, item, name=name, max_length=max_length))
+            check_head(views[-1], layer, head)
     _check_neurons(views, neurons)
-    for view in views:
-        chosen_map(view, layer, head)
     return Inspection(tuple(views), tuple((one, other) for one, other in neurons), layer, head)
+
+
+def _names(models: Sequence[Any]) -> list[str]:
+    """What models are called: the last part of each place, or as many as tell them apart."""
+    parts = [_place(one).parts for one in models]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = [str(Path(*some[-count:])) for some in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{some[-1]} {number}" for number, some in enumerate(parts, 1)]
+
+
+def _place(model: Any) -> Path:
+    """Where a model comes from; "model" where a loaded one does not know it."""
+    if isinstance(model, Predictor):
+        source = None if model.checkpoint is None else model.checkpoint.source
+        return source or Path("model")
+    place = Path(str(model))
+    return place if place.name else place.resolve()
 
 
 def _check_neurons(views: Sequence[View], neurons: Sequence[tuple[int, int]]) -> None:

@@ -190,18 +190,3 @@ def words_of(encoding: Encoding, tree: Tree) -> np.ndarray:
     known = np.minimum(word, len(tree.words) - 1)
     is_in = (encoding.sequence == 0) & (end > begin) & (word < len(tree.words))
     return np.where(is_in & (tree.starts[known] < end), known, -1)
-
-
-def merged(maps: np.ndarray, word_of_token: np.ndarray, num_words: int) -> np.ndarray:
-    """Attention between words: (..., n, n) between tokens to (..., w, w).
-
-    To a word the weights of its tokens are summed, from a word the mean of its tokens is taken, so
-    rows sum to one less what goes to special tokens. Source: Clark et al. 2019, section 4.1.
-
-    A word without a token of its own gets zeros.
-    """
-    tokens = np.flatnonzero(word_of_token >= 0)
-    belongs = np.zeros((maps.shape[-1], num_words), dtype=maps.dtype)
-    belongs[tokens, word_of_token[tokens]] = 1
-    sizes = np.maximum(belongs.sum(0), 1)
-    return np.asarray((belongs / sizes).T @ (maps @ belongs))

@@ -13,10 +13,12 @@ import numpy as np
 from filbert.batch import pack
 from filbert.data.texts import Text, cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
-from filbert.inspection.maps import attention_maps, numbers_of
-from filbert.inspection.queries_keys import queries_and_keys
+from filbert.inspection.heads import lost_heads
+from filbert.inspection.maps import check_size, numbers_of
+from filbert.inspection.queries_keys import maps_queries_keys
 from filbert.model.heads import Model
 from filbert.predict import Predictor
+from filbert.stored_task import check_max_length
 from filbert.text.encoding import Encoding
 from filbert.text.surrogates import without_halves
 from filbert.text.tokenizer import Tokenizer
@@ -35,6 +37,7 @@ class View:
             word of its own.
         words: the words, in order.
         maps: float32 (L, A, n, n), rows sum to one; see `attention_maps`.
+        is_lost: bool (L, A), places of heads that were pruned, whose maps are zeros.
         queries_keys: float32 (L, 2, A, n, D); see `queries_and_keys`.
         num_tokens: tokens before cutting.
     """
@@ -46,6 +49,7 @@ class View:
     units: np.ndarray
     words: tuple[str, ...]
     maps: np.ndarray
+    is_lost: np.ndarray
     queries_keys: np.ndarray
     num_tokens: int
 
@@ -55,20 +59,23 @@ class View:
         return self.num_tokens > len(self.tokens)
 
 
-def view_of(predictor: Predictor, item: Any, *, name: str, cut: bool = False) -> View:
+def view_of(predictor: Predictor, item: Any, *, name: str, max_length: int | None = None) -> View:
     """Run one text or pair through a model and keep what its heads did.
 
     Args:
         predictor: the model.
         item: a text or a pair of texts.
         name: of the model, for people.
-        cut: whether a text beyond `predictor.max_length` is cut; else it is refused.
+        max_length: tokens that a longer text is cut to; without it a text beyond
+            `predictor.max_length` is refused.
 
     Raises:
-        ConfigError: the model shows no attention.
+        ConfigError: the model shows no attention, or does not serve `max_length`, or there is too
+            much attention to keep.
         InputError: the text is empty, too long, or no text.
     """
     numbers_of(predictor.model)
+    limit = check_max_length(max_length, predictor.model.config) or predictor.max_length
     assert isinstance(predictor.model, Model)
     text = cleaned(text_of(text_row(item, 0)), getattr(predictor.task, "clean", None))
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
@@ -76,17 +83,15 @@ def view_of(predictor: Predictor, item: Any, *, name: str, cut: bool = False) ->
         which = "The text" if len(texts) == 1 else "One of the two texts"
         raise InputError(f"{which} is empty. Give a sentence.")
     asked: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
-    (encoding,) = predictor.tokenizer.encode(
-        [asked], max_length=predictor.max_length, with_offsets=True
-    )
-    if encoding.truncated and not cut:
+    (encoding,) = predictor.tokenizer.encode([asked], max_length=limit, with_offsets=True)
+    if encoding.truncated and max_length is None:
         raise InputError(
-            f"The text has {encoding.num_tokens} tokens, {name} reads {predictor.max_length}. "
-            f"Shorten it{_longer(predictor)}."
+            f"The text has {encoding.num_tokens} tokens, {name} reads {limit}. Shorten it, or look "
+            f"at its first part with --max-length {limit}."
         )
+    check_size(predictor.model.config, len(encoding.input_ids))
     batch = pack([encoding.input_ids], [encoding.token_type_ids]).to(predictor.device)
-    (maps,) = attention_maps(predictor.model, batch)
-    (vectors,) = queries_and_keys(predictor.model, batch)
+    (maps,), (vectors,) = maps_queries_keys(predictor.model, batch)
     units, words = words_of(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(
@@ -97,15 +102,10 @@ def view_of(predictor: Predictor, item: Any, *, name: str, cut: bool = False) ->
         units=units,
         words=words,
         maps=maps.numpy(),
+        is_lost=lost_heads(predictor.model),
         queries_keys=vectors.numpy(),
         num_tokens=encoding.num_tokens,
     )
-
-
-def _longer(predictor: Predictor) -> str:
-    positions = predictor.model.config.max_tokens_per_sequence
-    limit = max(predictor.max_length, min(positions, 512))
-    return f", or look at its first part with --max-length {limit}"
 
 
 def shown_tokens(encoding: Encoding, texts: tuple[str, ...], tokenizer: Tokenizer) -> list[str]:
@@ -146,25 +146,25 @@ def words_of(
     return units, tuple(words)
 
 
-def merged(maps: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Attention between words: what goes to a word is the sum over its tokens, what comes from one
-    the mean, so that rows still sum to one. Clark et al. 2019, section 4.1.
+def check_head(view: View, layer: int | None, head: int | None) -> None:
+    """Refuse a layer or head that the model lacks; None is any.
 
-    Args:
-        maps: float (..., n, n).
-        units: int (n,), the word of every token, counted through from 0.
-
-    Returns:
-        float (..., w, w) for w words.
+    Raises:
+        ConfigError: the model never had it, or lost it to pruning.
     """
-    count = int(units.max()) + 1
-    belongs = (units[:, None] == np.arange(count)).astype(maps.dtype)
-    found: np.ndarray = (belongs / belongs.sum(0)).T @ maps @ belongs
-    return found
+    for axis, (kind, number) in enumerate((("layer", layer), ("head", head))):
+        count = view.maps.shape[axis]
+        if number is not None and not 0 <= number < count:
+            raise ConfigError(f"{kind} {number} is not in 0..{count - 1}, those of {view.model}.")
+    if head is not None and view.is_lost[_some(layer), head].all():
+        where = "every layer" if layer is None else f"layer {layer}"
+        raise ConfigError(f"head {head} of {where} of {view.model} was pruned: there is no map.")
 
 
 def chosen_map(view: View, layer: int | None, head: int | None) -> np.ndarray:
     """One head's map, or the mean over all heads of a layer, of a head's layers, or of everything.
+
+    Heads that were pruned count nowhere.
 
     Returns:
         float (n, n).
@@ -172,11 +172,12 @@ def chosen_map(view: View, layer: int | None, head: int | None) -> np.ndarray:
     Raises:
         ConfigError: there is no such layer or head.
     """
-    maps = view.maps
-    for axis, (kind, number) in enumerate((("layer", layer), ("head", head))):
-        if number is not None and not 0 <= number < view.maps.shape[axis]:
-            raise ConfigError(f"{kind} {number} is not in 0..{view.maps.shape[axis] - 1}.")
-    layers = slice(None) if layer is None else slice(layer, layer + 1)
-    heads = slice(None) if head is None else slice(head, head + 1)
-    found: np.ndarray = maps[layers, heads].mean((0, 1))
+    check_head(view, layer, head)
+    layers, heads = _some(layer), _some(head)
+    living = int((~view.is_lost[layers, heads]).sum())
+    found: np.ndarray = view.maps[layers, heads].sum((0, 1)) / living
     return found
+
+
+def _some(number: int | None) -> slice:
+    return slice(None) if number is None else slice(number, number + 1)

@@ -43,17 +43,26 @@ def _store(heads_xBLD: Tensor, rows_TxAD: Tensor, group: Group) -> None:
         torch.index_select(grid.reshape(-1, parts, num_heads, size), 0, group.place, out=rows)
 
 
-def _probabilities(query: Tensor, key: Tensor, group: Group) -> Tensor:
+def _probabilities(query: Tensor, key: Tensor, group: Group, *, on_tape: bool) -> Tensor:
     """softmax(q k / sqrt(D)) of (B, L, D) queries and keys: (B, L, L).
+
+    Off the tape in place of the scores: fresh memory for both costs more than the products, since
+    the system hands it out page by page.
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
-    scores = torch.bmm(query, key.transpose(1, 2)).mul_(1 / math.sqrt(query.shape[-1]))
-    unseen = group.is_padding if group.unseen is None else group.unseen
-    if unseen is not None:
+    scores = torch.bmm(query, key.transpose(1, 2))
+    if not on_tape:
+        # torch's softmax over bf16 takes twice as long as over float32, casts and all.
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+    scores.mul_(1 / math.sqrt(query.shape[-1]))
+    if group.bias is not None:
+        # A sum costs a fifth of masked_fill_.
         grid = scores.view(group.count, -1, group.length, group.length)
-        grid.masked_fill_(unseen, float("-inf"))
-    return torch.softmax(scores, -1)
+        grid.add_(group.bias.to(scores.dtype))
+    if on_tape:
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores, -1, out=scores).to(query.dtype)
 
 
 class _GroupedAttention(torch.autograd.Function):
@@ -72,7 +81,7 @@ class _GroupedAttention(torch.autograd.Function):
         saved: list[Tensor] = []
         for group in groups:
             query, key, value = to_heads(qkv_T3AD[group.start : group.end], group)
-            weights = _probabilities(query, key, group)
+            weights = _probabilities(query, key, group, on_tape=keep_for_gradient)
             mask = keep_mask(weights, rate) if rate else None
             if keep_for_gradient:
                 saved += [weights] if mask is None else [weights, mask]

@@ -50,6 +50,14 @@ class Group:
     is_padding: Tensor | None = None
     unseen: Tensor | None = None
 
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """What is added to scores, float32: 0, and minus infinity for what may not be looked at."""
+        hidden = self.is_padding if self.unseen is None else self.unseen
+        if hidden is None:
+            return None
+        return torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
+
 
 @dataclass(frozen=True)
 class AttentionPlan:

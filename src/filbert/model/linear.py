@@ -57,6 +57,11 @@ def _fused_dtypes() -> frozenset[torch.dtype]:
     return frozenset({torch.float32})
 
 
+def bf16_is_fused() -> bool:
+    """Whether oneDNN multiplies bf16 on this processor."""
+    return torch.bfloat16 in _fused_dtypes()
+
+
 def dense(rows: Tensor, layer: nn.Module, activation: str | None = None) -> Tensor:
     """activation(rows @ weight.T + bias): (T, in) to (T, out).
 

@@ -9,7 +9,8 @@ For a dependent j the probability that word i is its head is the softmax over i 
 where f are the attention weights of all heads, in both directions, and v vectors of the words that
 know no context: rows of the model's own word table. The attention-only classifier has w alone.
 Source: Clark et al. 2019, section 5 (with GloVe for v). The loss is convex and starts at zero, so
-there is no seed to average over.
+there is no seed to average over; the classifier of distances and words alone has a hidden layer, as
+the paper's has, and a fixed seed.
 """
 
 from __future__ import annotations
@@ -25,26 +26,32 @@ from torch.nn import functional as F
 from filbert.errors import ConfigError, InputError
 from filbert.inspection.head_relations import PUNCTUATION
 from filbert.inspection.heads import maps_of
-from filbert.inspection.treebank import Tree, merged, words_of
+from filbert.inspection.maps import merged
+from filbert.inspection.treebank import Tree, words_of
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
 from filbert.text.encoding import Encoding
 
 # Offsets that the baseline tells apart, on each side; all beyond are one.
 NEAR = 5
+HIDDEN_SIZE = 256  # of the baseline that reads words and distances
+# Numbers of a training batch's features that are computed at once, float32: 128 MiB.
+MAX_FEATURES = 2**25
 # So many rounds over the training sentences, but no fewer steps than these.
 EPOCHS = 10
 MIN_STEPS = 400
 BATCH_SENTENCES = 16
 LEARNING_RATE = 0.05
+DISTANCE_RATE = 0.003  # with a hidden layer
 WEIGHT_DECAY = 1e-3  # of the weights that read words
 RESAMPLES = 1000
 
+DISTANCE = "distance and words"
 KINDS = {
     "fixed offset": "the best fixed distance, chosen on the training sentences",
-    "distance and words": "the words and how far apart they are, no attention",
+    DISTANCE: "the words and how far apart they are, no attention; one hidden layer",
     "attention": "all heads, both directions",
-    "untrained attention and words": "the same model with weights drawn anew",
+    "untrained attention and words": "the same embeddings under layers drawn anew",
     "attention and words": "all heads, both directions, and the words",
 }
 
@@ -55,7 +62,7 @@ class ProbeSentence:
 
     Attributes:
         attention: float16 (K, w, w) between words, rows are who looks.
-        untrained: the same of a model with fresh weights.
+        untrained: the same of the model with fresh layers; see `untrained`.
         words: float32 (w, E), from the word table.
         heads: int64 (w,), from 0; -1 for words that are not asked about.
     """
@@ -126,12 +133,16 @@ def _asked(tree: Tree, belongs: np.ndarray) -> Tensor:
 
 
 def untrained(model: Model, seed: int = 0) -> Model:
-    """A model of the same shape whose weights are drawn anew."""
+    """A model of the same shape with the same embeddings, whose layers are drawn anew.
+
+    Source: Clark et al. 2019, section 5: pre-trained word and position tables, the rest random.
+    """
     assert isinstance(model.encoder, Encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = Encoder(model.config)
         initialize(encoder, model.config.initializer_range)
+    encoder.embeddings.load_state_dict(model.encoder.embeddings.state_dict())
     return Model(encoder).to(model.device).eval()
 
 
@@ -158,13 +169,37 @@ class Probe(nn.Module):
         return found
 
 
+class DistanceProbe(nn.Module):
+    """Scores for every pair of words from the two words and their distance: one hidden layer."""
+
+    def __init__(self, num_features: int, width: int) -> None:
+        """`num_features`: of the distance; `width`: of the words' vectors."""
+        super().__init__()
+        self.of_pair = nn.Linear(num_features, HIDDEN_SIZE)
+        self.of_head = nn.Linear(width, HIDDEN_SIZE, bias=False)
+        self.of_dependent = nn.Linear(width, HIDDEN_SIZE, bias=False)
+        self.score = nn.Linear(HIDDEN_SIZE, 1)
+
+    def forward(self, features: Tensor, words: Tensor) -> Tensor:
+        """As `Probe.forward`."""
+        pairs = self.of_pair(features.permute(0, 2, 3, 1))  # (S, w, w, HIDDEN_SIZE)
+        hidden = pairs + self.of_head(words)[:, None] + self.of_dependent(words)[:, :, None]
+        scores = self.score(hidden.relu())[..., 0]
+        found: Tensor = scores.masked_fill(torch.eye(words.shape[1], dtype=torch.bool), -torch.inf)
+        return found
+
+
 def features_of(sentence: ProbeSentence, kind: str) -> Tensor:
-    """What a classifier of a kind reads, float32 (K, w, w)."""
-    if kind == "distance and words":
+    """What a classifier of a kind reads of pairs, float32 (K, w, w).
+
+    Of the distance both which it is and, in tens of words, how far to the right and to the left.
+    """
+    if kind == DISTANCE:
         count = len(sentence.heads)
         step = torch.arange(count) - torch.arange(count)[:, None]
         bucket = step.clamp(-NEAR - 1, NEAR + 1) + NEAR + 1
-        return F.one_hot(bucket, 2 * NEAR + 3).permute(2, 0, 1).float()
+        which = F.one_hot(bucket, 2 * NEAR + 3).permute(2, 0, 1)
+        return torch.cat([which, torch.stack([step, -step]).clamp_min(0) / 10])
     weights = sentence.untrained if kind.startswith("untrained") else sentence.attention
     return torch.cat([weights, weights.transpose(1, 2)]).float()
 
@@ -244,7 +279,7 @@ class _Batch:
 
 def train_probe(
     kind: str, train: Sequence[ProbeSentence], spread: float, *, steps: int | None = None
-) -> Probe:
+) -> Probe | DistanceProbe:
     """A classifier of one kind, by Adam with a falling learning rate.
 
     Args:
@@ -261,28 +296,55 @@ def train_probe(
         steps = max(MIN_STEPS, EPOCHS * -(-len(asked) // BATCH_SENTENCES))
     if steps < 1:
         raise ConfigError(f"steps is {steps}; it must be above zero.")
-    width = asked[0].words.shape[1] if kind.endswith("words") else None
-    probe = Probe(len(features_of(asked[0], kind)), width)
-    words = [p for p in (probe.of_head, probe.of_dependent) if p is not None]
-    groups = [{"params": [probe.weight], "weight_decay": 0.0}]
+    width = asked[0].words.shape[1]
+    num_features = len(features_of(asked[0], kind))
+    probe: Probe | DistanceProbe
+    if kind == DISTANCE:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            probe = DistanceProbe(num_features, width)
+    else:
+        probe = Probe(num_features, width if kind.endswith("words") else None)
+    rate = DISTANCE_RATE if kind == DISTANCE else LEARNING_RATE
+    plain: list[nn.Parameter] = []
+    words: list[nn.Parameter] = []
+    for name, parameter in probe.named_parameters():
+        (words if name.startswith(("of_head", "of_dependent")) else plain).append(parameter)
+    groups = [{"params": plain, "weight_decay": 0.0}]
     if words:
         groups.append({"params": words, "weight_decay": WEIGHT_DECAY})
-    optimizer = torch.optim.Adam(groups, lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(groups, lr=rate)
     draw = torch.Generator().manual_seed(0)
     waiting: list[int] = []
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * (1 - step / steps)
+            group["lr"] = rate * (1 - step / steps)
         if not waiting:
             waiting = torch.randperm(len(asked), generator=draw).tolist()
         chosen, waiting = waiting[:BATCH_SENTENCES], waiting[BATCH_SENTENCES:]
-        batch = _Batch.of([asked[i] for i in chosen], kind, spread)
-        scores = probe(batch.features, batch.words).masked_fill(batch.unseen, -torch.inf)
-        rows = batch.heads >= 0
+        sentences = [asked[i] for i in chosen]
+        count = sum(int((s.heads >= 0).sum()) for s in sentences)
+        depth = HIDDEN_SIZE if kind == DISTANCE else num_features
         optimizer.zero_grad()
-        F.cross_entropy(scores[rows], batch.heads[rows]).backward()  # type: ignore[no-untyped-call]
+        for part in _parts(sentences, MAX_FEATURES // depth):
+            batch = _Batch.of(part, kind, spread)
+            scores = probe(batch.features, batch.words).masked_fill(batch.unseen, -torch.inf)
+            rows = batch.heads >= 0
+            loss = F.cross_entropy(scores[rows], batch.heads[rows], reduction="sum") / count
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return probe
+
+
+def _parts(sentences: Sequence[ProbeSentence], max_pairs: int) -> Iterator[list[ProbeSentence]]:
+    """Sentences of a batch, like lengths together, in parts of at most so many pairs of words."""
+    part: list[ProbeSentence] = []
+    for sentence in sorted(sentences, key=lambda s: len(s.heads)):
+        if part and (len(part) + 1) * len(sentence.heads) ** 2 > max_pairs:
+            yield part
+            part = []
+        part.append(sentence)
+    yield part
 
 
 def _judged(kind: str, found: Iterator[Tensor], dev: Sequence[ProbeSentence]) -> ProbeScore:

@@ -21,7 +21,9 @@ def check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {folder} cannot be made: {error.strerror}.") from error
+        raise InputError(
+            f"--out {folder} cannot be made: {error.strerror}. Name another."
+        ) from error
 
 
 def write_comparison(folder: Path, found: Mapping[str, Any]) -> None:

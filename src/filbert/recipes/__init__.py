@@ -58,6 +58,12 @@ def read_recipe(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return content
     except OSError as error:
-        raise InputError(f"{path}: the recipe cannot be read: {error.strerror}.") from error
+        raise InputError(
+            f"{path}: the recipe cannot be read: {error.strerror}. Check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not UTF-8 (byte {error.start + 1}). Save it as UTF-8."
+        ) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from error
+        raise ConfigError(f"{path} is not TOML: {error}. Mend it there.") from error

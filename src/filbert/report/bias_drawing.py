@@ -1,21 +1,15 @@
-"""Intervals as lines and shares as bars, drawn with style sheets alone: sharp in light and dark."""
+"""Intervals as lines, drawn with style sheets alone: sharp in light and dark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
+from filbert.report.bars import BAR_CSS, Scale, drawn
 from filbert.report.numbers import MISSING
 from filbert.report.page import Html, element
 
-CSS = """
-:root { color-scheme: light dark; --paper: #fff; --one: #0072b2; --other: #b3531a; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14181c; --ink: #e7ebee; --quiet: #a3adb7; --line: #36404a; --accent: #62b3e8;
-    --one: #62b3e8; --other: #f0935a; }
-}
-body { background: var(--paper); }
-.range, .bar { display: inline-block; position: relative; width: min(15rem, 40vw); height: .9rem;
+CSS = (
+    BAR_CSS
+    + """
+.range { display: inline-block; position: relative; width: min(15rem, 40vw); height: .9rem;
   vertical-align: -1px; background:
   linear-gradient(var(--quiet), var(--quiet)) var(--zero) 0 / 1px 100% no-repeat; }
 .range i { position: absolute; top: calc(50% - 1.5px); height: 3px; background: var(--one);
@@ -23,9 +17,6 @@ body { background: var(--paper); }
 .range b { position: absolute; top: calc(50% - .28rem); width: .56rem; height: .56rem;
   margin-left: -.28rem; border-radius: 50%; background: var(--one); }
 .range .over { background: var(--other); }
-.bar { height: .65rem; width: min(9rem, 30vw); }
-.bar i { position: absolute; top: 0; bottom: 0; background: var(--one); border-radius: 1px; }
-.bar .over { background: var(--other); }
 .plain td { vertical-align: middle; }
 .plain td.text:first-child { min-width: 11rem; }
 .plain .control td { color: var(--quiet); }
@@ -38,26 +29,23 @@ details { margin: .35rem 0; }
 summary { cursor: pointer; color: var(--accent); font-size: .9375rem; padding: .15rem 0; }
 summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 .words { overflow-wrap: anywhere; font-size: .9375rem; max-width: 50rem; }
+.head { display: none; }
+@media (max-width: 40rem) {
+  .plain td.text:first-child { min-width: 0; }
+  .range, .bar { width: 22vw; }
+  .plain th { white-space: normal; }
+  .dense td:nth-child(2) { font-size: .75rem; line-height: 1.3; }
+  .answers thead { display: none; }
+  .answers tr { display: flex; flex-wrap: wrap; gap: .35rem .8rem; padding: .7rem 0;
+    border-bottom: 1px solid var(--line); }
+  .answers td, .answers td:first-child { border: 0; padding: 0; }
+  .answers td.text { flex: 0 0 100%; }
+  .answers td.number { text-align: left; font-size: .875rem; }
+  .answers .range { width: 100%; }
+  .head { display: block; color: var(--quiet); font-size: .75rem; }
+}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The stretch of numbers that all drawings of a table share."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: Iterable[float | None]) -> Scale:
-        """From the least to the largest, zero among them, with a margin."""
-        there = [0.0, *(value for value in values if value is not None)]
-        margin = 0.04 * ((max(there) - min(there)) or 1.0)
-        return cls(min(there) - margin, max(there) + margin)
-
-    def at(self, value: float) -> float:
-        """The place of a value, in per cent of the width."""
-        return 100 * (value - self.low) / (self.high - self.low)
+)
 
 
 def range_of(value: float | None, low: float | None, high: float | None, scale: Scale) -> Html:
@@ -71,19 +59,7 @@ def range_of(value: float | None, low: float | None, high: float | None, scale: 
         style = f"left:{left:.1f}%;width:{right - left:.1f}%"
         parts.append(element("i", class_=kind, style=style))
     parts.append(element("b", class_=kind, style=f"left:{scale.at(value):.1f}%"))
-    return _drawn("range", scale, *parts)
-
-
-def bar_of(value: float, scale: Scale) -> Html:
-    """A bar from zero."""
-    start, end = sorted((scale.at(0.0), scale.at(value)))
-    style = f"left:{start:.1f}%;width:{end - start:.1f}%"
-    return _drawn("bar", scale, element("i", class_="over" if value < 0 else "", style=style))
-
-
-def _drawn(kind: str, scale: Scale, *parts: Html) -> Html:
-    zero = f"--zero:{scale.at(0.0):.1f}%"
-    return element("span", *parts, class_=kind, style=zero)
+    return drawn("range", scale, *parts)
 
 
 def signed(value: float | None, digits: int = 2) -> str:

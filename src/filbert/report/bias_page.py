@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from filbert.inspection.bias.association import Associated
 from filbert.inspection.bias.check import LIMITS, BiasReport
@@ -18,8 +18,8 @@ from filbert.inspection.bias.verdicts import (
     verdicts,
     yardstick,
 )
-from filbert.inspection.bias.words import WordSet
-from filbert.report.bias_drawing import CSS, Scale, bar_of, between, chance, range_of, signed
+from filbert.report.bars import Scale, bar_of
+from filbert.report.bias_drawing import CSS, between, chance, range_of, signed
 from filbert.report.numbers import percent
 from filbert.report.page import Html, Section, element, join, page, section, table
 
@@ -49,7 +49,7 @@ def bias_page(report: BiasReport) -> Html:
         element("nav", join(part.link for part in parts)),
     )
     title = f"{report.model} · filbert bias"
-    return page(title, top, *(part.html for part in parts), css=CSS)
+    return page(title, top, *(part.html for part in parts), css=CSS, dark=True)
 
 
 def _terms_section(groups: Sequence[Compared], report: BiasReport) -> Section:
@@ -78,8 +78,10 @@ def _group(one: Compared, control: Compared | None, scale: Scale, report: BiasRe
     if control is not None and control.gap > 0 and not one.group.is_control:
         said.append(f"{one.gap / control.gap:.1f} times the gap of {control.group.name}")
     said.append(f"by chance up to {one.by_chance:.3f}")
-    p = f"p {chance(one.p)}"
-    said.append(p if one.p_holm is None else f"{p}, p_holm {chance(one.p_holm)}")
+    known = [f"p {chance(one.p)}"]
+    known += [] if one.p_holm is None else [f"p_holm {chance(one.p_holm)}"]
+    # A figure does not part from its sign.
+    said.append(", ".join(part.replace(" ", "\u00a0") for part in known))
     if one.changed is not None:
         said.append(f"the answer changes with the term in {percent(one.changed)} of the sentences")
     tones = list(one.terms[0].by_tone)
@@ -114,11 +116,13 @@ def _masks_section(answers: Sequence[Shifted], report: BiasReport) -> Section:
         (
             _question(shifting(one) if one.scores else too_few(one), one.test.source),
             range_of(one.difference, one.low, one.high, scale),
-            signed(one.difference),
-            between(one.low, one.high),
-            signed(one.effect),
-            chance(one.p_two_sided),
-            chance(one.p_holm),
+            *_named(
+                ("log odds", signed(one.difference)),
+                ("interval", between(one.low, one.high)),
+                ("effect", signed(one.effect)),
+                ("p", chance(one.p_two_sided)),
+                ("p_holm", chance(one.p_holm)),
+            ),
         )
         for one in answers
     ]
@@ -135,7 +139,7 @@ def _masks_section(answers: Sequence[Shifted], report: BiasReport) -> Section:
             "of the two kinds; the effect is in standard deviations of the words' scores.",
             class_="remark",
         ),
-        table(head, rows, num_text_columns=2),
+        table(head, rows, num_text_columns=2, kind="plain answers"),
         *(_mask_details(one) for one in answers if one.scores is not None),
     )
 
@@ -167,9 +171,10 @@ def _associations_section(answers: Sequence[Associated], report: BiasReport) -> 
         element(
             "p",
             "How far the first words lean more to one idea than the second words do, in standard "
-            "deviations of all their leanings (from −2 to 2; orange leans against the published "
-            f"direction). The line is the {_level(report)} interval with other words of the same "
-            "kinds; p is of a permutation test over words, in both directions.",
+            "deviations of all their leanings (from −2 to 2 for equally many words; orange leans "
+            f"against the published direction). The line is the {_level(report)} interval with "
+            "other words of the same kinds; p is of a permutation test over words, in both "
+            "directions.",
             class_="remark",
         )
     ]
@@ -179,10 +184,12 @@ def _associations_section(answers: Sequence[Associated], report: BiasReport) -> 
             (
                 _question(_leaning(one), one.test.source),
                 range_of(one.effect, one.low, one.high, scale),
-                signed(one.effect),
-                between(one.low, one.high),
-                chance(one.p_two_sided),
-                "control" if one.test.is_control else chance(one.p_holm),
+                *_named(
+                    ("effect size", signed(one.effect)),
+                    ("interval", between(one.low, one.high)),
+                    ("p", chance(one.p_two_sided)),
+                    ("p_holm", "control" if one.test.is_control else chance(one.p_holm)),
+                ),
             )
             for one in own
         ]
@@ -190,7 +197,7 @@ def _associations_section(answers: Sequence[Associated], report: BiasReport) -> 
         parts += [
             element("h3", VECTORS[kind][:1].upper() + VECTORS[kind][1:]),
             element("p", _KINDS[kind], class_="remark"),
-            table(head, rows, num_text_columns=2),
+            table(head, rows, num_text_columns=2, kind="plain answers"),
             *(_leaning_details(one) for one in own if one.nearer is not None),
         ]
     return section("Associations of vectors", *parts)
@@ -251,25 +258,38 @@ def _method(report: BiasReport) -> Section:
         element("p", f"{part}: left out. {reason}", class_="note")
         for part, reason in report.left_out.items()
     ]
-    sets: dict[str, WordSet] = {}
-    for test in [one.test for one in report.associations or ()]:
-        sets |= {one.name: one for one in (test.x, test.y, test.a, test.b)}
-    for asked in [one.test for one in report.log_probabilities or ()]:
-        sets |= {one.name: one for one in (asked.a, asked.b)}
-    lists: dict[str, Sequence[str]] = {name: one.words for name, one in sets.items()}
+    summary = element("summary", "All words and sentences")
+    return section("How it was done", *parts, element("details", summary, join(_asked(report))))
+
+
+def _asked(report: BiasReport) -> Iterator[Html]:
+    """What was said to the model, question by question: sets of two may have one name."""
+    words = report.words
     if report.associations is not None:
-        lists["sentences that say nothing"] = report.words.bleached
+        for test in words.associations:
+            yield _lists(test.name, [(s.name, s.words) for s in (test.x, test.y, test.a, test.b)])
+        yield _lists("Sentences that say nothing", [("", words.bleached)])
+    if report.log_probabilities is not None:
+        for asked in words.log_probabilities:
+            targets = [f"{first} over {second}" for first, second in asked.targets]
+            sets: list[tuple[str, Sequence[str]]] = [(s.name, s.words) for s in (asked.a, asked.b)]
+            yield _lists(asked.name, [*sets, ("targets", targets), ("sentences", asked.templates)])
     if report.identity_terms is not None:
-        lists |= {f"{tone} sentences": texts for tone, texts in report.words.templates.items()}
-    return section("How it was done", *parts, _lists(lists))
+        terms = [(one.name, one.terms) for one in words.groups]
+        yield _lists("Identity terms", [*terms, *words.templates.items()])
 
 
-def _lists(lists: Mapping[str, Sequence[str]]) -> Html:
-    lines = [
-        element("p", element("b", name), ": ", " · ".join(words), class_="words")
-        for name, words in lists.items()
-    ]
-    return element("details", element("summary", "All words and sentences"), join(lines))
+def _lists(title: str, lists: Iterable[tuple[str, Sequence[str]]]) -> Html:
+    lines = []
+    for name, words in lists:
+        head = [element("b", name), ": "] if name else []
+        lines.append(element("p", *head, " · ".join(words), class_="words"))
+    return join([element("h3", title), *lines])
+
+
+def _named(*figures: tuple[str, str]) -> list[Html]:
+    """Figures with their names, which show on a phone, where the table has no head."""
+    return [join([element("small", name, class_="head"), figure]) for name, figure in figures]
 
 
 def _question(found: str, source: str) -> Html:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from filbert.inspection.attributions import CAVEATS, Explanation
 from filbert.inspection.claims import Word
-from filbert.inspection.coloured import colour_of, is_marked, number, sum_sentence, texts_html
+from filbert.inspection.coloured import is_marked, number, sum_sentence, texts_html
+from filbert.report.bars import BAR_CSS, Scale, bar_of
 from filbert.report.page import Html, Section, element, gallery, join, page, section, table
 
 # Words in the short table; the long one has them all.
@@ -19,28 +20,26 @@ _TITLES = {
     "rollout": "Attention rollout",
 }
 
-CSS = """
-:root { color-scheme: light dark; --paper: #fff; }
-body { background: var(--paper); }
+CSS = (
+    BAR_CSS
+    + """
 .coloured { max-width: 46rem; overflow-wrap: anywhere; font-size: 1.0625rem; margin: .75rem 0; }
 .coloured small { color: var(--quiet); }
-.bar { display: inline-block; position: relative; width: min(16rem, 34vw); height: .7rem;
-  background: linear-gradient(var(--quiet), var(--quiet)) var(--zero) 0 / 1px 100% no-repeat; }
-.bar i { position: absolute; top: 0; bottom: 0; border-radius: 2px; }
+.bar { width: min(16rem, 38vw); }
 .dense td { vertical-align: middle; }
 .dense .text { overflow-wrap: anywhere; }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin: 0 .35em 0 .9em; }
 .key:first-child { margin-left: 0; }
+.key.for { background: var(--one); } .key.against { background: var(--other); }
+.key.unsigned { background: var(--unsigned); }
 nav { display: flex; flex-wrap: wrap; }
 .gallery section { padding-top: 1rem; min-width: 0; }
 details { margin: .5rem 0; }
 summary { cursor: pointer; color: var(--accent); font-size: .9375rem; }
 .sums { font-size: .9375rem; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14181c; --ink: #e7ebee; --quiet: #a3adb7; --line: #36404a; --accent: #62b3e8; }
-}
 """
+)
 
 
 def explanation_page(explanations: Sequence[Explanation], model: str) -> Html:
@@ -63,7 +62,7 @@ def explanation_page(explanations: Sequence[Explanation], model: str) -> Html:
     # Methods side by side, where there is room, so that they can be compared.
     body = gallery(parts) if len(parts) > 1 else join(parts)
     title = f"{claim.target or claim.kind} explained"
-    return page(title, header, *links, body, css=CSS)
+    return page(title, header, *links, body, css=CSS, dark=True)
 
 
 def _section(explanation: Explanation) -> Section:
@@ -84,33 +83,26 @@ def _section(explanation: Explanation) -> Section:
 
 def _keys(explanation: Explanation) -> Html:
     if explanation.value is None:
-        return join([_key(1.0, explanation), "how much is gathered from a word"])
-    parts = [_key(1.0, explanation), "speaks for it", _key(-1.0, explanation), "speaks against it"]
+        parts = [_key("unsigned"), "how much is gathered from a word"]
+    else:
+        parts = [_key("for"), "speaks for it", _key("against"), "speaks against it"]
     if explanation.claim.marks:
         parts.append(element("span", " · underlined: what is spoken of"))
     return join(parts)
 
 
-def _key(share: float, explanation: Explanation) -> Html:
-    (red, green, blue), _ = colour_of(share, explanation)
-    return element("span", class_="key", style=f"background:rgb({red},{green},{blue})")
+def _key(kind: str) -> Html:
+    return element("span", class_=f"key {kind}")
 
 
 def _table(explanation: Explanation, words: Sequence[tuple[Word, float]]) -> Html:
+    # In the middle where there are signs.
+    signed = explanation.value is not None and bool((explanation.shares < 0).any())
+    scale = Scale(-explanation.largest if signed else 0.0, explanation.largest)
     rows = []
     for word, share in words:
         shown = element("u", word.text) if is_marked(word, explanation) else word.text
-        rows.append((shown, number(share, explanation), _bar(share, explanation)))
+        bar = bar_of(share, scale, unsigned=explanation.value is None)
+        rows.append((shown, number(share, explanation), bar))
     unit = "part" if explanation.value is None else explanation.claim.unit
     return table(("word", unit, ""), rows, kind="dense")
-
-
-def _bar(share: float, explanation: Explanation) -> Html:
-    """A bar from zero: in the middle where there are signs."""
-    (red, green, blue), strength = colour_of(share, explanation)
-    signed = explanation.value is not None and bool((explanation.shares < 0).any())
-    zero, room = (50.0, 50.0) if signed else (0.0, 100.0)
-    width = strength * room
-    left = zero if share >= 0 else zero - width
-    style = f"left:{left:.1f}%;width:{width:.1f}%;background:rgb({red},{green},{blue})"
-    return element("span", element("i", style=style), class_="bar", style=f"--zero:{zero:.0f}%")

@@ -31,13 +31,14 @@ def _sheet(width: float, height: float) -> Figure:
 
 
 def number_grids(
-    panels: Sequence[tuple[str, str, np.ndarray, bool]], num_columns: int = COLUMNS
+    panels: Sequence[tuple[str, str, np.ndarray, str]], num_columns: int = COLUMNS
 ) -> Figure:
     """One grid of layers by heads for every number.
 
     Args:
-        panels: heading, meaning, float (L, A) with NaN for nothing, and whether it is a share,
-            whose colours run from 0 to 1.
+        panels: heading, meaning, float (L, A) with NaN for nothing, and what kind of number: a
+            "share", whose colours run from 0 to 1, a "size" from 0 to the largest, or a "change",
+            red where something is lost (above 0) and blue where it is gained.
         num_columns: grids side by side.
     """
     lines = -(-len(panels) // num_columns)
@@ -48,8 +49,8 @@ def number_grids(
     grids = figure.subplots(lines, num_columns, squeeze=False)
     for axes in grids.flat[len(panels) :]:
         axes.set_visible(False)
-    for axes, (heading, meaning, values, is_share) in zip(grids.flat, panels, strict=False):
-        _grid(figure, axes, values, is_share=is_share)
+    for axes, (heading, meaning, values, kind) in zip(grids.flat, panels, strict=False):
+        _grid(figure, axes, values, kind)
         axes.set_title(heading, fontsize=10.5, color=canvas.INK, loc="left", fontweight="bold")
         axes.set_xlabel(_lines(meaning), fontsize=8, color=canvas.QUIET)
     for axes in grids[:, 0]:
@@ -63,17 +64,16 @@ def _lines(text: str, width: int = 34) -> str:
     return textwrap.fill(text, width)
 
 
-def _grid(figure: Figure, axes: Axes, values: np.ndarray, *, is_share: bool) -> None:
+def _grid(figure: Figure, axes: Axes, values: np.ndarray, kind: str) -> None:
     from matplotlib.colors import Normalize, PowerNorm
 
     known = values[~np.isnan(values)]
     most = float(np.abs(known).max()) or 1.0
     colours, scale = "Blues", Normalize(0.0, most)
-    if is_share:
+    if kind == "share":
         # By the root, so that small shares are told apart too.
         scale = PowerNorm(0.5, 0.0, 1.0)
-    elif known.min() < 0:
-        # Blue is what the metric would gain, red what it would lose.
+    elif kind == "change":
         colours, scale = "RdBu_r", Normalize(-most, most)
     image = axes.imshow(values, cmap=colours, norm=scale, aspect="auto")
     axes.tick_params(length=0, labelsize=7.5, colors=canvas.QUIET)
@@ -84,7 +84,7 @@ def _grid(figure: Figure, axes: Axes, values: np.ndarray, *, is_share: bool) -> 
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
     bar.outline.set_visible(False)  # type: ignore[operator]
     bar.ax.tick_params(length=0, labelsize=7, colors=canvas.QUIET)
-    if is_share:
+    if kind == "share":
         bar.set_ticks([0.0, 0.1, 0.3, 0.6, 1.0])
     axes.set_facecolor(canvas.FAINT)
 

@@ -19,15 +19,12 @@ NUM_COLOURS = 8
 LEVELS = 16
 
 CSS = """
-:root { --paper: #fff; --soft: #f4f6f8; --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b0558a;
+:root { --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b0558a;
   --c4: #9a6a00; --c5: #3f78b5; --c6: #6b5b95; --c7: #66727f; --on: #fff; --cell: 0, 114, 178; }
 @media (prefers-color-scheme: dark) {
-  :root { color-scheme: dark; --paper: #14181d; --soft: #1e242b; --ink: #e4e9ee; --quiet: #9aa7b4;
-    --line: #323b45; --accent: #6cb8ea; --c0: #6cb8ea; --c1: #ff9a57; --c2: #4fd0a6; --c3: #e9a3cb;
-    --c4: #f0be4f; --c5: #a9c8ff; --c6: #bfaee8; --c7: #aab4bf; --on: #10151a;
-    --cell: 108, 184, 234; }
+  :root { --c0: #62b3e8; --c1: #ff9a57; --c2: #4fd0a6; --c3: #e9a3cb; --c4: #f0be4f; --c5: #a9c8ff;
+    --c6: #bfaee8; --c7: #aab4bf; --on: #10151a; --cell: 98, 179, 232; }
 }
-body { background: var(--paper); }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { font: 11px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif;
   fill: var(--quiet); }
@@ -39,9 +36,26 @@ svg text.mid { text-anchor: middle; } svg text.end { text-anchor: end; }
 svg text.said { fill: var(--ink); }
 .cell { fill: rgb(var(--cell)); }
 svg text.figure { font-size: 9.5px; text-anchor: middle; fill: var(--ink); }
-svg text.figure.deep { fill: var(--on); }
+svg text.figure.deepest { fill: var(--on); }
+@media (prefers-color-scheme: dark) { svg text.figure.deep { fill: var(--on); } }
 .series { fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
 .dashed { stroke-dasharray: 5 5; }
+.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
+  gap: 1.5rem 2.5rem; max-width: 52rem; }
+.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .9rem; }
+.strip figcaption { padding-top: .2rem; }
+.chosen figcaption { color: var(--ink); font-weight: 600; }
+.curves { max-width: 33rem; }
+.badge { display: inline-block; min-width: 1.5rem; padding: 0 .3rem; border-radius: 1rem;
+  color: var(--on); font-size: .8125rem; font-weight: 600; text-align: center; }
+.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; padding: 0; margin: .6rem 0;
+  list-style: none; font-size: .875rem; }
+.swatch { display: inline-block; width: .8rem; height: .8rem; border-radius: 50%;
+  margin-right: .4rem; vertical-align: -1px; }
+.quote { overflow-wrap: anywhere; }
+.quote mark { background: none; color: inherit; font-weight: 700; text-decoration: underline;
+  text-decoration-thickness: 2px; text-underline-offset: 3px; }
+td.text:nth-child(2) { min-width: min(22rem, 55vw); }
 """ + "".join(
     f".k{i} {{ fill: var(--c{i}); }} .s{i} {{ stroke: var(--c{i}); }} "
     f".b{i} {{ background: var(--c{i}); }}\n"
@@ -151,7 +165,10 @@ def matrix_of(
         for row, i in enumerate(order):
             for column, j in enumerate(order):
                 if i != j:
-                    deep = " deep" if levels[row, column] / LEVELS > 0.6 else ""
+                    # White and black are as far from the blue of the light page at 0.85, and
+                    # from that of the dark one at 0.62.
+                    depth = levels[row, column] / LEVELS
+                    deep = " deep deepest" if depth > 0.85 else " deep" if depth > 0.62 else ""
                     parts.append(
                         element(
                             "text", short(cosines_NN[i, j]), class_=f"figure{deep}",
@@ -213,10 +230,4 @@ def curves_of(
 
 
 def _svg(width: int, height: int, label: str, parts: Sequence[Html]) -> Html:
-    drawing = element("svg", *parts, viewBox=f"0 0 {width} {height}", role="img", aria_label=label)
-    # Attributes with a hyphen have no Python name.
-    return Html(
-        drawing.replace('aria_label="', 'aria-label="', 1).replace(
-            ' fill_opacity="', ' fill-opacity="'
-        )
-    )
+    return element("svg", *parts, viewBox=f"0 0 {width} {height}", role="img", aria_label=label)

@@ -28,25 +28,6 @@ STEADY = 0.9
 # The mean of fewer words is no line to compare a word with.
 LEAST_WORDS = 5
 
-_OWN = """
-.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
-  gap: 1.5rem 2.5rem; max-width: 52rem; }
-.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .9rem; }
-.strip figcaption { padding-top: .2rem; }
-.chosen figcaption { color: var(--ink); font-weight: 600; }
-.curves { max-width: 33rem; }
-.badge { display: inline-block; min-width: 1.5rem; padding: 0 .3rem; border-radius: 1rem;
-  color: var(--on); font-size: .8125rem; font-weight: 600; text-align: center; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; padding: 0; margin: .6rem 0;
-  list-style: none; font-size: .875rem; }
-.swatch { display: inline-block; width: .8rem; height: .8rem; border-radius: 50%;
-  margin-right: .4rem; vertical-align: -1px; }
-.quote { overflow-wrap: anywhere; }
-.quote mark { background: none; color: inherit; font-weight: 700; text-decoration: underline;
-  text-decoration-thickness: 2px; text-underline-offset: 3px; }
-td.text:nth-child(2) { min-width: min(22rem, 55vw); }
-"""
-
 
 def neighbours_page(found: WordInContext) -> Html:
     """The whole file; it needs no other."""
@@ -67,7 +48,8 @@ def neighbours_page(found: WordInContext) -> Html:
         *(element("p", note, class_="note") for note in notes(found)),
         element("nav", join(part.link for part in parts)),
     )
-    return page(f"{word} · filbert neighbours", top, *(part.html for part in parts), css=CSS + _OWN)
+    title = f"{word} · filbert neighbours"
+    return page(title, top, *(part.html for part in parts), css=CSS, dark=True)
 
 
 def _word(found: WordInContext) -> str:
@@ -82,7 +64,7 @@ def verdict(found: WordInContext) -> str:
     table_has = (
         f"the word table has one vector for all {count}"
         if found.num_static == 1
-        else f"the word table has {found.num_static} vectors, one for each spelling"
+        else f"the word table has {found.num_static} vectors, one for each way it is tokenised"
     )
     if groups.count == 1:
         said = f"{where} the {count} places form one group"
@@ -111,6 +93,16 @@ def notes(found: WordInContext) -> list[str]:
         said.append(
             "The groups change when a quarter of the places is left out (agreement "
             f"{groups.stability:.2f}, 1 is the same): this may be one cloud, not several senses."
+        )
+    if found.asked is not None and groups.count < found.asked:
+        said.append(
+            f"{found.asked} groups were asked for; equal places stay together, so there are "
+            f"{groups.count}."
+        )
+    if found.num_static > len({one.form.casefold() for one in found.occurrences}):
+        said.append(
+            "One form of the word is tokenised in more than one way (by its capital, or by the "
+            "blank before it), and the word table holds a vector for each."
         )
     if found.found > len(found.occurrences):
         said.append(
@@ -184,7 +176,11 @@ def _both_maps(found: WordInContext) -> Section:
     else:
         how = f"the two axes hold {100 * sum(found.shares):.0f} % of the variance"
         reach = static_reach = reach_of([points, found.static_plane])
-    one = "all places are one point" if found.num_static == 1 else "a point for each spelling"
+    one = "all places are one point"
+    if found.num_static > 1:
+        one = "a point for each way the word is tokenised"
+    # Each vector is there many times, which UMAP cannot place.
+    static_how = " (PCA)" if found.shares is None else ""
     return section(
         "With and without context",
         _legend(names),
@@ -195,7 +191,7 @@ def _both_maps(found: WordInContext) -> Section:
                     found.static_plane, colours, told, reach=static_reach,
                     label=f"Map of the places by the word table: {one}",
                 ),
-                f"Word table, the same for every sentence: {one}.",
+                f"Word table{static_how}, the same for every sentence: {one}.",
             ),
             _figure(
                 map_of(points, colours, told, reach=reach, label="Map of the places in context"),
@@ -305,7 +301,7 @@ def _by_layer(found: WordInContext) -> Section:
             "p",
             ("All at one scale" if flat else "Each at its own scale")
             + ", each turned towards the chosen layer. Layer 0 knows the word and its position "
-            "only.",
+            "only." + (" Grey is a point of several colours." if len(names) > 1 else ""),
             class_="remark",
         ),
     )  # fmt: skip
@@ -381,8 +377,9 @@ def _reading(found: WordInContext) -> Section:
         "sense falls into groups too: in 12 sentences about one animal the silhouette was 0.20 to "
         "0.37. Groups are a description, not a proof of senses.",
         "Self-similarity, similarity within a sentence and the share explained by one direction "
-        "are those of Ethayarajh (2019). Vectors of one layer lie in a narrow cone, so random "
-        "words are similar too; “less random” takes that off. Random words come from the texts "
-        f"shown and {found.others} more, always from two different ones.",
+        "are those of Ethayarajh (2019); only the last is no cosine. Vectors of one layer lie in a "
+        "narrow cone, so random words are similar too; “less random” takes that off. Random words "
+        f"come from the texts shown and {found.others} more: always two different words of two "
+        "different texts.",
     ]
     return section("How to read this", join([element("p", part) for part in said]))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filbert.report.style import CSS
+from filbert.report.style import CSS, DARK
 
 
 class Html(str):
@@ -25,10 +25,14 @@ def safe(value: object) -> Html:
 
 
 def element(name: str, *content: object, **attributes: str) -> Html:
-    """`<name a="..">content</name>`; a trailing underscore in an attribute's name is dropped."""
+    """`<name a="..">content</name>`.
+
+    A trailing underscore in an attribute's name is dropped, another one stands for a hyphen.
+    """
     inside = "".join(safe(part) for part in content)
     marks = "".join(
-        f' {key.rstrip("_")}="{html.escape(value)}"' for key, value in attributes.items()
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"'
+        for key, value in attributes.items()
     )
     return Html(f"<{name}{marks}>{inside}</{name}>")
 
@@ -130,20 +134,22 @@ def gallery(figures: Iterable[Html]) -> Html:
     return element("div", join(figures), class_="gallery")
 
 
-def page(title: str, *content: object, css: str = "") -> Html:
+def page(title: str, *content: object, css: str = "", dark: bool = False) -> Html:
     """The whole file. The policy in its head forbids any outside address and any script.
 
     Args:
         title: in the browser's tab.
         content: the body.
         css: rules of this kind of page, after those that all have.
+        dark: whether it follows the reader's choice between light and dark.
     """
+    styles = CSS + (DARK if dark else "") + css
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return Html(
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{safe(title)}</title>\n<style>{CSS}{css}</style></head>\n"
+        f"<title>{safe(title)}</title>\n<style>{styles}</style></head>\n"
         f"<body><main>\n{join(content)}\n</main></body></html>\n"
     )

@@ -1,4 +1,16 @@
-"""The report's style sheet: one column on a phone, two on a desk, tidy on paper."""
+"""The report's style sheet: one column on a phone, two on a desk, tidy on paper.
+
+Pages whose drawings take their colours from it come in the dark too.
+"""
+
+DARK = """
+:root { color-scheme: light dark; --paper: #fff; --soft: #f4f6f8; }
+body { background: var(--paper); }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14181c; --soft: #1e242b; --ink: #e7ebee; --quiet: #a3adb7; --line: #36404a;
+    --accent: #62b3e8; }
+}
+"""
 
 CSS = """
 :root { color-scheme: light; --ink: #1f2933; --quiet: #5c6773; --line: #dfe5ea; --accent: #0072b2; }
@@ -12,6 +24,7 @@ h1 { font-size: 1.9rem; line-height: 1.2; margin: .2rem 0 .8rem; overflow-wrap: 
 h2 { font-size: 1.25rem; margin: 0 0 .75rem; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
 p { margin: .5rem 0; max-width: 46rem; }
+p, li, h3, summary { overflow-wrap: break-word; }
 .eyebrow, nav, figcaption, .remark { color: var(--quiet); font-size: .875rem; }
 .eyebrow { margin: 0; }
 .verdict { font-size: 1.2rem; line-height: 1.45; max-width: 50rem; overflow-wrap: anywhere; }

@@ -14,7 +14,7 @@ from filbert.serve.engines import Engines
 from filbert.serve.errors import add_handlers
 from filbert.serve.limits import Gate
 from filbert.serve.metrics import Metrics
-from filbert.serve.routes import about, bert_as_service, openai, operations, ours, page, tei
+from filbert.serve.routes import about, bert_as_service, openai, operations, ours, page, tei, tokens
 from filbert.serve.settings import Settings
 
 # Headers that scripts of other origins may read.
@@ -70,6 +70,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     )
     add_handlers(app)
     tei.add(app, engines, settings)
+    tokens.add(app, engines, settings)
     ours.add(app, engines, settings)
     openai.add(app, engines, settings)
     bert_as_service.add(app, engines, settings)
@@ -83,7 +84,8 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
             CORSMiddleware,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
+            # Clients send headers of their own, such as x-stainless-os; none of them is a danger.
+            allow_headers=["*"],
             expose_headers=_SHOWN_HEADERS,
         )
     app.add_middleware(AccessLog, metrics=metrics)

@@ -7,9 +7,13 @@ one of several processes may get all clients of a burst and the others none.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import mmap
 import socket
+import sys
+import termios
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +28,8 @@ _COURTESY_SECONDS = 0.003
 # What it waits when it may open no more files.
 _FULL_SECONDS = 1.0
 _NOT_STARTED = 2**31 - 1
+# Who reads an answer more slowly than so many bytes a second does not read it.
+_SLOWEST_READER = 1_000
 
 
 class Counts:
@@ -38,6 +44,10 @@ class Counts:
         """A process has so many."""
         self._numbers[number] = connections
 
+    def forget(self, number: int) -> None:
+        """A process has ended."""
+        self._numbers[number] = _NOT_STARTED
+
     def has_fewest(self, number: int) -> bool:
         """Whether no other process has fewer."""
         return self._numbers[number] == min(self._numbers)
@@ -51,9 +61,9 @@ class Door:
         listener: a bound socket, which several processes may share.
         counts: theirs.
         number: which of them this is.
-        patience: seconds after which a connection without a whole head of a request is closed, at
-            the latest twice that. uvicorn's own clock starts after an answer; what is slow about a
-            body is stopped in the app.
+        patience: seconds after which a connection without a whole head of a request is closed, and
+            one whose answer is not read is broken off, at the latest twice that. uvicorn's own
+            clock starts after an answer; what is slow about a body is stopped in the app.
     """
 
     def __init__(
@@ -146,25 +156,64 @@ class Door:
             app_state=server.lifespan.state,
             _loop=loop,
         )
-        lost = protocol.connection_lost
+        made, lost = protocol.connection_made, protocol.connection_lost
+        watch = _Watch(protocol, self._patience)
+
+        def connection_made(transport: asyncio.BaseTransport) -> None:
+            made(transport)
+            watch.begin()
 
         def connection_lost(error: Exception | None) -> None:
+            watch.end()
             lost(error)
             self._tell()
 
+        protocol.connection_made = connection_made
         protocol.connection_lost = connection_lost
-        loop.call_later(self._patience, self._check, protocol, None)
         return protocol
 
-    def _check(self, protocol: Any, before: Any) -> None:
-        """Close a connection that has asked nothing since the last look."""
-        if protocol.transport is None or protocol.transport.is_closing():
-            return
-        request = protocol.cycle
+
+class _Watch:
+    """Looks at a connection again and again, until it is lost."""
+
+    def __init__(self, protocol: Any, patience: float) -> None:
+        self._protocol, self._patience = protocol, patience
+        # What there was at the last look: the request, whether it was answered, and how many bytes
+        # were still to be sent.
+        self._before: tuple[Any, bool, int] = (None, True, 0)
+
+    def begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._patience, self._look)
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        transport, request = self._protocol.transport, self._protocol.cycle
         is_idle = request is None or request.response_complete
-        if is_idle and request is before:
-            protocol.transport.close()
+        unsent = _unsent(transport)
+        last, was_idle, before = self._before
+        self._before = request, is_idle, unsent
+        self.begin()
+        if request is not last or is_idle != was_idle:
             return
-        # While a request is answered, nothing that is found later is the same.
-        seen = request if is_idle else protocol
-        asyncio.get_running_loop().call_later(self._patience, self._check, protocol, seen)
+        if before and unsent > max(0, before - _SLOWEST_READER * self._patience):
+            # To close would wait for what is never read.
+            transport.abort()
+        elif is_idle and not unsent:
+            transport.close()
+
+
+def _unsent(transport: Any) -> int:
+    """Bytes that wait for the other end, in the kernel too; 0 when none wait here.
+
+    What the kernel holds has to be counted: it takes more only when a third of it is read.
+    """
+    waiting = int(transport.get_write_buffer_size())
+    if waiting:
+        with suppress(OSError):
+            number = transport.get_extra_info("socket").fileno()
+            found = fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4))
+            waiting += int.from_bytes(found, sys.byteorder)
+    return waiting

@@ -26,6 +26,7 @@ from filbert.errors import FilbertError
 from filbert.predict import Predictor
 from filbert.serve.cache import Cache, key_of
 from filbert.serve.observer import Observer, Unobserved
+from filbert.serve.pace import Pace
 from filbert.serve.queue import Queue
 from filbert.serve.request import Numbered, Piece, Queued, Request, likely_tokens, pieces_of
 from filbert.serve.work import Done, Prepared, Probe, Work, abilities, check_lengths, work_of
@@ -33,13 +34,6 @@ from filbert.serve.work import Done, Prepared, Probe, Work, abilities, check_len
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-
-# Answers of so few sequences are sooner put together than handed to another thread.
-_FEW = 4
-# What the speed of a model is measured over: each batch takes this share off those before it.
-_FORGOTTEN = 0.1
-# Batches with less than this share of the budget, such as a probe's, say nothing of the speed.
-_TELLING = 1 / 8
 
 # Who comes while a batch runs has to wait for it: on two cores 0.2 seconds with MiniLM, 1 with
 # BERT-base. Larger batches would hardly be faster there (docs/log.md).
@@ -105,7 +99,8 @@ class EngineLimits:
         max_wait_ms: longest that a sequence waits for company, in milliseconds. It waits for no
             more requests than shared the batch before, and no longer than a quarter of its time.
         max_queue_tokens: a request is refused when others would have more tokens read before it.
-            They take turns, so that is at most as many of each as it has itself.
+            They take turns of an eighth of a batch, so that is of each what goes into the turns
+            that it needs itself.
         max_queue_seconds: the same in seconds, by the speed at which the model has lately worked.
         max_input_tokens: an input is refused when the model would have to read more for it, as for
             a long text in windows.
@@ -163,7 +158,7 @@ class Engine:
         self._expected = 0
         self._closing = False
         self._idle = asyncio.Event()
-        self._read_tokens = self._busy_seconds = 0.0
+        self._pace = Pace(self.max_batch_tokens)
 
     # Life
 
@@ -208,7 +203,13 @@ class Engine:
     # Requests
 
     async def run(
-        self, kind: str, inputs: Sequence[Any], *, seconds: float | None = None, **options: Any
+        self,
+        kind: str,
+        inputs: Sequence[Any],
+        *,
+        seconds: float | None = None,
+        most_tokens: int | None = None,
+        **options: Any,
     ) -> Answers:
         """Answer all inputs of one request.
 
@@ -218,15 +219,16 @@ class Engine:
             kind: what is asked; see `work.work_of`.
             inputs: what it is asked about.
             seconds: the time it may take.
+            most_tokens: that all inputs may have together.
             options: of the kind.
 
         Raises:
-            InputError, ConfigError: as the predictor raises them.
+            InputError, ConfigError: as the predictor raises them; more than `most_tokens`.
             Overloaded: too much waits already.
             Late: `seconds` are over, or (`Closed`) the engine is being stopped.
             Failed: the model fails on one of the inputs.
         """
-        request = Request(work_of(self.predictor, kind, options), inputs)
+        request = Request(work_of(self.predictor, kind, options), inputs, most_tokens)
         self._admit(request, seconds)
         with self._counted(request):
             try:
@@ -237,15 +239,16 @@ class Engine:
     def _admit(self, request: Request, seconds: float | None) -> None:
         if self._closing:
             raise Closed(_STOPPING)
-        pace = self._busy_seconds / self._read_tokens if self._read_tokens else 0.0
+        pace = self._pace.known
         seconds = min(self.limits.max_queue_seconds, seconds or math.inf)
         most = min(self.limits.max_queue_tokens, seconds / pace if pace else math.inf)
         # As long as a single batch waits, nobody is held up.
         most = max(most, self.max_batch_tokens)
         if self._queue.size[1] + self._expected <= most:
             return
-        # Requests take turns, so none is held up by more of another than it has itself.
-        ahead = sum(min(other.left, request.left) for other in self._requests)
+        # Requests take turns: until this one has had all of its own, so have the others.
+        turns = math.ceil(request.left / self._queue.turn) * self._queue.turn
+        ahead = sum(min(other.left, turns) for other in self._requests)
         if ahead > most:
             wait = min(pace * (ahead - most / 2), self.limits.max_queue_seconds)
             raise Overloaded(max(1.0, wait))
@@ -327,8 +330,8 @@ class Engine:
                     raise outputs
                 raise Failed("The model failed on one of the inputs.") from outputs
             put_together = partial(work.answers, prepared, outputs)
-            few = len(outputs) <= _FEW
-            answers = put_together() if few else await self._in_pool(put_together)
+            quick = request.is_quick(prepared)
+            answers = put_together() if quick else await self._in_pool(put_together)
             found += zip((index for index, _ in own), answers, strict=True)
         return found
 
@@ -359,9 +362,7 @@ class Engine:
             sequence.request.ended = ended
             sequence.piece.put(sequence.place, output)
         tokens, seconds = sum(sequence.size for sequence in sequences), ended - began
-        if tokens >= _TELLING * self.max_batch_tokens:
-            self._read_tokens += tokens - _FORGOTTEN * self._read_tokens
-            self._busy_seconds += seconds - _FORGOTTEN * self._busy_seconds
+        self._pace.count(tokens, seconds)
         try:
             capacity = self.max_batch_tokens
             self._observer.batch(self.name, len(sequences), tokens, capacity, seconds)

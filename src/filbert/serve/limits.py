@@ -11,17 +11,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from filbert.serve.errors import Refusal, overloaded, refusal_of, response_to
 from filbert.serve.settings import Settings
 
-# What is answered without a key: what says nothing about texts, and what a browser has to fetch
+# What GET is answered without a key: what says nothing about texts, and what a browser has to fetch
 # before a person can type a key.
 OPEN_PATHS = frozenset({"/", "/favicon.ico", "/health", "/ping", "/metrics"})
 OPEN_PREFIX = "/page/"
+
+# Bodies on their way hold so much of what all requests that may run could hold; beyond it only
+# those go on that are small.
+_SHARE_ON_THEIR_WAY = 1 / 8
+_SMALL_BODY = 65_536
 
 
 class Gate:
     """ASGI middleware around the routes.
 
     A request reaches them with its whole body read, so that none of their time goes into waiting
-    for a sender; and they are cancelled as soon as its client is gone.
+    for a sender; and they are cancelled as soon as its client is gone. Who sends slowly takes no
+    place among those that are worked on: only the bytes that such requests hold are bounded. POST
+    and what has no body (GET and the like) do not take each other's places.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -29,7 +36,10 @@ class Gate:
         self.settings = settings
         keys = settings.keys()
         self._keys = [_digest(key.encode()) for key in keys]
-        self._running = 0
+        self._running = {True: 0, False: 0}
+        most = settings.max_body_bytes
+        share = _SHARE_ON_THEIR_WAY * settings.max_concurrent_requests
+        self._most_held, self._held = max(most, int(share * most)), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -60,25 +70,35 @@ class Gate:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        self._check_key(scope["path"], headers.get(b"authorization", b""))
-        if self._running >= self.settings.max_concurrent_requests and scope["method"] == "POST":
-            raise overloaded(1.0)
-        self._running += 1
+        is_post = scope["method"] == "POST"
+        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)
+        if is_post or not is_open:
+            self._check_key(headers.get(b"authorization", b""))
+        declared = headers.get(b"content-length", b"0")
+        if not is_post and (b"transfer-encoding" in headers or declared.strip(b"0")):
+            raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
+        self._check_room(is_post)
+        seconds = self.settings.receive_seconds
         try:
-            seconds = self.settings.receive_seconds
-            reading = self._body(receive, headers.get(b"content-length", b"0"))
-            try:
-                body = await asyncio.wait_for(reading, seconds)
-            except asyncio.TimeoutError as error:
-                message = f"The request was not sent within {seconds:g} seconds."
-                raise Refusal(408, message, headers={"Connection": "close"}) from error
-            if body is not None:
-                await _until_gone(self.app, scope, body, receive, send)
+            body = await asyncio.wait_for(self._body(receive, declared), seconds)
+        except asyncio.TimeoutError as error:
+            message = f"The request was not sent within {seconds:g} seconds."
+            raise Refusal(408, message, headers={"Connection": "close"}) from error
+        if body is None:
+            return
+        self._check_room(is_post)
+        self._running[is_post] += 1
+        try:
+            await _until_gone(self.app, scope, body, receive, send)
         finally:
-            self._running -= 1
+            self._running[is_post] -= 1
 
-    def _check_key(self, path: str, given: bytes) -> None:
-        if not self._keys or path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+    def _check_room(self, is_post: bool) -> None:
+        if self._running[is_post] >= self.settings.max_concurrent_requests:
+            raise overloaded(1.0)
+
+    def _check_key(self, given: bytes) -> None:
+        if not self._keys:
             return
         scheme, _, key = given.partition(b" ")
         digest = _digest(key.strip())
@@ -96,17 +116,23 @@ class Gate:
             raise _too_large(most)
         parts: list[bytes] = []
         size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            part = message.get("body", b"")
-            size += len(part)
-            if size > most:
-                raise _too_large(most)
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part = message.get("body", b"")
+                size += len(part)
+                self._held += len(part)
+                if size > most:
+                    raise _too_large(most)
+                if size > _SMALL_BODY and self._held > self._most_held:
+                    raise overloaded(1.0)
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            self._held -= size
 
 
 async def _until_gone(

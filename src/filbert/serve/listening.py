@@ -53,7 +53,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise ConfigError(f"--host {host!r} is no address.") from error
+        raise ConfigError(f"--host {host!r} is no address. Give one such as 127.0.0.1.") from error
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -56,11 +56,14 @@ class Queue(Generic[_T]):
         max_batch_tokens: a batch is closed before it would hold more; a longer sequence makes a
             batch of its own.
         max_wait: seconds that a sequence waits for company at most.
+
+    Attributes:
+        turn: tokens that a request may send before it is the next one's turn.
     """
 
     def __init__(self, max_batch_tokens: int, max_wait: float) -> None:
         self._budget, self._max_wait = max_batch_tokens, max_wait
-        self._turn = max(1, max_batch_tokens // _TURNS_IN_BATCH)
+        self.turn = max(1, max_batch_tokens // _TURNS_IN_BATCH)
         self._changed = Condition()
         self._lanes: deque[Lane] = deque()
         self._rows = self._tokens = 0
@@ -141,12 +144,12 @@ class Queue(Generic[_T]):
         room = self._budget
         while self._lanes:
             lane = self._lanes.popleft()
-            lane.credit += self._turn
+            lane.credit += self.turn
             while lane.waiting and lane.waiting[0].size <= lane.credit:
                 size = lane.waiting[0].size
                 if batch and size > room:
                     # Its turn goes on in the next batch.
-                    lane.credit -= self._turn
+                    lane.credit -= self.turn
                     self._lanes.appendleft(lane)
                     return batch
                 batch.append(lane.waiting.popleft())

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple, cast
 
 from filbert.data.examples import Example
 from filbert.serve.queue import Lane
-from filbert.serve.work import Work
+from filbert.serve.work import Fillings, Prepared, TooLong, Work
 
 # What is tokenised at a time: a large request takes turns with others there too.
 _PIECE_ROWS = 128
 _PIECE_CHARACTERS = 65_536
+# Answers of so few sequences are sooner put together than handed to another thread.
+_FEW = 4
+# Characters of candidates that are no longer few.
+_MANY_CHARACTERS = 100_000
 # Before it is tokenised, a text is taken to have a token for so many characters.
 _CHARACTERS_PER_TOKEN = 4
 
@@ -44,6 +48,11 @@ class Queued(NamedTuple):
 class Request:
     """What is known of a request while it is answered.
 
+    Args:
+        work: what is done with its inputs.
+        inputs: what it is done with.
+        most_tokens: that all of them may be together.
+
     Attributes:
         work: what is done with its inputs.
         lane: its part of the queue.
@@ -54,8 +63,9 @@ class Request:
             came, by time.perf_counter; 0 before.
     """
 
-    def __init__(self, work: Work, inputs: Iterable[Any]) -> None:
+    def __init__(self, work: Work, inputs: Iterable[Any], most_tokens: int | None = None) -> None:
         self.work, self.lane = work, Lane()
+        self._most = most_tokens
         self.expected, self.tokens = sum(map(likely_tokens, inputs)), 0
         self.tokenization = self.queued = self.began = self.ended = 0.0
 
@@ -64,11 +74,27 @@ class Request:
         """Tokens that the model has still to read for it, about."""
         return self.expected + self.lane.tokens
 
+    def is_quick(self, prepared: Prepared) -> bool:
+        """Whether answers are put together sooner than another thread would begin to."""
+        if isinstance(self.work, Fillings):
+            written = sum(len(text) * len(spans) for text, spans, _ in prepared.about)
+            return self.work.top * written <= _MANY_CHARACTERS
+        return len(prepared.examples) <= _FEW
+
     def queued_as(self, examples: Sequence[Example], piece: Piece) -> list[Queued]:
-        """The sequences of a piece, to be put into the queue now."""
+        """The sequences of a piece, to be put into the queue now.
+
+        Raises:
+            TooLong: the request has more than `most_tokens` with them.
+        """
         self.queued = self.queued or time.perf_counter()
         found = [Queued(self, piece, place, example) for place, example in enumerate(examples)]
         self.tokens += sum(sequence.size for sequence in found)
+        if self._most is not None and self.tokens > self._most:
+            raise TooLong(
+                f"The answer would be too large: the inputs have more than {self._most:,} tokens "
+                "together. Send less at once."
+            )
         return found
 
 

@@ -71,12 +71,16 @@ def _together(
             work(named, settings, operation, listener, together=together, post=post)
             return 0
 
+        def ended(number: int, pid: int) -> None:
+            together.counts.forget(number)
+            forget_worker(Path(folder), pid)
+
         status, stopped = supervise(
             one,
             operation.workers,
             grace_seconds=settings.grace_seconds,
             stopping=listener.close,
-            ended=lambda pid: forget_worker(Path(folder), pid),
+            ended=ended,
         )
     if status:
         raise SystemExit(status)

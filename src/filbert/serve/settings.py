@@ -52,20 +52,23 @@ class Settings:
         max_input_tokens: most tokens that are read for one text where all of it is read in windows,
             as by /answer and /tag; more get 413. Other routes cut, and say so.
         max_attention_tokens: tokens to which /attention cuts its text.
-        max_response_bytes: largest answer of /attention and of /embed_all; a larger one gets 413.
+        max_response_bytes: largest answer of /attention, /embed_all, /fill, /tokenize and
+            /decode; a larger one gets 413.
         auto_truncate: cut texts that are too long for a model, and say so, when a request does not
             say what to do with them; else they get 413.
         max_concurrent_requests: requests that are worked on at once; one more gets 429.
         max_batch_tokens: tokens after which a batch is closed and run; the device's usual number
             when not given (2,048 on a processor).
         max_wait_ms: longest time that a batch waits for company; 0 never waits.
-        max_queue_tokens: tokens that may wait for a model; a request beyond them gets 429 at once.
+        max_queue_tokens: tokens of others that a model may have to read before a request's own; a
+            request that would wait for more gets 429 at once.
         max_queue_seconds: longest that a request may have to wait for others, by the speed at which
             the model has lately worked; one that would wait longer gets 429 at once.
         cache_size: answers that are kept for the same text asked again; 0 for none.
         request_seconds: time from the last byte of a request to its answer; 503 after it.
         receive_seconds: time a client has to send its whole body; 408 after it.
-        idle_seconds: time a connection without a request is kept open.
+        idle_seconds: time a connection without a request, or one whose answer is not read, is kept
+            open.
         grace_seconds: time that running requests are given when the server is told to stop.
         api_keys: file with one bearer key a line, for all routes but /health, /ping, /metrics and
             the page itself; FILBERT_API_KEYS (between commas) when not given, else no key is asked
@@ -146,7 +149,7 @@ class Settings:
                 lines = Path(self.api_keys).read_text(encoding="utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-                raise ConfigError(f"{where} cannot be read: {reason}.") from error
+                raise ConfigError(f"{where} cannot be read: {reason}. Check the path.") from error
             found = [line.strip() for line in lines if not line.lstrip().startswith("#")]
         elif KEYS_VARIABLE in os.environ:
             where = KEYS_VARIABLE

@@ -60,7 +60,7 @@ def supervise(
     *,
     grace_seconds: float,
     stopping: Callable[[], None] = lambda: None,
-    ended: Callable[[int], None] = lambda pid: None,
+    ended: Callable[[int, int], None] = lambda number, pid: None,
 ) -> tuple[int, int]:
     """Keep `workers` processes at work until SIGTERM or SIGINT; a second one kills them.
 
@@ -72,7 +72,7 @@ def supervise(
         workers: how many.
         grace_seconds: what they are given to finish.
         stopping: called in the parent before they are told to stop.
-        ended: called in the parent with the process id of every worker that ended.
+        ended: called in the parent with the number and process id of every worker that ended.
 
     Returns:
         The exit status, and the signal that ended it all (0: a worker did).
@@ -100,7 +100,7 @@ def supervise(
             due |= dict.fromkeys(range(1, workers), 0.0)
         for pid, status in _reaped():
             number, since = alive.pop(pid)
-            ended(pid)
+            ended(number, pid)
             if not is_proven:
                 return (status if status > 0 else 1), 0
             deaths[number] = 1 if time.monotonic() - since > _SOUND_SECONDS else deaths[number] + 1

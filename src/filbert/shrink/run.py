@@ -81,13 +81,16 @@ def shrink(
     return facts
 
 
-def study_heads(name: str, data: str, names: ColumnNames | None = None) -> dict[str, Any]:
+def study_heads(
+    name: str, data: str, names: ColumnNames | None = None, *, max_length: int | None = None
+) -> dict[str, Any]:
     """What every head of a model is worth for its task.
 
     Args:
         name: of the model.
         data: labelled rows.
         names: their columns.
+        max_length: cut them to this many tokens; the model's own limit when not given.
 
     Returns:
         "metric" (what the model's best step was chosen by) and "value" of the whole model; "rows";
@@ -98,7 +101,7 @@ def study_heads(name: str, data: str, names: ColumnNames | None = None) -> dict[
         ConfigError: the model has no task, or its layers no heads of their own.
         InputError, FormatError: the model or the data is wrong.
     """
-    predictor = Predictor.load(name, graphs=False)
+    predictor = Predictor.load(name, max_length=max_length, graphs=False)
     gold, examples = _labelled(predictor, data, names or ColumnNames())
     task, config = predictor.known_task(), predictor.model.config
     importance = head_importance(_model(predictor), task, examples, max_tokens=predictor.max_tokens)

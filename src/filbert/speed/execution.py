@@ -15,6 +15,7 @@ from torch import Tensor
 from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
+from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel
@@ -25,11 +26,18 @@ _T = TypeVar("_T")
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
+# The widest activations of a batch: more leaves the caches, and from 32 MB on the C library asks
+# the system for fresh pages each time (int8 products of BERT-base: 850 GFLOP/s, then 550).
+_WIDEST_BYTES = 12 * 2**20
 
 
-def default_max_tokens(device: torch.device) -> int:
-    """Tokens per packed batch where the user has not said."""
-    return MAX_TOKENS_CUDA if device.type == "cuda" else MAX_TOKENS_CPU
+def default_max_tokens(device: torch.device, config: EncoderConfig | None = None) -> int:
+    """Tokens per packed batch where the user has not said; for inference with this model."""
+    if device.type == "cuda":
+        return MAX_TOKENS_CUDA
+    if config is None or config.recurrent:
+        return MAX_TOKENS_CPU
+    return max(512, min(MAX_TOKENS_CPU, _WIDEST_BYTES // (4 * config.intermediate_size)))
 
 
 def run_model(

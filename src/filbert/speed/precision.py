@@ -11,10 +11,7 @@ from typing import NamedTuple
 import torch
 
 from filbert.errors import ConfigError
-
-PRECISIONS = ("auto", "float32", "bf16")
-# Of a model that is only asked; see `speed.quantize`.
-INFERENCE_PRECISIONS = (*PRECISIONS, "int8")
+from filbert.speed.names import PRECISIONS
 
 # bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts
 # eat the gain.

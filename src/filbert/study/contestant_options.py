@@ -141,7 +141,8 @@ def _check_trained(kind: str, options: dict[str, Any], says_dim: bool, labels: i
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
     """Refuse metrics, number formats and devices that are not there."""
-    from filbert.speed.precision import PRECISIONS, choose_device
+    from filbert.speed.names import PRECISIONS
+    from filbert.speed.precision import choose_device
     from filbert.tasks.classification import Classification
 
     names = tuple(map(str, range(labels))) if labels else None

@@ -124,7 +124,7 @@ def weight_bytes(model: nn.Module) -> int:
     found = [*model.parameters(), *model.buffers()]
     for module in model.modules():
         if isinstance(module, QuantizedLinear):
-            found += [module.codes_NK, module.scale_N, module.rest]
+            found += [module.codes_NK, module.scale_N, module.sums_N, module.bias_N]
     return sum(tensor.nbytes for tensor in found)
 
 

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from filbert.text.tokenizer import Tokenizer
 
 Prediction = dict[str, Any]
+# What other programs call a task, where no likeness of letters would tell.
+_ELSEWHERE = {
+    "ner": "tagging", "token-classification": "tagging", "pos": "tagging",
+    "qa": "span_qa", "question-answering": "span_qa", "squad": "span_qa",
+    "sentiment": "classification", "text-classification": "classification",
+    "swag": "multiple_choice", "similarity": "embedding", "sts": "embedding",
+}  # fmt: skip
 
 
 class Column(NamedTuple):
@@ -358,6 +365,19 @@ def task_names() -> list[str]:
     return sorted(names - {"base", "pretraining", "distillation", "soft_labels"})
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that no built-in task has, before one is imported, and torch with it.
+
+    Raises:
+        ConfigError: no such task; the nearest name is given.
+    """
+    if name not in task_names() and ":" not in name:
+        known = _ELSEWHERE.get(name.lower().replace("_", "-"))
+        near = [known] if known else get_close_matches(name, task_names(), 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"task {name!r} is not one of {task_names()}.{hint}")
+
+
 def task_class(name: str) -> type[Task]:
     """The class called `name`: a built-in task, or `package.module:Class` for one from outside.
 
@@ -370,9 +390,6 @@ def task_class(name: str) -> type[Task]:
             return getattr(importlib.import_module(module_name), class_name)  # type: ignore[no-any-return]
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"task {name!r} cannot be imported: {error}.") from error
-    if name not in task_names():
-        near = get_close_matches(name, task_names(), 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"task {name!r} is not one of {task_names()}.{hint}")
+    check_name(name)
     module = importlib.import_module(f"filbert.tasks.{name}")
     return module.TASK  # type: ignore[no-any-return]

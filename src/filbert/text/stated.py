@@ -92,7 +92,9 @@ def read_text(path: Path, *, most: int = MAX_BYTES) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte {error.start} is not UTF-8.") from error
+        raise FormatError(
+            f"{path}: byte {error.start} is not UTF-8. Fetch the file again."
+        ) from error
 
 
 def add_tokens(

@@ -131,7 +131,7 @@ class Tokenizer:
         if largest >= vocab_size:
             raise FormatError(
                 f"{where}: the tokenizer uses the id {largest}, the word table has {vocab_size} "
-                "rows. They belong to different models."
+                "rows. They belong to different models; fetch both from one."
             )
         kind = max(self._single.largest_type, self._pair.largest_type)
         if type_vocab_size < 2:

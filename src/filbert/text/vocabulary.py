@@ -236,7 +236,8 @@ def _read_wordpiece(
     missing = [SPECIAL_NAMES[role][0] for role in ("cls", "sep", "unk") if role not in names]
     if missing:
         raise FormatError(
-            f"{path}: no line for {', '.join(missing)}. This is not a BERT vocabulary."
+            f"{path}: no line for {', '.join(missing)}. This is not a BERT vocabulary; fetch "
+            "the model's own."
         )
     model = models.WordPiece(
         ids, unk_token=names["unk"], max_input_chars_per_word=options["max_word_length"]

@@ -12,7 +12,8 @@ from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
 from filbert.formats.files import write_json
-from filbert.speed.precision import PRECISIONS, Precision, choose_precision
+from filbert.speed.names import PRECISIONS
+from filbert.speed.precision import Precision, choose_precision
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.options import TrainOptions
@@ -153,7 +154,9 @@ def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"The run folder {out} cannot be made: {error.strerror}.") from error
+        raise InputError(
+            f"The run folder {out} cannot be made: {error.strerror}. Name another --out."
+        ) from error
     try:
         yield folder
     except BaseException as error:

@@ -20,7 +20,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from filbert.errors import ConfigError
 from filbert.formats.files import write_atomically
 
 
@@ -155,12 +154,8 @@ class RunLog:
 
 
 def _summary_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "--tensorboard needs the tensorboard package: pip install 'filbert[tensorboard]'."
-        ) from error
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder))
 
 

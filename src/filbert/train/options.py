@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError
+from filbert.speed.names import PRECISIONS
 from filbert.tasks.base import TaskOptions
 from filbert.train.schedule import SCHEDULES, parse_time
 
@@ -124,7 +126,8 @@ class TrainOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative.")
         if self.layer_decay > 1:
             raise ConfigError(f"layer_decay is {self.layer_decay}; it must be in (0, 1].")
-        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        named = (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS))
+        for name, known in named:
             given = getattr(self, name)
             if given not in known:
                 near = get_close_matches(given, known, 1)
@@ -141,6 +144,10 @@ class TrainOptions:
                         f"{name} is {declared!r}; write it as the Hugging Face Hub does, such as "
                         f"{'apache-2.0' if name == 'license' else 'en or en,de'}."
                     )
+        if self.tensorboard and find_spec("tensorboard") is None:
+            raise ConfigError(
+                "--tensorboard needs the tensorboard package: pip install 'filbert[tensorboard]'."
+            )
         if self.compile and self.distributed == "fsdp":
             raise ConfigError("compile does not go with distributed fsdp; take ddp.")
 
@@ -175,7 +182,7 @@ class DataOptions(DataFlags):
     """What to train on, from what, and where to.
 
     Attributes:
-        task: name of the task.
+        task: classification, regression, tagging, span_qa, multiple_choice or embedding.
         model: folder, built-in name or Hub id to start from.
         train: training rows.
         dev: rows to choose the best step, the threshold and the temperature on.
@@ -244,7 +251,10 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
             raise ConfigError(f"There is no option {name!r}.{hint}")
     for name in required:
         if not given.get(name):
-            raise ConfigError(f"The option {name!r} is missing.")
+            raise ConfigError(
+                f"The option {name!r} is missing. Give it as --{name.replace('_', '-')}, as a key "
+                "of the recipe or, in Python, as a keyword."
+            )
     values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
     for name, value in values.items():
         if value is not None and "tuple" in str(known[name].type):

@@ -124,6 +124,10 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; it must be above zero.")
+        if self.second_batch_size is not None and self.second_length is None:
+            raise ConfigError(
+                "second_batch_size is of a second phase; give its second_length too, or neither."
+            )
         if (self.batch_start is None) != (self.batch_warmup == 0):
             raise ConfigError("batch_start and batch_warmup go together; give both or neither.")
         if self.batch_start is not None and self.batch_start > self.batch_size:

@@ -19,7 +19,8 @@ import torch
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.formats.find import find_model
 from filbert.formats.weights import read_json
-from filbert.speed.precision import PRECISIONS, choose_device
+from filbert.speed.names import PRECISIONS
+from filbert.speed.precision import choose_device
 from filbert.tasks.base import task_names
 from filbert.train.facts import device_name
 from filbert.train.folder import read_run
@@ -171,19 +172,23 @@ def read_story(name: str) -> tuple[Path, dict[str, Any]]:
     path = folder / "filbert.json"
     if not path.is_file():
         raise FormatError(
-            f"{name} has no filbert.json, so nothing tells how it was trained. Only models that "
-            f"filbert trained can be replayed."
+            f"{name} has no filbert.json, so nothing tells how it was trained. Name one that "
+            f"filbert trained."
         )
     story = read_json(path)
     for key in ("options", "data", "metrics"):
         if story.get(key) is None:
-            raise FormatError(f"{path}: {key} is missing, so it tells of no run.")
+            raise FormatError(
+                f"{path}: {key} is missing, so it tells of no run. Name another model."
+            )
     inner = [(key, story.get(key)) for key in _OBJECTS]
     for key in ("data", "files", "metrics"):
         inner += list(story[key].items()) if isinstance(story.get(key), dict) else []
     for key, value in inner:
         if value is not None and not isinstance(value, dict):
-            raise FormatError(f"{path}: {printable(key)} is no object, so it tells of no run.")
+            raise FormatError(
+                f"{path}: {printable(key)} is no object, so it tells of no run. Name another model."
+            )
     return folder, story
 
 

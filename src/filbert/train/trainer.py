@@ -15,7 +15,8 @@ from torch import Tensor
 from filbert.data.ahead import Ahead
 from filbert.data.examples import Example
 from filbert.data.loader import Batches
-from filbert.errors import Interrupted, RunError
+from filbert.errors import ConfigError, Interrupted, RunError
+from filbert.speed.memory import keep_freed_memory
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective
 from filbert.train.course import Course
@@ -102,10 +103,11 @@ def train(
         fingerprint: of everything a resumed run must share with the interrupted one.
 
     Raises:
-        RunError: a gradient is not finite (the step and its rows are named), or memory ran out.
+        RunError: a gradient is not finite (the step and its rows are named).
         Interrupted: a signal came; the state is saved.
         ConfigError: the state to resume belongs to another run, or the model cannot be compiled.
     """
+    keep_freed_memory()
     wrapped = parallel.wrap(model)
     optimizer = new_optimizer(model, options)
     so_far = Progress(options.metric or task.selection_metric)
@@ -229,7 +231,7 @@ def _gradient(
         except torch.OutOfMemoryError as error:
             longest = max(sum(len(e.input_ids) for e in row) for row in loader.rows_of(inside))
             if parallel.world > 1 or loader.max_tokens <= longest:
-                raise RunError(
+                raise ConfigError(
                     f"Step {step}: out of memory with {loader.max_tokens} tokens per micro-batch. "
                     f"Lower --max-tokens or --max-length."
                 ) from error

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import filbert
-from filbert.inspection.view import merged
+from filbert.inspection.maps import merged
 from filbert.predict import Predictor
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -126,6 +128,14 @@ def test_the_keyboard_does_it_all(pair, open_file):
     page.get_by_role("tab", name="Matrix").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="All heads")).to_be_focused()
+    # Also where a choice, not a text field, has the focus; and the grid opens without a pointer.
+    page.get_by_label("Special tokens").focus()
+    page.keyboard.press("4")
+    expect(page.get_by_role("tab", name="Layers")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("3")
+    page.locator(".stage").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", name="Lines")).to_have_attribute("aria-selected", "true")
 
 
 def test_every_view_draws_and_a_head_of_the_grid_opens(pair, open_file):
@@ -151,20 +161,89 @@ def test_a_drawing_is_saved_as_svg_and_as_png(pair, open_file, tmp_path):
     path, view = pair
     page = open_file(path)
     page.locator("#level").get_by_text("Words").click()
-    for name in ("Lines", "Matrix", "All heads", "Layers", "Neurons"):
+    pieces, words = len(view.tokens), len(view.words)
+    # A line in each of the shades that there are, a map, eight maps, a cell a word and layer, two
+    # pictures of the query's neurons and two strips a token.
+    drawn = {"Lines": ("path", 3), "Matrix": ("image", 1), "All heads": ("image", 8),
+             "Layers": ("rect", 2 * words), "Neurons": ("image", 2 * pieces + 1)}  # fmt: skip
+    for name, (kind, least) in drawn.items():
         page.get_by_role("tab", name=name).click()
-        page.wait_for_timeout(100)
-        with page.expect_download() as started:
-            page.get_by_role("button", name="SVG").click()
-        tree = ElementTree.parse(started.value.path())
-        texts = {found.text for found in tree.iter("{http://www.w3.org/2000/svg}text")}
+        texts, parts = exported(page)
         wanted = {"All heads": {"0", "1"}, "Neurons": {"great", "##ly"}}
         assert wanted.get(name, {"greatly", "<", "&"}) <= texts
+        count = len(parts[kind])
+        assert count == least if kind == "image" else count >= least, name
     with page.expect_download() as started:
         page.get_by_role("button", name="PNG").click()
     assert started.value.suggested_filename == "attention-neurons-layer-1.png"
     content = started.value.path().read_bytes()
     assert content.startswith(b"\x89PNG") and len(content) > 5000
+
+
+def exported(page):
+    """The texts of the drawing that SVG saves, and its parts by kind."""
+    with page.expect_download() as started:
+        page.get_by_role("button", name="SVG").click()
+    parts = defaultdict(list)
+    for part in ElementTree.parse(started.value.path()).iter():
+        parts[part.tag.removeprefix("{http://www.w3.org/2000/svg}")].append(part)
+    return {part.text for part in parts["text"]}, parts
+
+
+def test_a_saved_drawing_is_whole_however_little_of_it_was_on_the_screen(
+    tiny_model, deep_model, open_file, tmp_path
+):
+    found = filbert.inspect([tiny_model, deep_model], "the film was good " * 15, layer=1)
+    # As if the deep model had lost two heads of its second layer.
+    deep = found.views[1]
+    deep.maps[1, 2:] = 0
+    deep.is_lost[1, 2:] = True
+    path = found.save(tmp_path / "page.html")
+    page = open_file(path, viewport={"width": 900, "height": 300})
+    page.evaluate(
+        "document.querySelectorAll('.stage').forEach((one) => (one.style.height = '40px'))"
+    )
+    # On the screen every frame is late, so that little is drawn in each.
+    page.evaluate("performance.now = () => (window.late = (window.late ?? 0) + 1000)")
+    page.get_by_role("tab", name="All heads").click()
+    _, parts = exported(page)
+    assert len(parts["image"]) == 2 * 4 + 4 * 4 - 2
+    page.get_by_role("tab", name="Layers").click()
+    _, parts = exported(page)
+    assert len(parts["rect"]) > (2 + 4) * 62
+    # Heads and layers that one of the models lacks are said to lack.
+    page.get_by_role("tab", name="Matrix").click()
+    for name, sentence in (("Layer 1, head 2", "has 2 of 4 heads left"), ("Layer 3, head 0", "")):
+        page.get_by_label(name, exact=True).click()
+        texts, parts = exported(page)
+        assert len(parts["image"]) == 1
+        assert any(sentence in (text or "") for text in texts)
+    assert any("there is no such head" in text for text in texts)
+
+
+def test_a_mean_over_heads_is_over_those_that_the_layer_has(predictor, open_file, tmp_path):
+    found = filbert.inspect(predictor, "the film was good")
+    (view,) = found.views
+    view.maps[1, 2:] = 0
+    view.is_lost[1, 2:] = True
+    page = open_file(replace(found, layer=1).save(tmp_path / "page.html"))
+    follow(page, 2)
+    mean = view.maps[1, :2].mean(0)[2]
+    of_all = strongest(mean, view.tokens, range(len(view.tokens)))
+    expect(told(page)).to_have_text(f"“film” looks at {of_all}")
+    expect(page.locator("#facts")).to_contain_text("2 layers of 2 to 4 heads")
+    page.get_by_label("Layer 1, head 3", exact=True).click()
+    expect(told(page)).to_have_text("Layer 1 of model has 2 of 4 heads left; this one was pruned.")
+
+
+def test_a_matrix_can_be_read_in_a_low_window(predictor, open_file, tmp_path):
+    path = filbert.inspect(predictor, "the film was good " * 12).save(tmp_path / "page.html")
+    page = open_file(path, viewport={"width": 844, "height": 390})
+    page.get_by_role("tab", name="Matrix").click()
+    _, parts = exported(page)
+    (picture,) = parts["image"]
+    # 50 tokens of at least four points each.
+    assert float(picture.get("height")) >= 200
 
 
 def test_markup_in_a_text_is_text_and_the_page_fits_a_phone(predictor, open_file, tmp_path):

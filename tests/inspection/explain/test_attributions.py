@@ -13,7 +13,7 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
-from filbert.inspection.attributions import METHODS, Explanation, explain, explained
+from filbert.inspection.attributions import METHODS, Explanation, explain, explained, methods_of
 from filbert.inspection.claim_kinds import claim_of
 from filbert.inspection.claims import Claim
 from filbert.model.bigru import BiGRU
@@ -201,7 +201,8 @@ def test_a_recurrent_model_has_shares_but_no_rollout(judge: Predictor) -> None:
     words = Predictor(Model(encoder, head), judge.tokenizer, task)
     one = explain(words, TEXT, steps=64)
     assert abs(one.error or 1.0) <= 1e-3 * abs(one.difference or 0.0)  # float32 gradients
-    with pytest.raises(ConfigError, match="shows no attention"):
+    assert methods_of(one.claim) == METHODS[:3]
+    with pytest.raises(ConfigError, match="recurrent and has no attention"):
         explain(words, TEXT, method="rollout")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.data.spans import null_logits
 from filbert.errors import ConfigError, InputError
 from filbert.inspection.attributions import METHODS, explain
 from filbert.inspection.claim_kinds import claim_of
@@ -105,6 +106,20 @@ def test_a_tags_number_is_its_log_odds_at_the_words_first_token(tagger: Predicto
         assert " ".join(words)[start:end] == words[index]
 
 
+def test_a_tag_that_a_prediction_shows_otherwise_is_named(tagger: Predictor) -> None:
+    # Whatever is likeliest, one of these orders makes it an I- that continues nothing.
+    named = set()
+    for labels in (("O", "B-x", "I-x"), ("I-x", "O", "B-x"), ("B-x", "I-x", "O")):
+        other = Predictor(tagger.model, tagger.tokenizer, replace(TAGS, labels=labels))
+        words = ["film", "the", "good", "!"]
+        tags = other.tag(words)["tags"]
+        for number, tag in enumerate(tags, start=1):
+            claim = claim_of(other, words, word=number)
+            assert (claim.target != tag) == bool(claim.notes)
+            named |= {note.split()[3] for note in claim.notes}
+    assert named == {'"B-x"'}
+
+
 def test_a_word_deep_in_a_long_sentence_is_explained_in_the_window_that_judges_it(
     tagger: Predictor,
 ) -> None:
@@ -143,10 +158,32 @@ def test_an_answers_number_is_the_log_odds_of_its_start_and_its_end(answerer: Pr
         pytest.fail("no window holds the answer's logits")
 
 
-def test_no_answer_is_a_claim_about_the_first_token(drawn: Draw) -> None:
-    never = drawn("spans", SpanQA(has_unanswerable=True, null_threshold=-1e9))
-    claim = claim_of(never, ("was it good?", "the film was good"))
-    assert (claim.says, claim.reads, claim.marks) == ("no answer", (0,), ())
+def test_no_answer_is_a_claim_about_the_first_token_of_the_window_that_is_least_sure_of_it(
+    drawn: Draw,
+) -> None:
+    task = SpanQA(has_unanswerable=True, null_threshold=-1e9, stride=2)
+    never = drawn("spans", task, max_length=14)
+    found = set()
+    for context in (
+        "the film was good",
+        "he was to see a great run ! 1 2 3 the film is very bad, and not good?",
+    ):
+        pair = ("was it good?", context)
+        claim = claim_of(never, pair)
+        assert (claim.says, claim.reads, claim.marks) == ("no answer", (0,), ())
+        examples = never.row_examples([never.known_task().row(pair, 0)])
+        outputs = run_model(never.model, examples, max_tokens=99, precision=never.precision)
+        number = next(
+            i for i, one in enumerate(outputs)
+            if tuple(one[0].tolist()) == null_logits([o.numpy() for o in outputs])
+        )  # fmt: skip
+        logits = outputs[number]
+        wanted = log_odds(logits[:, 0], 0) + log_odds(logits[:, 1], 0)
+        assert number_of(claim, never) == pytest.approx(float(wanted), abs=1e-5)
+        assert not claim.notes or f"number {number + 1}," in claim.notes[0]
+        found.add((len(outputs), number))
+    # One window, and one of several that is not the first.
+    assert {(1, 0)} < found and all(number for count, number in found if count > 1)
 
 
 def test_a_masks_number_is_the_log_odds_of_the_candidate(filler: Predictor) -> None:
@@ -219,6 +256,7 @@ REFUSED = [
     ("classes", "", {}, "The text is empty"),
     ("classes", " \n ", {}, "The text is empty"),
     ("classes", "good " * 600, {}, "602 tokens with specials, and the model reads 32.*up to 64"),
+    ("windows", "good " * 600, {}, "by the mean over windows of 32"),
     ("classes", "good", {"target": "fine"}, "'fine' is no label of this model: neg, pos"),
     ("classes", "good", {"word": "good"}, "--word is for tagging"),
     ("value", "good", {"target": "3"}, "one number"),
@@ -232,6 +270,7 @@ REFUSED = [
     ("filler", "the film", {}, "has no mask"),
     ("filler", "the [MASK]", {"word": 2}, "the masks are 1..1"),
     ("filler", "the [MASK]", {"target": "playing"}, "is 2 tokens to this model"),
+    ("filler", "the [MASK]", {"target": "\U0001f600"}, "unknown to this model's vocabulary"),
     ("filler", PAIR, {}, "one text with a"),
     ("bare", "good", {}, "no task head"),
     ("bare", ("good", "bad"), {"target": "x"}, "there is one number"),
@@ -257,6 +296,11 @@ def test_what_cannot_be_explained_is_refused_in_a_sentence(
 ) -> None:
     made: dict[str, Callable[[], Predictor]] = {
         "classes": lambda: drawn("sequence", Classification(labels=("neg", "pos")), max_length=32),
+        "windows": lambda: drawn(
+            "sequence",
+            Classification(labels=("neg", "pos"), on_overflow="window"),
+            max_length=32,
+        ),
         "value": lambda: drawn("sequence", Regression()),
         "tagger": lambda: tagger,
         "answerer": lambda: answerer,

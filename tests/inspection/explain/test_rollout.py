@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from filbert.inspection.attributions import explain
+from filbert.inspection.claim_kinds import claim_of
 from filbert.inspection.maps import attention_maps
-from filbert.inspection.rollout import rollout
+from filbert.inspection.rollout import rolled_out, rollout
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.tasks.classification import Classification
+from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 
 Draw = Callable[..., Predictor]
@@ -49,3 +52,23 @@ def test_the_row_is_that_of_the_token_which_the_head_reads(drawn: Draw) -> None:
         assert isinstance(predictor.model, Model)
         (maps,) = attention_maps(predictor.model, one.claim.batch(1))
         assert one.pieces == pytest.approx(rollout(maps)[row].numpy())
+
+
+def test_an_answers_rows_are_those_of_its_start_and_its_end(drawn: Draw) -> None:
+    pair = ("was it good?", "the film was very good and he was great")
+    one = explain(drawn("spans", SpanQA()), pair, method="rollout", target="very good")
+    model = drawn("spans", SpanQA()).model
+    assert isinstance(model, Model)
+    (maps,) = attention_maps(model, one.claim.batch(1))
+    # [CLS] was it good ? [SEP] the film was very good ...
+    assert one.claim.tokens[9:11] == ("very", "good")
+    assert one.pieces == pytest.approx(rollout(maps)[[9, 10]].mean(0).numpy())
+
+
+def test_what_reads_all_tokens_has_the_mean_of_all_rows(drawn: Draw) -> None:
+    judge = drawn("sequence", Classification(labels=("neg", "pos")))
+    assert isinstance(judge.model, Model)
+    claim = claim_of(judge, "the film was good")
+    rolled = rollout(attention_maps(judge.model, claim.batch(1))[0])
+    judge.model.encoder.config = replace(judge.model.config, pooled="mean")
+    assert rolled_out(judge.model, claim) == pytest.approx(rolled.mean(0).numpy())

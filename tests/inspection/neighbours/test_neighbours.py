@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError
@@ -13,6 +14,7 @@ from filbert.inspection import neighbours
 from filbert.inspection.context_vectors import vectors_of
 from filbert.inspection.neighbours import word_in_context
 from filbert.inspection.self_similarity import cosines, mean_cosine
+from filbert.inspection.senses import Groups
 from filbert.predict import Predictor
 
 
@@ -75,6 +77,19 @@ def test_the_word_itself_is_no_other_word(predictor):
     assert result.nearest_words == ((),) * result.groups.count
 
 
+def test_words_nearest_to_a_group_are_those_on_its_own_side():
+    # Two groups left and right, high up; all words are high up too, so that without taking off the
+    # means they would all be alike.
+    places = np.array([[1.0, 0, 9], [1, 0.1, 9], [1, -0.1, 9], [-1, 0, 9], [-1, 0.1, 9]])
+    words = np.array([[2.0, 0, 9], [-2, 0, 9], [0, 2, 9], [0, -2, 9], [1.5, 0.5, 9], [9, 0, 9]])
+    forms = ["right", "left", "up", "down", "rightish", "own"]
+    groups = Groups(np.array([0, 0, 0, 1, 1]), None, None)
+    known = neighbours._Words(forms, np.arange(6), np.array([True] * 5 + [False]), 0)
+    first, second = neighbours._nearest_words(places, groups, words, known)
+    assert first[:2] == ("right", "rightish") and first[-1] == "left"
+    assert second[0] == "left" and set(second[-2:]) == {"right", "rightish"}
+
+
 def test_a_word_has_the_same_vectors_in_any_company(predictor, sources, found):
     reversed_ = word_in_context(predictor, "play", sources[::-1])
     assert np.abs(reversed_.similarity[::-1, ::-1] - found.similarity).max() < 1e-5
@@ -103,7 +118,11 @@ def test_known_senses_are_compared_with_the_nearest_and_with_the_groups(found):
     assert found.senses == ("stage", "stage", "game", "game", "stage", "game", "stage", "game")
     same = [found.senses[found.nearest(i)] == found.senses[i] for i in range(8)]
     assert found.layers[found.layer].nearest_same == np.mean(same)
-    assert found.agreement is not None
+    # 1 only for the very groups that the senses make, 0 for groups by chance.
+    assert found.agreement == adjusted_rand_score(found.senses, found.groups.numbers)
+    assert -0.5 <= found.agreement < 1
+    by_sense = np.array([sense == "game" for sense in found.senses]).astype(int)
+    assert neighbours._agreement(Groups(by_sense, None, None), list(found.senses)) == 1
 
 
 def test_senses_count_only_where_every_place_has_one(predictor, sources):

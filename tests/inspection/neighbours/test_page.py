@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -137,6 +138,18 @@ def test_long_sentences_are_cut_around_the_word_at_whole_words(found):
     one = Occurrence(Source(text, ""), 14, 18)
     assert around(one, 10, 10) == ("…three ", "play", " four…")
     assert "".join(around(one)) == text
+
+
+def test_groups_that_could_not_be_made_and_a_form_with_two_vectors_are_named(found):
+    assert not [note for note in notes(found) if "asked for" in note or "tokenised" in note]
+    more = replace(found, asked=found.groups.count + 1)
+    assert any(f"{more.asked} groups were asked for" in note for note in notes(more))
+    # As byte-level vocabularies have it: a blank before a word makes it another token.
+    two = replace(found, num_static=2)
+    assert "2 vectors, one for each way it is tokenised" in verdict(two)
+    assert any("tokenised in more than one way" in note for note in notes(two))
+    drawn = neighbours_page(replace(found, shares=None, projection="umap"))
+    assert "Word table (PCA)" in drawn and "UMAP" in drawn
 
 
 def test_what_a_reader_must_know_is_said(predictor, sources):

@@ -38,15 +38,18 @@ def test_the_mean_cosine_is_that_of_all_pairs(vectors):
     assert abs(cosines(vectors)[2, 5] - cosine(vectors[2], vectors[5])) < EXACT
 
 
-def test_pairs_within_a_text_do_not_count_among_random_words(vectors):
-    texts = np.array([4, 4, 4, 1, 1, 9, 9, 9, 9])
+def test_pairs_of_a_text_and_of_a_word_do_not_count_among_random_words(vectors):
+    texts, forms = np.array([4, 4, 4, 1, 1, 9, 9, 9, 9]), list("abcab,a,,")
     pairs = [
-        cosine(vectors[i], vectors[j]) for i, j in combinations(range(9), 2) if texts[i] != texts[j]
+        cosine(vectors[i], vectors[j])
+        for i, j in combinations(range(9), 2)
+        if texts[i] != texts[j] and forms[i] != forms[j]
     ]
-    found = mean_cosine_across(vectors, texts)
+    found = mean_cosine_across(vectors, texts, forms)
     assert found is not None
     assert abs(found - np.mean(pairs)) < EXACT
-    assert mean_cosine_across(vectors, np.zeros(9)) is None
+    assert mean_cosine_across(vectors, np.zeros(9), forms) is None
+    assert mean_cosine_across(vectors, texts, ["the"] * 9) is None
 
 
 def test_a_sentence_is_compared_with_the_mean_of_its_words(vectors):
@@ -87,13 +90,10 @@ def test_what_random_words_have_in_common_is_taken_off(vectors):
     figures = layer_figures(
         3, places, vectors, list("abcdefghi"), texts, vectors, texts, ["x", "x", "y", "y"]
     )
+    random = mean_cosine_across(vectors, texts, list("abcdefghi"))
     assert figures.layer == 3
-    assert figures.adjusted["self_similarity"] == pytest.approx(
-        mean_cosine(places) - mean_cosine_across(vectors, texts)
-    )
-    assert figures.adjusted["intra"] == pytest.approx(
-        intra_similarity(vectors, texts) - mean_cosine_across(vectors, texts)
-    )
+    assert figures.adjusted["self_similarity"] == pytest.approx(mean_cosine(places) - random)
+    assert figures.adjusted["intra"] == pytest.approx(intra_similarity(vectors, texts) - random)
     assert figures.words_self_similarity is None
     assert figures.adjusted["words_self_similarity"] is None
 
@@ -102,8 +102,13 @@ def test_a_cone_alone_gives_an_adjusted_self_similarity_near_zero():
     draw = np.random.default_rng(1)
     cone = draw.standard_normal((400, 32)) + 3.0
     texts = np.arange(400)
-    figures = layer_figures(1, cone[:50], cone[50:], ["w"] * 350, texts[50:], cone, texts, None)
+    forms = list(map(str, range(350)))
+    figures = layer_figures(1, cone[:50], cone[50:], forms, texts[50:], cone, texts, None)
     assert figures.self_similarity > 0.8
     # 50 places: the standard error of their mean cosine is about 0.005.
     assert abs(figures.adjusted["self_similarity"] or 1) < 0.02
     assert abs(figures.adjusted["explained"] or 1) < 0.02
+    # As many as the word has: of fewer words one direction would explain more.
+    pick = explainable_variance(cone[200:250])
+    assert figures.random_explained == pytest.approx(pick, abs=0.02)
+    assert explainable_variance(cone[200:203]) > pick + 0.02

@@ -86,7 +86,7 @@ def test_a_map_turned_towards_another_keeps_its_distances():
 
 def test_umap_is_used_where_it_is_installed_and_its_absence_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ConfigError, match="umap-learn, which is not installed"):
+    with pytest.raises(ConfigError, match="umap-learn, which is not here"):
         check_projection("umap")
     with pytest.raises(ConfigError, match="--plot 'tsne' is not one of"):
         check_projection("tsne")

@@ -12,7 +12,8 @@ import pytest
 from filbert.predict import Predictor
 from filbert.serve.engine import Engine, Failed, Late, Overloaded
 from filbert.serve.observer import Unobserved
-from filbert.serve.work import Vectors
+from filbert.serve.request import Request
+from filbert.serve.work import Fillings, Vectors
 
 Texts = Callable[..., list[str]]
 Stories = Callable[..., Any]
@@ -168,7 +169,7 @@ def test_probes_say_nothing_of_the_speed(
         await engine.run("embed", ["film " * 30])
         # A batch is counted after its answers are out, and before the next.
         await engine.run("embed", ["film"])
-        assert engine._read_tokens == 32
+        assert engine._pace._tokens == 32
 
     with_engine(predictors["vectors"], story, max_batch_tokens=64)
 
@@ -180,7 +181,7 @@ def test_nobody_is_sent_away_for_longer_than_the_queue_may_take(
         await gate.held(engine)
         first = asyncio.create_task(engine.run("embed", texts(50)))
         await gate.queued(engine, 50)
-        engine._read_tokens, engine._busy_seconds = 1.0, 60.0
+        engine._pace._tokens, engine._pace._seconds = 1.0, 60.0
         with pytest.raises(Overloaded) as refused:
             await engine.run("embed", texts(50))
         assert refused.value.retry_after == 3
@@ -188,3 +189,32 @@ def test_nobody_is_sent_away_for_longer_than_the_queue_may_take(
         await first
 
     with_engine(predictors["vectors"], story, max_batch_tokens=64, max_queue_seconds=3)
+
+
+def test_a_small_request_is_refused_when_the_turns_of_many_others_come_first(
+    predictors: dict[str, Predictor], gate: Any, with_engine: Stories
+) -> None:
+    async def story(engine: Engine) -> None:
+        await gate.held(engine)
+        others = []
+        for number in range(10):
+            others.append(asyncio.create_task(engine.run("embed", ["film " * 5])))
+            await gate.queued(engine, number + 1)
+        # It has three tokens and each of them seven, but a turn is eight: all are read first.
+        with pytest.raises(Overloaded):
+            await engine.run("embed", ["film"])
+        gate.open.set()
+        await asyncio.gather(*others)
+
+    with_engine(predictors["vectors"], story, max_batch_tokens=64, max_queue_tokens=1)
+
+
+def test_candidates_that_are_many_are_written_beside_the_loop(
+    predictors: dict[str, Predictor],
+) -> None:
+    def is_quick(text: str) -> bool:
+        work = Fillings(predictors["masks"], 20)
+        return Request(work, [text]).is_quick(work.prepare([(0, text)]))
+
+    assert is_quick("the [MASK] was good")
+    assert not is_quick("the [MASK] was good" + " the" * 2_000)

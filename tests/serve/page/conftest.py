@@ -14,11 +14,9 @@ def server(serve, predictors):
     """A client of all tiny models, with a threshold on "pos", which is not the likelier label."""
     judged = copy.copy(predictors["classes"])
     judged.task = dataclasses.replace(judged.task, thresholds=(0.25,), positive="pos")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(predictors, "judged", judged)
-        names = ["masks", "judged", "kinds", "words", "spans", "choices", "vectors"]
-        with serve(*names) as client:
-            yield client
+    names = ["masks", "judged", "kinds", "words", "spans", "choices", "vectors"]
+    with serve(*names, others={"judged": judged}) as client:
+        yield client
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def bias(
         folder, built-in name or Hub id. Vectors are tested in every model, masked words with a
         masked-LM head, identity terms with a head for classification or regression.
     out:
-        page to write: one HTML file.
+        page to write: one HTML file; - is stdout, with nothing else on it.
     json:
         print JSON instead of tables.
     only:
@@ -50,12 +50,14 @@ def bias(
     from rich.console import Console
 
     from filbert.cli.bias_tables import print_bias
-    from filbert.cli.flags import output, print_json
+    from filbert.cli.flags import print_json
+    from filbert.cli.page_file import check_page, write_page
     from filbert.inspection.bias.check import bias_check
     from filbert.inspection.bias.words import read_words
     from filbert.predict import Predictor
     from filbert.report.bias_page import bias_page
 
+    check_page(out, json=json)
     sets = read_words(words)
     report = bias_check(
         Predictor.load(model, device=device, graphs=False),
@@ -68,12 +70,10 @@ def bias(
         level=level,
         seed=seed,
     )
-    if out is not None:
-        with output(out) as file:
-            file.write(bias_page(report))
+    free = write_page(out, lambda: bias_page(report))
     if json:
         print_json(report.to_json())
-    else:
+    elif free:
         print_bias(report, Console())
 
 

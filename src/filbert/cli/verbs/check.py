@@ -49,22 +49,33 @@ def check(
     json:
         print JSON.
     """
+    from filbert.cli.flags import STDIO
+    from filbert.data.streams import require_file
+    from filbert.errors import ConfigError
+    from filbert.tasks.base import check_name
+
+    check_name(task)
+    if similarity is not None and not near_duplicates:
+        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
+    if max_length is not None and max_length < 3:
+        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
+    if files.count(STDIO) > 1:
+        raise ConfigError("stdin is given twice, and can be read once. Save it as a file.")
+    for file in files:
+        if file != STDIO:
+            require_file(file, once=True)
+
     from rich.console import Console
 
     from filbert.cli.findings import print_report
     from filbert.cli.flags import file_name, print_json
     from filbert.data.doctor import check as look_through
-    from filbert.errors import ConfigError
     from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
 
     paths = [file_name(file) for file in files]
     data = (options or DataFlags()).settled()
     judge: Task = task_class(task).from_options(data, data)
-    if similarity is not None and not near_duplicates:
-        raise ConfigError("--similarity is for --near-duplicates. Add it, or leave this out.")
-    if max_length is not None and max_length < 3:
-        raise ConfigError(f"max_length is {max_length}; it must be at least 3.")
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.formats.find import find_model

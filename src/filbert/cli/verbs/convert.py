@@ -54,12 +54,14 @@ def convert(
     from filbert.cli.flags import print_json
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
+
+    if to not in FORMATS:
+        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
+
     from filbert.formats.checkpoint import with_new_head
     from filbert.formats.find import find_model
     from filbert.formats.opening import read_checkpoint, read_tokenizer
 
-    if to not in FORMATS:
-        raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
     checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)

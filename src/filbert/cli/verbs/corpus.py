@@ -80,7 +80,11 @@ def corpus(
         return
     if tokenizer is None or out is None:
         missing = "--tokenizer" if tokenizer is None else "--out"
-        raise ConfigError(f"{missing} is missing. To look at a corpus: its folder and --show 3.")
+        raise ConfigError(
+            f"{missing} is missing. To look at a corpus, give its folder and --show 3."
+        )
+    if not corpus:
+        raise ConfigError("No text was named. Name at least one file before the options.")
 
     from filbert.data.blocks import default_workers
     from filbert.data.build import CorpusOptions, build_corpus
@@ -94,7 +98,7 @@ def corpus(
         shard_tokens=shard_tokens,
         skip_bad_lines=skip_bad_lines,
     )
-    with progress_on_stderr(corpus) as (on_progress, on_bad):
+    with progress_on_stderr(corpus) as (on_progress, on_bad), _skipping_named():
         built = build_corpus(
             corpus,
             read_tokenizer(find_model(tokenizer, tokenizer_only=True)),
@@ -114,6 +118,17 @@ def corpus(
         print(f"corpus: {out}")
     if show:
         print_examples(out, objective, show, seed)
+
+
+@contextmanager
+def _skipping_named() -> Iterator[None]:
+    """A bad line ends the work, but need not."""
+    from filbert.data.streams import BadRow
+
+    try:
+        yield
+    except BadRow as error:
+        raise BadRow(f"{error} --skip-bad-lines leaves such lines out.") from error
 
 
 def is_corpus(paths: Sequence[str]) -> bool:
@@ -224,13 +239,13 @@ def progress_on_stderr(
 
 def size_of_text(paths: Sequence[str]) -> int | None:
     """Bytes of all files if they are plain text, so that the end can be foreseen."""
-    from filbert.data.documents import ROW_SUFFIXES
+    from filbert.data.row import WITH_COLUMNS
     from filbert.data.streams import kind_of
 
     total = 0
     for path in paths:
         suffix, packed = kind_of(path)
-        if packed or suffix in ROW_SUFFIXES or not Path(path).is_file():
+        if packed or suffix in WITH_COLUMNS or not Path(path).is_file():
             return None
         total += Path(path).stat().st_size
     return total

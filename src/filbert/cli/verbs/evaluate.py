@@ -61,6 +61,19 @@ def evaluate(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
+    from filbert.errors import ConfigError
+
+    if (model is None) == (predictions is None) or (predictions is None) != (task is None):
+        raise ConfigError("Give either a MODEL, or --task and --predictions.")
+    if against is not None and model is None:
+        raise ConfigError(
+            "--against compares precisions of a MODEL; predictions have none. Leave it out."
+        )
+    if max_loss is not None and against is None:
+        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
+    if max_loss is not None and not max_loss >= 0:
+        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
+
     from dataclasses import fields
     from pathlib import Path
 
@@ -68,18 +81,11 @@ def evaluate(
     from rich.table import Table
 
     from filbert.cli.flags import file_name, print_json
-    from filbert.errors import ConfigError
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss
     from filbert.tasks.base import TaskOptions, task_class
 
-    if (model is None) == (predictions is None) or (predictions is None) != (task is None):
-        raise ConfigError("Give either a MODEL, or --task and --predictions.")
-    if against is not None and model is None:
-        raise ConfigError("--against compares precisions of a MODEL; predictions have none.")
-    if max_loss is not None and against is None:
-        raise ConfigError("--max-loss goes with --against, the precision to compare with.")
     flags = (options or DataFlags()).settled()
     loss = None
     folder = Path(out) if out else None

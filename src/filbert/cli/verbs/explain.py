@@ -38,7 +38,7 @@ def explain(
         second text of a pair; of a question answerer the context. - is stdin.
     method:
         integrated-gradients, gradient (times input), leave-one-out or rollout; several with
-        commas between, or all.
+        commas between, or all that the model and its answer allow.
     target:
         label, tag, answer or word to explain; what the model itself says when not given.
     word:
@@ -53,18 +53,27 @@ def explain(
     json:
         print JSON instead.
     out:
-        page to write: one HTML file.
+        page to write: one HTML file; - is stdout, with nothing else on it.
     max_length:
         longest text in tokens; the model's own limit when not given.
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from filbert.cli.explained import print_explanation
-    from filbert.cli.flags import STDIO, output, print_json
-    from filbert.errors import ConfigError, printable
-    from filbert.inspection.attributions import METHODS, check_method, explained, usual_method
+    from filbert.cli.flags import STDIO, print_json
+    from filbert.cli.page_file import check_page, write_page
+    from filbert.errors import ConfigError
+    from filbert.inspection.attributions import (
+        METHODS,
+        check_method,
+        explained,
+        methods_of,
+        usual_method,
+    )
     from filbert.inspection.claim_kinds import claim_of
     from filbert.predict import Predictor
     from filbert.report.explanation import explanation_page
@@ -73,6 +82,7 @@ def explain(
         raise ConfigError(f"--top is {top}; give at least 1.")
     if text == STDIO and text_b == STDIO:
         raise ConfigError("Only one of the two texts can come from stdin.")
+    check_page(out, json=json)
     predictor = Predictor.load(model, device=device, max_length=max_length, graphs=False)
     first, second = _read(text), None if text_b is None else _read(text_b)
     if second is not None and predictor.task is not None and predictor.task.name == "tagging":
@@ -80,8 +90,13 @@ def explain(
     claim = claim_of(
         predictor, first if second is None else (first, second), target=target, word=word
     )
-    names = METHODS if method in (None, "all") else method.split(",")
-    asked = [name.strip() for name in names] if method else [usual_method(claim)]
+    if method == "all":
+        asked = list(methods_of(claim))
+        if left_out := [name for name in METHODS if name not in asked]:
+            note = f"Not for this model and answer: {', '.join(left_out)}."
+            claim = replace(claim, notes=(*claim.notes, note))
+    else:
+        asked = [name.strip() for name in method.split(",")] if method else [usual_method(claim)]
     options = [_own_options(name, len(asked), baseline, steps) for name in asked]
     for name, own in zip(asked, options, strict=True):
         # All of them, before the first costs anything.
@@ -90,11 +105,12 @@ def explain(
         explained(predictor, claim, method=name, **own)
         for name, own in zip(asked, options, strict=True)
     ]
-    if out is not None:
-        with output(out) as stream:
-            stream.write(explanation_page(found, model))
+    free = write_page(out, lambda: explanation_page(found, model))
     if json:
-        print_json([one.to_dict() for one in found] if len(found) > 1 else found[0].to_dict())
+        several = len(found) > 1 or method == "all"
+        print_json([one.to_dict() for one in found] if several else found[0].to_dict())
+        return
+    if not free:
         return
     console = Console(highlight=False, markup=False)
     console.print(f"Why {claim.says}?")
@@ -102,8 +118,6 @@ def explain(
         console.print(note)
     for one in found:
         print_explanation(one, console, top=top)
-    if out is not None:
-        console.print(f"\n{printable(out, 200)}: the page.")
 
 
 def _own_options(method: str, count: int, baseline: str | None, steps: int | None) -> Any:

@@ -53,15 +53,19 @@ def export(
     json:
         print what was done as JSON.
     """
+    from filbert.errors import ConfigError
+
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
+    if max_loss is not None and not max_loss >= 0:
+        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
+
     from filbert.cli.flags import print_json
     from filbert.cli.targets import check_target
-    from filbert.errors import ConfigError
     from filbert.export import export_onnx
     from filbert.formats.find import find_model
     from filbert.train.options import names_of
 
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
     check_target(out, find_model(model), overwrite=overwrite, markers=("config.json",))
     names = columns or ColumnNames()
     if names.choice_columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -46,8 +47,8 @@ def fill(
     text:
         such as "Paris is the [MASK] of France."
     file:
-        CSV, TSV, JSONL, Parquet or one text per line, instead of a text: one JSON object a line;
-        - is stdin.
+        CSV, TSV, JSONL, Parquet or one text per line, instead of a text; - is stdin. One JSON
+        object a line is printed.
     top:
         candidates per mask.
     json:
@@ -67,7 +68,6 @@ def fill(
     """
     from filbert.cli.flags import STDIO, print_json
     from filbert.errors import ConfigError, InputError, printable
-    from filbert.predict import Predictor
     from filbert.text.masks import EXAMPLE, MASK, check_masked
 
     if file is None and text is None:
@@ -81,8 +81,14 @@ def fill(
         raise InputError(
             f'{printable(text)!r} has no {MASK}. Write: filbert fill [MODEL] "{EXAMPLE}"'
         )
+    if out is not None and file is not None and Path(out).resolve() == Path(file).resolve():
+        raise ConfigError(
+            f"--out {out} is the file that is read. Name another, or it would be lost."
+        )
     if out is not None and file is None:
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
+    from filbert.predict import Predictor
+
     predictor = Predictor.load(
         model if model is not None else built_in(),
         precision=precision,

@@ -20,7 +20,7 @@ def heads(
     treebank: str | None = None,
     probe: str | None = None,
     limit: int = 1000,
-    clusters: int = 6,
+    clusters: int | None = None,
     min_count: int = 5,
     subtypes: bool = False,
     max_length: int | None = None,
@@ -50,13 +50,13 @@ def heads(
     limit:
         look at so many texts or sentences of each file, the first ones (not of --data).
     clusters:
-        put heads that do alike in so many clusters.
+        put heads that do alike in so many clusters; 6, or as many as there are heads.
     min_count:
         leave out relations that fewer words have.
     subtypes:
         tell nsubj:pass from nsubj.
     max_length:
-        cut texts to so many tokens.
+        cut texts to so many tokens; the model's own limit, but at most 512, when not given.
     columns:
         names of the columns of FILE and --data.
     out:
@@ -77,7 +77,7 @@ def heads(
     if limit < 1 or min_count < 1:
         raise ConfigError("--limit and --min-count must be above zero.")
     if probe is not None and treebank is None:
-        raise ConfigError("--probe trains classifiers; --treebank FILE is wanted to judge them.")
+        raise ConfigError("--probe trains classifiers; give --treebank FILE too, to judge them.")
     if (
         probe is not None
         and treebank is not None

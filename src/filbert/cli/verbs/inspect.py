@@ -9,6 +9,9 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from filbert.inspection.show import Inspection
 
+# Characters of a page that is worth a word of warning.
+LARGE = 10_000_000
+
 
 def inspect(
     model: str,
@@ -90,6 +93,12 @@ def inspect(
             stream.write(found.html)
         if out != STDIO:
             print(f"Wrote {out} ({len(found.html) / 1e6:.1f} MB).", file=sys.stderr)
+        if len(found.html) > LARGE:
+            print(
+                "The page is larger than 10 MB and slow to open. Show fewer texts, models or "
+                "--neurons at once, or cut with --max-length.",
+                file=sys.stderr,
+            )
     if print_text:
         _print(found, layer, head, words)
 
@@ -107,7 +116,8 @@ def _print(found: Inspection, layer: int | None, head: int | None, words: bool) 
     from rich.console import Console
 
     from filbert.cli.heat_map import print_heat_map
-    from filbert.inspection.view import chosen_map, merged
+    from filbert.inspection.maps import merged
+    from filbert.inspection.view import chosen_map
 
     console = Console(highlight=False, markup=False)
     which = "all layers" if layer is None else f"layer {layer}"

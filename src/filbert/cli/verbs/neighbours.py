@@ -45,7 +45,8 @@ def neighbours(
     layer:
         0 is the embedding layer, -1 the last.
     out:
-        page to write, such as python.html: maps, matrices, every layer.
+        page to write, such as python.html: maps, matrices, every layer; - is stdout, with nothing
+        else on it.
     json:
         print JSON instead of tables.
     senses:
@@ -70,15 +71,16 @@ def neighbours(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
-    import sys
-
-    from filbert.cli.flags import print_json, unfinished
+    from filbert.cli.flags import print_json
     from filbert.cli.neighbours_tables import print_neighbours
+    from filbert.cli.page_file import check_page, write_page
     from filbert.inspection.neighbours import layer_number, word_in_context
     from filbert.inspection.occurrences import pattern_of
     from filbert.inspection.senses import check_projection
     from filbert.predict import Predictor
+    from filbert.report.neighbours_page import neighbours_page
 
+    check_page(out, json=json)
     pattern_of(word)
     check_projection(plot)
     sources = _sources(texts, text_column, sense_column)
@@ -97,17 +99,10 @@ def neighbours(
         others=others,
         seed=seed,
     )
-    if out is not None:
-        from pathlib import Path
-
-        from filbert.report.neighbours_page import neighbours_page
-
-        with unfinished(Path(out)) as path:
-            path.write_text(neighbours_page(found), encoding="utf-8")
-        print(f"Page: {out}", file=sys.stderr)
+    free = write_page(out, lambda: neighbours_page(found))
     if json:
         print_json(found.to_dict())
-    else:
+    elif free:
         print_neighbours(found)
 
 
@@ -120,8 +115,6 @@ def _sources(
         ConfigError: there is neither, or there are sentences and names of columns.
         InputError: no such file, or an empty sentence.
     """
-    from pathlib import Path
-
     from filbert.cli.flags import STDIO, file_name
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
@@ -133,8 +126,7 @@ def _sources(
             "There is nothing to read: give a file, - for stdin, or at least two sentences."
         )
     only = texts[0] if len(texts) == 1 else None
-    # One word alone is the name of a file that is not there rather than a sentence.
-    if only is None or (only != STDIO and not Path(only).exists() and " " in only.strip()):
+    if only is None or not (only == STDIO or _is_file(only) or _looks_like_a_file(only)):
         files = [text for text in texts if text == STDIO or (" " not in text and _is_file(text))]
         if files:
             raise InputError(f"{file_name(files[0])} is a file; give one file, or sentences alone.")
@@ -157,9 +149,20 @@ def _sources(
 
 
 def _is_file(text: str) -> bool:
+    """Whether there is such a file or pipe; a long sentence is no name of one."""
     from pathlib import Path
 
     try:
-        return Path(text).is_file()
-    except OSError:
+        return Path(text).exists() and not Path(text).is_dir()
+    except (OSError, ValueError):
         return False
+
+
+def _looks_like_a_file(text: str) -> bool:
+    """One word alone, or a few with the ending of a file that is read: rather a file that is not
+    there than the one sentence, in which no word would be compared with anything.
+    """
+    from pathlib import PurePath
+
+    endings = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".gz")
+    return " " not in text.strip() or PurePath(text.strip()).suffix.lower() in endings

@@ -34,6 +34,7 @@ def push(
 
     from filbert.formats import hub
 
+    hub.check_repo(repo)
     folder = Path(model).expanduser()
     if dry_run:
         _print_files(hub.files_to_push(folder))

@@ -52,6 +52,8 @@ function makePicker(host) {
         "aria-label": `Layer ${layer}, head ${head}`,
         title: `Layer ${layer}, head ${head}`,
       });
+      // No model has it, because it was pruned or its layers have fewer.
+      cell.classList.toggle("lost", !PANELS.some((panel) => head < panel.headsOf(layer)));
       cell.addEventListener("click", (event) => chooseHead(layer, head, isSeveral || event.ctrlKey || event.metaKey || event.shiftKey));
       cell.addEventListener("keydown", (event) => {
         const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -67,7 +69,7 @@ function makePicker(host) {
     }
   }
   watchers.push(() => {
-    const isGrid = VIEWS[state.view].needs(PANELS[0]).length > 1;
+    const isGrid = Boolean(VIEWS[state.view].isOverall);
     cells.forEach((cell, at) => {
       const [layer, head] = [Math.floor(at / MOST.heads), at % MOST.heads];
       const isIn = layer === state.layer && state.heads.includes(head);
@@ -177,7 +179,7 @@ function makeControls() {
   const hasPair = PANELS.some((panel) => panel.isPair);
   watchers.push(() => {
     const { view } = state;
-    const isAll = VIEWS[view].needs(PANELS[0]).length > 1;
+    const isAll = Boolean(VIEWS[view].isOverall);
     $("level").hidden = !hasWords || view === "neurons";
     $("way-field").hidden = !hasPair;
     $("direction").hidden = view !== "layers";

@@ -25,6 +25,7 @@ class Panel {
     this.number = number;
     this.bytes = new Map();
     this.found = new Map();
+    this.coming = new Map();
     this.kept = new Map();
     this.means = new Map();
     const wordSides = this.words.map((_, word) => this.sequence[this.units.indexOf(word)]);
@@ -42,6 +43,17 @@ class Panel {
 
   get isPair() {
     return this.texts.length > 1;
+  }
+
+  // Heads of a layer that were not pruned; they come first. 0 where there is no such layer.
+  headsOf(layer) {
+    return this.heads[layer] ?? 0;
+  }
+
+  // "4", or "1 to 4" where some layers have lost heads.
+  get headCounts() {
+    const [least, most] = [Math.min(...this.heads), Math.max(...this.heads)];
+    return least === most ? String(most) : `${least} to ${most}`;
   }
 
   hasLayer(layer) {
@@ -104,7 +116,7 @@ class Panel {
     });
   }
 
-  // The mean over all heads of a layer; kept for good, as a walk through the layers needs all.
+  // The mean over all heads that a layer has; kept for good, as a walk through the layers needs all.
   overall(layer, level) {
     const name = `${layer} ${level}`;
     if (!this.means.has(name)) {
@@ -116,7 +128,7 @@ class Panel {
         for (let at = 0; at < area; at++) sum[at] += bytes[low + at];
         if (high !== null) for (let at = 0; at < area; at++) sum[at] += 256 * bytes[high + at];
       }
-      this.means.set(name, this.byRows(sum, ABOUT.levels * this.numHeads, level));
+      this.means.set(name, this.byRows(sum, ABOUT.levels * this.headsOf(layer), level));
     }
     return this.means.get(name);
   }
@@ -127,7 +139,7 @@ class Panel {
 
   mean(layer, heads, level) {
     if (heads.length === 1) return this.weights(layer, heads[0], level);
-    if (heads.length === this.numHeads) return this.overall(layer, level);
+    if (heads.length === this.headsOf(layer)) return this.overall(layer, level);
     return this.keep(`${layer}.${heads}.${level}`, () => {
       const all = heads.map((head) => this.weights(layer, head, level));
       const sum = new Float32Array(all[0].length);
@@ -140,20 +152,25 @@ class Panel {
     return `${layer}.${head}` in this.scales;
   }
 
-  // Queries and keys of a head, {queries, keys: Int8Array (n * D), scales}, or null until loaded.
-  vectors(layer, head, ready) {
+  loadVectors(layer, head) {
     const name = `${layer}-${head}`;
-    if (!this.found.has(name)) {
-      this.found.set(name, null);
-      bytesOf(`vectors-${this.number}-${name}`).then((bytes) => {
+    if (!this.coming.has(name)) {
+      const unpack = (bytes) => {
         const all = new Int8Array(bytes.buffer);
         const half = all.length / 2;
         const scales = this.scales[`${layer}.${head}`];
         this.found.set(name, { queries: all.subarray(0, half), keys: all.subarray(half), scales });
-        ready();
-      });
+      };
+      this.coming.set(name, bytesOf(`vectors-${this.number}-${name}`).then(unpack));
     }
-    return this.found.get(name);
+    return this.coming.get(name);
+  }
+
+  // Queries and keys of a head, {queries, keys: Int8Array (n * D), scales}, or null until loaded.
+  vectors(layer, head, ready) {
+    const found = this.found.get(`${layer}-${head}`);
+    if (found === undefined) this.loadVectors(layer, head).then(ready);
+    return found ?? null;
   }
 }
 

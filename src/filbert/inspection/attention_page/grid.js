@@ -3,6 +3,7 @@
 VIEWS.grid = {
   title: "All heads",
   about: "A layer each row, a head each column. Choose one to open it.",
+  isOverall: true,
   needs: (panel) => Array.from({ length: panel.numLayers }, (_, layer) => layer),
 
   place(panel, width) {
@@ -30,9 +31,10 @@ VIEWS.grid = {
       for (let head = 0; head < panel.numHeads; head++) {
         const x = edge + cell * head;
         const side = cell - gap;
-        pen.rect(x, y, side, side, colours.sunk, 1, 3);
-        if (!panel.hasLayer(layer)) continue;
-        const isLate = performance.now() - begun > FRAME;
+        const isLost = head >= panel.headsOf(layer);
+        pen.rect(x, y, side, side, colours.sunk, isLost ? 0.4 : 1, 3);
+        if (isLost || !panel.hasLayer(layer)) continue;
+        const isLate = !box.isWhole && performance.now() - begun > FRAME;
         const small = thumbnail(panel, layer, head, rows, columns, isLate);
         if (small === null) {
           change({});
@@ -60,7 +62,7 @@ VIEWS.grid = {
   hit(panel, x, y, size) {
     const { edge, cell } = this.place(panel, size.width);
     const [layer, head] = [Math.floor((y - edge) / cell), Math.floor((x - edge) / cell)];
-    const isIn = layer >= 0 && head >= 0 && layer < panel.numLayers && head < panel.numHeads;
+    const isIn = layer >= 0 && head >= 0 && head < panel.headsOf(layer);
     return isIn ? { layer, head } : null;
   },
 
@@ -72,6 +74,8 @@ VIEWS.grid = {
   choose(panel, hit) {
     change({ view: "lines", layer: hit.layer, heads: [hit.head] });
   },
+
+  open: () => change({ view: "lines" }),
 
   tell(panel) {
     if (this.under?.panel !== panel) return null;

@@ -5,6 +5,7 @@ const HEAD_ROOM = 30;
 VIEWS.layers = {
   title: "Layers",
   about: "Point at a token to follow it from the first layer to the last, averaged over all heads.",
+  isOverall: true,
   needs: (panel) => Array.from({ length: panel.numLayers }, (_, layer) => layer),
 
   place(panel, width) {
@@ -48,7 +49,7 @@ VIEWS.layers = {
     const begun = performance.now();
     for (let layer = 0; layer < panel.numLayers; layer++) {
       if (!panel.hasLayer(layer)) continue;
-      if (!panel.hasOverall(layer, levelOf()) && performance.now() - begun > FRAME) {
+      if (!box.isWhole && !panel.hasOverall(layer, levelOf()) && performance.now() - begun > FRAME) {
         change({});
         break;
       }

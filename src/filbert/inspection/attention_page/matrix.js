@@ -35,8 +35,8 @@ VIEWS.matrix = {
     const { rows, columns } = shown(panel);
     const edge = labelRoom(panel, width) * (columns.length > 60 && !state.large ? 0 : 1) || 28;
     const wide = (width - edge - 2) / Math.max(1, columns.length);
-    // In one window, unless its names could be read only in a larger one.
-    const high = (innerHeight - 330 - edge) / Math.max(1, rows.length);
+    // In one window, unless its names could be read only in a larger one, or the window is low.
+    const high = Math.max((innerHeight - 330 - edge) / Math.max(1, rows.length), Math.min(4, wide));
     const fit = Math.min(32, wide, high < 13 && wide >= 13 ? 16 : high);
     const cell = state.large ? Math.max(18, fit) : fit;
     const left = Math.max(0, (width - edge - cell * columns.length) / 2);

@@ -21,7 +21,13 @@ VIEWS.neurons = {
     return { width, height: TOP + ROW * shown(panel).columns.length + 6 };
   },
 
-  head: (panel) => Math.min(state.heads[0] ?? 0, panel.numHeads - 1),
+  head: (panel) => Math.min(state.heads[0] ?? 0, panel.headsOf(state.layer) - 1),
+
+  // Resolved when what `draw` shows is unpacked.
+  async ready(panel) {
+    const head = this.head(panel);
+    if (panel.hasVectors(state.layer, head)) await panel.loadVectors(state.layer, head);
+  },
 
   query(panel) {
     return focusOf(panel, state.pinned)?.unit ?? shown(panel).rows[0] ?? 0;

@@ -16,7 +16,7 @@ function textsOf(panel) {
 
 function sizesOf(panel) {
   const cut = panel.truncated ? ` (the first of ${panel.numTokens})` : "";
-  return `${panel.model} · ${panel.numLayers} layers of ${panel.numHeads} heads · ${panel.length} tokens${cut}`;
+  return `${panel.model} · ${panel.numLayers} layers of ${panel.headCounts} heads · ${panel.length} tokens${cut}`;
 }
 
 function makeHead() {
@@ -60,7 +60,7 @@ if (typeof DecompressionStream === "undefined") {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   addEventListener("keydown", (event) => {
     const views = Object.keys(VIEWS);
-    const isTyping = /^(input|select|textarea)$/i.test(event.target.tagName ?? "");
+    const isTyping = event.target.matches?.("select, textarea, input:not([type=radio], [type=checkbox], [type=range])");
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     if (Number(event.key) >= 1 && Number(event.key) <= views.length) changeView(views[Number(event.key) - 1]);
   });

@@ -69,6 +69,7 @@ class Stage {
     const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") change({ pinned: null, hover: null });
+    else if (event.key === "Enter" && this.view.open) this.view.open();
     else if (step && this.view.reach) {
       const at = rows.indexOf(focusOf(this.panel, state.pinned)?.unit ?? -1);
       const unit = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : (at + step + rows.length) % rows.length];
@@ -89,14 +90,14 @@ class Stage {
 
   update() {
     const { panel, view, frame } = this;
-    const isThere = state.layer < panel.numLayers && headsOf(panel).length > 0;
-    const needed = view.needs(panel).filter((layer) => layer < panel.numLayers);
-    const missing = needed.find((layer) => !panel.hasLayer(layer));
+    const missing = layersFor(panel).find((layer) => !panel.hasLayer(layer));
     if (missing !== undefined) panel.load(missing).then(() => change({}));
     // The grid and the layers fill up as they come; the others keep what is drawn until then.
-    if (missing !== undefined && needed.length === 1) return;
-    if (!isThere && needed.length < 2) {
-      this.say(`${panel.model} has ${panel.numLayers} layers of ${panel.numHeads} heads: there is no such head.`);
+    if (missing !== undefined && !view.isOverall) return;
+    const lack = lackOf(panel);
+    if (lack !== null) {
+      this.say(lack);
+      this.scale.hidden = true;
       this.sheet.style.height = "0";
       return;
     }
@@ -133,6 +134,8 @@ class Stage {
   }
 }
 
+const layersFor = (panel) => VIEWS[state.view].needs(panel).filter((layer) => layer < panel.numLayers);
+
 // The whole drawing of all panels, not only what is in their windows.
 
 const EXPORT_WIDTH = 720;
@@ -141,19 +144,26 @@ const CAPTION = 44;
 // Larger canvases are refused by browsers.
 const MOST_PIXELS = 16000;
 
-function exportPlan() {
+async function exportPlan() {
   const view = VIEWS[state.view];
   const width = PANELS.length > 1 ? 560 : EXPORT_WIDTH;
-  const sizes = PANELS.map((panel) => view.size(panel, width));
+  await Promise.all(PANELS.flatMap((panel) => layersFor(panel).map((layer) => panel.load(layer))));
+  const lacks = PANELS.map(lackOf);
+  await Promise.all(PANELS.map((panel, at) => lacks[at] ?? view.ready?.(panel)));
+  const sizes = PANELS.map((panel, at) => (lacks[at] === null ? view.size(panel, width) : { width, height: ROW }));
   const total = sizes.reduce((sum, size) => sum + size.width + MARGIN, MARGIN);
   const height = CAPTION + MARGIN + Math.max(...sizes.map((size) => size.height));
   const draw = (pen) => {
     pen.rect(0, 0, total, height, colours.surface);
     let x = MARGIN;
     PANELS.forEach((panel, at) => {
-      const box = { x: 0, y: 0, ...sizes[at], wanted: width };
-      pen.text(x, 26, fitted(`${panel.model} · ${captionOf()}`, sizes[at].width), { colour: colours.quiet, size: 12 });
-      pen.shift(x, CAPTION, () => view.draw(pen, panel, box, sizes[at]));
+      const quiet = { colour: colours.quiet, size: 12 };
+      const box = { x: 0, y: 0, ...sizes[at], wanted: width, isWhole: true };
+      pen.text(x, 26, fitted(`${panel.model} · ${captionOf()}`, sizes[at].width), quiet);
+      pen.shift(x, CAPTION, () => {
+        if (lacks[at] === null) view.draw(pen, panel, box, sizes[at]);
+        else pen.text(0, ROW / 2, fitted(lacks[at], width), quiet);
+      });
       x += sizes[at].width + MARGIN;
     });
   };
@@ -161,7 +171,7 @@ function exportPlan() {
 }
 
 function captionOf() {
-  if (VIEWS[state.view].needs(PANELS[0]).length > 1) return "all layers";
+  if (VIEWS[state.view].isOverall) return "all layers";
   const heads = state.view === "neurons" ? [state.heads[0]] : state.heads;
   const which = heads.length === MOST.heads ? "all heads" : `head ${heads.join(", ")}`;
   return `layer ${state.layer}, ${which}`;
@@ -175,15 +185,15 @@ function download(blob, kind) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-function exportSvg() {
-  const { width, height, draw } = exportPlan();
+async function exportSvg() {
+  const { width, height, draw } = await exportPlan();
   const pen = new SvgPen();
   draw(pen);
   download(new Blob([pen.file(width, height)], { type: "image/svg+xml" }), "svg");
 }
 
-function exportPng() {
-  const { width, height, draw } = exportPlan();
+async function exportPng() {
+  const { width, height, draw } = await exportPlan();
   const scale = Math.min(2, MOST_PIXELS / Math.max(width, height));
   const canvas = Object.assign(document.createElement("canvas"), { width: width * scale, height: height * scale });
   const context = canvas.getContext("2d");

@@ -37,7 +37,16 @@ function change(changes) {
 }
 
 const allHeads = () => state.heads.length === MOST.heads;
-const headsOf = (panel) => state.heads.filter((head) => head < panel.numHeads);
+const headsOf = (panel) => state.heads.filter((head) => head < panel.headsOf(state.layer));
+
+// What a panel lacks of that which is to be drawn, in words; null: nothing.
+function lackOf(panel) {
+  if (VIEWS[state.view].isOverall || headsOf(panel).length) return null;
+  const isPruned = state.layer < panel.numLayers && state.heads.some((head) => head < panel.numHeads);
+  return isPruned
+    ? `Layer ${state.layer} of ${panel.model} has ${panel.headsOf(state.layer)} of ${panel.numHeads} heads left; this one was pruned.`
+    : `${panel.model} has ${panel.numLayers} layers of ${panel.headCounts} heads: there is no such head.`;
+}
 const unitsOf = (panel) => panel.levels[VIEWS[state.view].level ?? state.level];
 const levelOf = () => VIEWS[state.view].level ?? state.level;
 

@@ -3,6 +3,8 @@
 Sources: Caliskan et al. 2017 (WEAT); May et al. 2019 (SEAT); Tan and Celis 2019 for words in
 context. One change: sentences around one word are no independent observations, so a word counts
 once, by the mean over its sentences; SEAT permutes sentences, whose p-values are far too small.
+Another: the vector of a sentence is the one that `embed` gives, the mean of its tokens where the
+model says nothing else; May et al. take BERT's first token.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from filbert.inspection.bias.sentences import VECTORS, known_words, vectors_of
+from filbert.inspection.bias.sentences import VECTORS, cleaning_of, known_words, vectors_of
 from filbert.inspection.bias.statistics import association_interval, effect_size, permuted
 from filbert.inspection.bias.words import Association, WordSet
+from filbert.inspection.self_similarity import unit
 from filbert.metrics.paired import holm
 from filbert.predict import Predictor
 
@@ -33,7 +36,7 @@ class Associated:
         p_one_sided, p_two_sided: of the permutation test over words.
         p_holm: the two-sided p, corrected for the number of questions that are no control.
         is_exact: all permutations were counted.
-        effect_over_sentences: SEAT's own figure, every sentence an observation of its own.
+        effect_over_sentences: counted as SEAT counts, every sentence an observation of its own.
         nearer: by target word, the mean cosine with a minus that with b.
     """
 
@@ -73,12 +76,12 @@ def associations(
         seed: of all draws.
     """
     words = list(dict.fromkeys(word for test in tests for one in _sets(test) for word in one.words))
-    known = known_words(words, predictor.tokenizer)
+    known = known_words(words, predictor.tokenizer, cleaning_of(predictor))
     writable = [word for word in words if known[word]]
     found = []
     for kind in kinds:
         vectors = {
-            word: _unit(rows)
+            word: unit(rows)
             for word, rows in vectors_of(predictor, writable, sentences, kind).items()
         }
         for test in tests:
@@ -155,10 +158,3 @@ def _kept(test: Association, known: Mapping[str, bool]) -> tuple[Association, tu
     )
     words = dict.fromkeys(word for one in _sets(test) for word in one.words)
     return replace(test, x=x, y=y, a=a, b=b), tuple(w for w in words if not known[w])
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    """Rows of length one, float64; a row of zeros stays."""
-    rows = rows.astype(np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))

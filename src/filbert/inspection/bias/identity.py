@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from filbert.errors import ConfigError
-from filbert.inspection.bias.sentences import known_words, placed
+from filbert.inspection.bias.sentences import cleaning_of, known_words, placed
 from filbert.inspection.bias.statistics import gap_between, term_intervals
 from filbert.inspection.bias.words import Group
 from filbert.metrics.paired import holm
@@ -95,7 +95,8 @@ def compared(
     wanted = score_label(task, label)
     sentences = [text for texts in templates.values() for text in texts]
     tones = np.repeat(np.arange(len(templates)), [len(texts) for texts in templates.values()])
-    known = known_words([term for one in groups for term in one.terms], predictor.tokenizer)
+    every = [term for one in groups for term in one.terms]
+    known = known_words(every, predictor.tokenizer, cleaning_of(predictor))
     found = []
     for group in groups:
         texts = [placed(text, term).text for text in sentences for term in group.terms]

@@ -18,9 +18,10 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.errors import ConfigError, InputError, printable
 from filbert.fill import masked_lm_part
-from filbert.inspection.bias.sentences import known_words, placed, tokens_within
+from filbert.inspection.bias.sentences import known_words, placed
 from filbert.inspection.bias.statistics import difference_intervals, effect_size, permuted
 from filbert.inspection.bias.words import TARGET, LogProbability
+from filbert.inspection.occurrences import tokens_within
 from filbert.metrics.paired import holm
 from filbert.model.heads import Features
 from filbert.predict import Predictor

@@ -40,6 +40,7 @@ class Permuted:
 def effect_size(first: np.ndarray, second: np.ndarray) -> float | None:
     """The difference of the means in standard deviations of all values together.
 
+    Between -2 and 2 for sets of equal size; of n and m values its size is below (n + m) / sqrt(nm).
     None where all values are equal. Source: Caliskan et al. 2017, with n - 1 in the deviation.
     """
     deviation = float(np.concatenate([first, second]).std(ddof=1))
@@ -57,6 +58,8 @@ def permuted(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Permute
         seed: of the divisions, where there are too many to count.
     """
     values = np.concatenate([first, second])
+    # No comparison with NaN holds, so that p would be 0.
+    assert np.isfinite(values).all()
     count, size = len(values), len(first)
     is_exact = math.comb(count, size) <= MOST_DIVISIONS
     real = float(first.mean() - second.mean())

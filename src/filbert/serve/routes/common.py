@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Response
@@ -22,8 +23,15 @@ from filbert.serve.errors import Refusal, log_failure
 from filbert.serve.settings import Settings
 from filbert.text.tokenizer import Tokenizer
 
-# Numbers that are written as JSON before other requests get their turn.
+_T = TypeVar("_T")
+
+# Numbers, and bytes, that are written as JSON before other requests get their turn.
 _NUMBERS_AT_ONCE = 50_000
+_BYTES_AT_ONCE = 1_000_000
+
+# What reads more characters than this has to wait for its kind: what they hold adds up.
+_LARGE = 65_536
+_LARGE_AT_ONCE = 2
 
 # Characters that the tokeniser reads again and again for one request: some seconds of its time.
 _MOST_REPEATED = 10_000_000
@@ -57,6 +65,9 @@ class Desk:
 
     engines: Engines
     settings: Settings
+    _large: ThreadPoolExecutor = field(
+        init=False, default_factory=lambda: ThreadPoolExecutor(_LARGE_AT_ONCE, "large")
+    )
 
     def engine(self, name: str | None, needs: str) -> Engine:
         """The model of a name, or the first that can do it.
@@ -88,6 +99,24 @@ class Desk:
             log_failure(error)
             message = "The model failed at this request; the server's log says where."
             raise Refusal(424, message) from error
+
+    async def beside(self, call: Callable[[], _T], size: int) -> _T:
+        """The result of a call in another thread, within the time of a request.
+
+        Args:
+            call: what needs no model, such as tokenising.
+            size: characters or ids that it reads.
+
+        Raises:
+            Late: the time is over. A call that has begun goes on.
+        """
+        seconds = self.settings.request_seconds
+        pool = self._large if size > _LARGE else None
+        running = asyncio.get_running_loop().run_in_executor(pool, call)
+        try:
+            return await asyncio.wait_for(running, seconds)
+        except asyncio.TimeoutError as error:
+            raise Late(f"No answer within {seconds:g} seconds.") from error
 
     def check(self, texts: Sequence[Any], name: str) -> None:
         """See that there are inputs, not too many, none empty and none too long.
@@ -176,41 +205,70 @@ def reply(content: Any, answers: Answers, started: float) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-async def json_of_arrays(arrays: Iterable[np.ndarray], most: int | None = None) -> bytes:
+async def json_of_arrays(
+    arrays: Iterable[np.ndarray], most: int | None = None, *, digits: int | None = None
+) -> bytes:
     """Arrays as a JSON list; see `json_parts`."""
-    return b"[" + b",".join(await json_parts(arrays, most)) + b"]"
+    return b"[" + b",".join(await json_parts(arrays, most, digits=digits)) + b"]"
 
 
 async def json_parts(
-    arrays: Iterable[np.ndarray], most: int | None = None, *, as_base64: bool = False
+    arrays: Iterable[np.ndarray],
+    most: int | None = None,
+    *,
+    as_base64: bool = False,
+    digits: int | None = None,
 ) -> list[bytes]:
-    """Each array as JSON; other requests get their turn while many are written.
+    """Each array as JSON; other requests get their turn while much is written.
 
     Args:
         arrays: float32, of any shape.
         most: bytes that all may have together.
         as_base64: a string each, base64 of little-endian float32, in place of nested lists.
+        digits: behind the point, that numbers are rounded to; all when not given.
 
     Raises:
         Refusal: 413, they are longer than `most` bytes; 424, a number is not finite.
     """
-    parts: list[bytes] = []
-    numbers = length = 0
+    found: list[bytes] = []
+    length = recent = 0
     for array in arrays:
         if not np.isfinite(array).all():
             raise _not_finite()
-        if as_base64:
-            parts.append(b'"' + b64encode(array.astype("<f4").tobytes()) + b'"')
-        else:
-            parts.append(to_json(array.tolist()))
-        length += len(parts[-1])
-        if most is not None and length > most:
-            raise Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")
-        numbers += array.size
-        if numbers > _NUMBERS_AT_ONCE:
-            numbers = 0
-            await asyncio.sleep(0)
-    return parts
+        parts: list[bytes] = []
+        for part in _base64_of(array) if as_base64 else _written(array, digits):
+            parts.append(part)
+            length += len(part)
+            if most is not None and length > most:
+                raise too_large(most)
+            recent += len(part)
+            if recent > _BYTES_AT_ONCE:
+                recent = 0
+                await asyncio.sleep(0)
+        found.append(parts[0] if len(parts) == 1 else b"".join(parts))
+    return found
+
+
+def _base64_of(array: np.ndarray) -> Iterator[bytes]:
+    yield b'"' + b64encode(array.astype("<f4").tobytes()) + b'"'
+
+
+def _written(array: np.ndarray, digits: int | None) -> Iterator[bytes]:
+    """An array as nested lists, in parts of a bounded size."""
+    if array.size > _NUMBERS_AT_ONCE and array.ndim > 1:
+        for index, row in enumerate(array):
+            yield b"," if index else b"["
+            yield from _written(row, digits)
+        yield b"]"
+        return
+    if digits is not None:
+        array = np.round(array.astype(float), digits)
+    yield to_json(array.tolist())
+
+
+def too_large(most: int) -> Refusal:
+    """An answer has more than so many bytes."""
+    return Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")
 
 
 def prompted(engine: Engine, name: str | None, text: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from fastapi import FastAPI, Response
 from pydantic_core import to_json
 
@@ -109,7 +107,8 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
         engine = desk.engine(body.model, "attention")
         text: Text = body.inputs if isinstance(body.inputs, str) else tuple(body.inputs)  # type: ignore[assignment]
         desk.check([text], "inputs")
-        shown = await asyncio.to_thread(_shown, engine, text, settings)
+        size = len(text) if isinstance(text, str) else sum(map(len, text))
+        shown = await desk.beside(lambda: _shown(engine, text, settings), size)
         count = len(shown["tokens"])
         if count > SHOWN_WHOLE and body.layers is None and body.heads is None:
             raise Refusal(
@@ -136,7 +135,7 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
             max_length=settings.max_attention_tokens,
         )
         (done,) = answers.items
-        maps = await json_of_arrays(np.round(layer.astype(float), 4) for layer in done.value.maps)
+        maps = await json_of_arrays(done.value.maps, digits=4)
         content = shown | {
             "layers": layers,
             "heads": heads,

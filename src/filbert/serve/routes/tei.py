@@ -6,7 +6,6 @@ Source: huggingface/text-embeddings-inference, docs/openapi.json. Beyond it a bo
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -14,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Response
-from pydantic_core import to_json
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
-from filbert.serve.answers import Rank, Score, Token
+from filbert.serve.answers import Rank, Score
 from filbert.serve.engine import Answers, Engine
 from filbert.serve.engines import Engines
 from filbert.serve.errors import Refusal
@@ -26,26 +26,24 @@ from filbert.serve.routes.common import (
     json_of_arrays,
     last_words,
     prompted,
-    readable,
     reply,
 )
 from filbert.serve.schema import (
     Choices,
     Cutting,
-    DecodeRequest,
     EmbedAllRequest,
     EmbedRequest,
     PredictRequest,
     Prompted,
     RerankRequest,
     SimilarityRequest,
-    TokenizeRequest,
 )
 from filbert.serve.settings import Settings
-from filbert.text.encoding import Encoding
-from filbert.text.tokenizer import Tokenizer
 
 TAG = "text-embeddings-inference"
+
+# What a number of a vector takes in JSON at least, nearly always: 0.123456 and a comma.
+_FEWEST_BYTES = 9
 
 _Scores = list[Score]
 _Matrices = list[list[list[float]]]
@@ -69,7 +67,7 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
         options |= {} if body.layers is None else {"layers": tuple(body.layers)}
         if body.pooling == "none":
             raise Refusal(422, "For a vector a token, which pooling none means, use /embed_all.")
-        texts = _listed(body.inputs)
+        texts = listed(body.inputs)
         desk.check(texts, "inputs")
         answers = await _vectors(desk, engine, texts, body, **options)
         arrays = [done.value for done in answers.items]
@@ -85,9 +83,12 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
         """One vector a token, special tokens included, as the last layer has it."""
         started = time.perf_counter()
         engine = desk.engine(body.model, "embed")
-        texts = _listed(body.inputs)
+        texts = listed(body.inputs)
         desk.check(texts, "inputs")
-        answers = await _vectors(desk, engine, texts, body, pooling="none")
+        # Else all of it would be there before it is known to be too much.
+        width = engine.predictor.vector_size("none")
+        most = settings.max_response_bytes // (width * _FEWEST_BYTES)
+        answers = await _vectors(desk, engine, texts, body, pooling="none", most_tokens=most)
         arrays = [done.value for done in answers.items]
         content = await json_of_arrays(arrays, settings.max_response_bytes)
         return reply(content, answers, started)
@@ -167,36 +168,25 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
             ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
         return reply(ranks, answers, started)
 
-    @app.post(
-        "/tokenize",
-        **documented("Texts as tokens", "A list a text.", list[list[Token]], tag=TAG),
-    )
-    async def tokenize(body: TokenizeRequest) -> Response:
-        """Every token with its place in the text; nothing is cut."""
-        engine = desk.engine(body.model, "tokenize")
-        desk.check(_listed(body.inputs), "inputs")
-        texts = [prompted(engine, body.prompt_name, text) for text in _listed(body.inputs)]
-        tokenizer = engine.predictor.tokenizer
-        encodings = await asyncio.to_thread(tokenizer.encode, texts, with_offsets=True)
-        content = []
-        for text, encoding in zip(texts, encodings, strict=True):
-            content.append(to_json(_tokens(text, encoding, tokenizer, body.add_special_tokens)))
-            await asyncio.sleep(0)
-        return Response(b"[" + b",".join(content) + b"]", media_type="application/json")
+    async def what_it_is_for(body: dict[str, Any]) -> Response:
+        """What the model was made for, as text-embeddings-inference has it at these addresses."""
+        name = body.get("model")
+        engine = next(iter(engines)) if name is None else engines.get(str(name), "tokenize")
+        kind: Any = EmbedRequest
+        answer: Any = embed
+        if "query" in body:
+            kind, answer = RerankRequest, rerank
+        elif engine.can[0] in ("predict", "choose"):
+            kind, answer = PredictRequest, predict
+        try:
+            asked = kind.model_validate({**body, "model": engine.name})
+        except ValidationError as error:
+            raise RequestValidationError(error.errors()) from error
+        response: Response = await answer(asked)
+        return response
 
-    @app.post("/decode", **documented("Token ids as texts", "A text a list.", list[str], tag=TAG))
-    async def decode(body: DecodeRequest) -> Response:
-        """The text of each list of ids."""
-        tokenizer = desk.engine(body.model, "tokenize").predictor.tokenizer
-        nested = all(isinstance(part, list) for part in body.ids)
-        lists: list[Any] = list(body.ids) if nested else [body.ids]
-        desk.check(lists, "ids")
-        skip = body.skip_special_tokens
-
-        def texts() -> list[str]:
-            return [readable(ids, tokenizer, skip_special_tokens=skip) for ids in lists]
-
-        return Response(to_json(await asyncio.to_thread(texts)), media_type="application/json")
+    for path in ("/", "/invocations"):
+        app.post(path, include_in_schema=False)(what_it_is_for)
 
 
 def shortened(arrays: Sequence[np.ndarray], dimensions: int, normalize: bool) -> list[np.ndarray]:
@@ -303,7 +293,7 @@ async def _cut(
         limit = predictor.max_length
         return [last_words(text, predictor.tokenizer, limit, prompt) for text in items]
 
-    kept = await asyncio.to_thread(ends)
+    kept = await desk.beside(ends, sum(map(len, items)))
     answers = await desk.run(engine, kind, [text for text, _ in kept], **options)
     done = [
         one._replace(num_tokens=count, truncated=one.truncated or text != whole)
@@ -314,34 +304,10 @@ async def _cut(
     return answers
 
 
-def _listed(inputs: Any) -> list[Any]:
+def listed(inputs: Any) -> list[Any]:
     """One text or one list of ids as a list of inputs."""
     single = isinstance(inputs, str) or (inputs and all(isinstance(i, int) for i in inputs))
     return [inputs] if single else list(inputs)
-
-
-def _tokens(
-    text: str, encoding: Encoding, tokenizer: Tokenizer, with_specials: bool
-) -> list[dict[str, Any]]:
-    assert encoding.offsets is not None and encoding.sequence is not None
-    names = tokenizer.tokens(encoding.input_ids)
-    found = []
-    rows = zip(encoding.input_ids, names, encoding.offsets, encoding.sequence, strict=True)
-    for number, name, (start, stop), side in rows:
-        special = int(side) < 0
-        if special and not with_specials:
-            continue
-        found.append(
-            {
-                "id": int(number),
-                "text": name if special else text[start:stop],
-                "token": name,
-                "special": special,
-                "start": None if special else int(start),
-                "stop": None if special else int(stop),
-            }
-        )
-    return found
 
 
 def _item(part: Any) -> Any:

@@ -1,0 +1,344 @@
+"""The pages of the site that no file of docs/ holds; mkdocs runs this at build time.
+
+They are the front page (README.md), the files of the root that pages link to, every option of every
+verb, the recipes with what their keys mean, and the Python reference. All of them are read from the
+source: whatever says what an option does says it once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from textwrap import dedent
+from types import FunctionType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from cyclopts.argument import Argument
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_for_filename
+
+import filbert
+from filbert.cli.flags import SHORT_FLAGS
+from filbert.cli.main import VERBS, app
+from filbert.recipes import built_in, read_recipe
+
+ROOT = Path(__file__).parents[1]
+# What becomes a page under another name; links to it go there.
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+# A link to a file: not to another site, nor to a part of the same page.
+LINK = re.compile(r"\]\((?!\w+:|#)(?P<path>[^)#\s]+)(?:#(?P<part>[^)\s]+))?\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill in the navigation: the pages of verbs at `options/`, the files that a `*` means."""
+    for section in config.nav or []:
+        for name, items in section.items():
+            section[name] = [found for item in items for found in _found(item, config.docs_dir)]
+    config.watch.extend([str(ROOT / name) for name in (*PAGES, "src/filbert")])
+    return config
+
+
+def _found(item: Any, docs: str) -> list[Any]:
+    if isinstance(item, str) and "*" in item:
+        return sorted(path.name for path in Path(docs).glob(item))
+    if isinstance(item, dict) and "options/" in item.values():
+        pages = ["options/index.md", *(f"options/{name}.md" for name in verbs())]
+        return [dict.fromkeys(item, pages)]
+    return [item]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made here."""
+    texts = {
+        f.src_uri: f.content_string
+        for f in files
+        if f.src_uri.endswith(".md") and "/" not in f.src_uri
+    }
+    made = {}
+    for path, name in PAGES.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        made[name] = LINK.sub(_from_docs, text)
+    for text in (*texts.values(), *made.values()):
+        for link in LINK.finditer(text):
+            path = _outside(link["path"])
+            if path is not None and path not in PAGES:
+                made[f"source/{path}.md"] = source_page(path)
+    for name in verbs():
+        made[f"options/{name}.md"] = options_page(name)
+    made["options/index.md"] = verbs_page()
+    made["recipes.md"] = recipes_page()
+    made["python.md"] = python_page()
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to files that are no part of the site to their pages here."""
+    return LINK.sub(_inside, markdown) if "/" not in page.file.src_uri else markdown
+
+
+def _outside(path: str) -> str | None:
+    """The file that a page of docs/ links to, from the root; None if the site has it as it is."""
+    place = Path(os.path.normpath(Path("docs") / path))
+    if place.is_relative_to("docs") and place.suffix != ".py":
+        return None
+    return place.as_posix() if (ROOT / place).is_file() else None
+
+
+def _inside(link: re.Match[str]) -> str:
+    path = _outside(link["path"])
+    if path is None:
+        return link[0]
+    if path in PAGES:
+        return f"]({PAGES[path]}{'#' + link['part'] if link['part'] else ''})"
+    line = re.match(r"L(\d+)", link["part"] or "")
+    return f"](source/{path}.md{f'#L-{line[1]}' if line else ''})"
+
+
+def _from_docs(link: re.Match[str]) -> str:
+    path = link["path"]
+    seen = path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}"
+    return f"]({seen}{'#' + link['part'] if link['part'] else ''})"
+
+
+def source_page(path: str) -> str:
+    """A file of the repository, with numbered lines; the search leaves it out."""
+    code = (ROOT / path).read_text(encoding="utf-8")
+    lexer = get_lexer_for_filename(path, stripnl=False)
+    lines = highlight(
+        code, lexer, HtmlFormatter(linenos="inline", lineanchors="L", cssclass="highlight")
+    )
+    return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n{lines}\n"
+
+
+# Options
+
+
+class Verb:
+    """A verb as the command line knows it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.app = app[name]
+
+    @cached_property
+    def arguments(self) -> list[Argument]:
+        """What can be given: by position first, then what has to be given, then the rest."""
+        found = self.app.assemble_argument_collection(
+            default_parameter=app.default_parameter, parse_docstring=True
+        )
+        shown = [argument for argument in found if argument.show]
+        return sorted(shown, key=lambda one: (one.index is None, not one.required))
+
+    @property
+    def says(self) -> list[str]:
+        """The paragraphs of its help, without those on parameters."""
+        return inspect.cleandoc(self.app.help).split("\nParameters\n")[0].strip().split("\n\n")
+
+
+def verbs() -> list[str]:
+    """Names of all verbs, as typed."""
+    return [name.replace("_", "-") for name in VERBS]
+
+
+def verbs_page() -> str:
+    """All verbs in one table."""
+    rows = [(f"[`{name}`]({name}.md)", _cell(Verb(name).says[0])) for name in verbs()]
+    return (
+        "# Every option\n\nWhat each verb takes, from its own definitions. All options can also "
+        "stand in a TOML file, given with `--recipe FILE`; flags win over it.\n\n"
+        + _table(("verb", "what it does"), rows)
+    )
+
+
+def options_page(name: str) -> str:
+    """All options of a verb."""
+    verb = Verb(name)
+    rows = [
+        (
+            ", ".join(f"`{flag}`" for flag in flags_of(argument)),
+            f"`{type_of(argument.hint)}`",
+            default_of(argument),
+            _cell(argument.parameter.help or ""),
+        )
+        for argument in verb.arguments
+    ]
+    usage = " ".join(
+        flags_of(one)[0] if one.index is not None else f"{flags_of(one)[0]} {type_of(one.hint)}"
+        for one in verb.arguments
+        if one.required
+    )
+    about = "\n\n".join(verb.says)
+    head = f"# filbert {name}\n\n{about}\n\n```text\nfilbert {name} {usage} ...\n```\n\n"
+    return head + _table(("option", "type", "default", "what it says"), rows)
+
+
+def flags_of(argument: Argument) -> list[str]:
+    """What is typed for it: its name first, then its short form and the way to turn it off."""
+    if argument.index is not None:
+        return [argument.name.lstrip("-").upper()]
+    short = [flag for flag, full in SHORT_FLAGS.items() if full in argument.names]
+    return [argument.names[0], *short, *argument.names[1:]]
+
+
+def type_of(hint: Any) -> str:
+    """A type as a reader of help texts knows it."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(type_of(one) for one in get_args(hint) if one is not type(None))
+    if get_origin(hint) in (tuple, list):
+        return f"{type_of(get_args(hint)[0])} ..."
+    return {bool: "flag", str: "text", int: "integer", float: "number", Path: "path"}.get(
+        hint, getattr(hint, "__name__", str(hint))
+    )
+
+
+def default_of(argument: Argument) -> str:
+    """The value of an option that is not given; "needed" where there is none."""
+    value = argument.field_info.default
+    if argument.required:
+        return "needed"
+    if value is inspect.Parameter.empty or value is None or value == ():
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return f"`{text}`" if text else ""
+
+
+# Recipes
+
+
+def recipes_page() -> str:
+    """The recipes that come along; those of one model key by key."""
+    said = {
+        flag.lstrip("-").replace("-", "_"): argument.parameter.help or ""
+        for argument in Verb("pretrain").arguments
+        for flag in argument.names
+    }
+    parts = [
+        "# Recipes\n\nThe files that come with filbert, whole, and what each of their keys says. "
+        "A name stands for the file: `filbert pretrain mini-cpu`. To change one, copy it and give "
+        "the path of the copy instead."
+    ]
+    for path in (*built_in(), *built_in(studies=True)):
+        text = path.read_text(encoding="utf-8")
+        rows = [
+            (f"`{key}`", f"`{value}`", _cell(said[key]))
+            for key, value in read_recipe(path).items()
+            if key in said
+        ]
+        part = f"## {path.stem}\n\n```toml\n{text}```\n\n"
+        if path in built_in():
+            part += _table(("key", "value", "what it says"), rows)
+        parts.append(part)
+    return "\n\n".join(parts)
+
+
+# Python
+
+
+def python_page() -> str:
+    """Every public name."""
+    parts = [
+        "# Python\n\nEvery name of `import filbert`; what is not here may change without notice."
+    ]
+    for name in filbert.__all__:
+        value = getattr(filbert, name)
+        parts.append(f"## {name}\n\n{about(name, value)}")
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            parts += [
+                f"### {name}.{member}\n\n{about(member, found)}"
+                for member, found in members_of(value)
+            ]
+    return "\n\n".join(parts)
+
+
+def members_of(value: type) -> Iterator[tuple[str, Any]]:
+    """Public methods and properties of a class, in the order of the source."""
+    for name, member in vars(value).items():
+        if not name.startswith("_") and inspect.getdoc(member):
+            if isinstance(member, (FunctionType, classmethod, staticmethod)):
+                yield name, getattr(value, name)
+            elif isinstance(member, (property, cached_property)):
+                yield name, member
+
+
+def about(name: str, value: Any) -> str:
+    """Signature and docstring."""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        bases = ", ".join(base.__name__ for base in value.__bases__)
+        return f"```python\nclass {name}({bases})\n```\n\n{docstring(value)}"
+    if isinstance(value, (property, cached_property)):
+        get = value.fget if isinstance(value, property) else value.func
+        gives = inspect.signature(get).return_annotation  # type: ignore[arg-type]
+        return f"```python\n{name}: {gives}\n```\n\n{docstring(value)}"
+    start = f"class {name}" if inspect.isclass(value) else f"def {name}"
+    return f"```python\n{start}{signature(value)}\n```\n\n{docstring(value)}"
+
+
+def signature(value: Any) -> str:
+    """As it would be written: on one line, or one line a parameter."""
+    found = inspect.signature(value)
+    parameters = [p for p in found.parameters.values() if p.name != "self"]
+    found = found.replace(parameters=parameters)
+    if inspect.isclass(value):
+        found = found.replace(return_annotation=inspect.Signature.empty)
+    # Annotations are strings here, since the source has `from __future__ import annotations`.
+    line = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(found))
+    if len(line) < 80:
+        return line
+    star = False
+    lines = ["("]
+    for one in parameters:
+        if one.kind is one.KEYWORD_ONLY and not star:
+            lines.append("    *,")
+        star = star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        lines.append("    " + re.sub(r": '([^']*)'", r": \1", str(one)) + ",")
+    return "\n".join([*lines, ")" + line.rpartition(")")[2]])
+
+
+def docstring(value: Any) -> str:
+    """A docstring with its sections (Args, Returns, Raises ...) as lists."""
+    parts: list[str] = []
+    for paragraph in re.split(r"\n\n(?=\S)", inspect.getdoc(value) or ""):
+        head, _, rest = paragraph.partition("\n")
+        if re.fullmatch(r"[A-Z]\w+:", head) and rest.startswith("    "):
+            parts.append(f"*{head[:-1]}*\n\n" + _section(dedent(rest)))
+        else:
+            parts.append(_cell(paragraph))
+    return "\n\n".join(parts)
+
+
+def _section(text: str) -> str:
+    """`name: what it is` a line, as a list; anything else as it is."""
+    entries = re.split(r"\n(?=\S)", text)
+    named = [re.match(r"([\w, *]+): (.*)", entry, re.DOTALL) for entry in entries]
+    if not all(named):
+        return _cell(text)
+    return "\n".join(f"* `{m[1]}`: {_cell(m[2])}" for m in named if m)
+
+
+def _cell(text: str) -> str:
+    """A text from the source, in one line of Markdown."""
+    plain = re.sub(r"\s+", " ", text).strip()
+    outside = re.split(r"(`[^`]*`)", plain)
+    outside[::2] = [re.sub(r"([*<|\[\]])", r"\\\1", part) for part in outside[::2]]
+    return "".join(outside)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

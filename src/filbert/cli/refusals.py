@@ -1,0 +1,196 @@
+"""A command line that cannot be meant, in a sentence: what was typed, and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from cyclopts import App, CycloptsError
+from cyclopts.exceptions import (
+    CoercionError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from filbert.errors import ConfigError
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+_FRACTION = re.compile(r"[+-]?\d*\.\d+")
+
+# What other programs call an option of ours, where no likeness of letters would tell.
+_ELSEWHERE = {
+    "adam-epsilon": "eps",
+    "bert-config-file": "model",
+    "data-dir": "train",
+    "evaluation-strategy": "eval-every",
+    "f": "input",
+    "fp16": "precision",
+    "gradient-accumulation-steps": "max-tokens",
+    "init-checkpoint": "model",
+    "learning-rate": "lr",
+    "lr-scheduler-type": "schedule",
+    "m": "model",
+    "max-grad-norm": "clip",
+    "max-seq-length": "max-length",
+    "max-steps": "steps",
+    "mlm-probability": "mask-rate",
+    "model-name-or-path": "model",
+    "no-cuda": "device",
+    "num-epochs": "epochs",
+    "num-train-epochs": "epochs",
+    "num-train-steps": "steps",
+    "o": "out",
+    "output": "out",
+    "output-dir": "out",
+    "output-file": "out",
+    "overwrite-output-dir": "overwrite",
+    "per-device-train-batch-size": "batch-size",
+    "resume-from-checkpoint": "resume",
+    "save-steps": "save-every",
+    "task-name": "task",
+    "tokenizer-name": "tokenizer",
+    "top-k": "top",
+    "train-batch-size": "batch-size",
+    "train-file": "train",
+    "validation-file": "dev",
+    "vocab-size": "size",
+    "warmup-ratio": "warmup",
+    "weight-decay-rate": "weight-decay",
+}
+
+
+def sentence(error: CycloptsError) -> str:
+    """What was wrong with a command line or a recipe, and what to do about it."""
+    if isinstance(error, UnknownOptionError):
+        return _unknown_option(error)
+    if isinstance(error, MissingArgumentError):
+        return _misspelt_flag(error) or _missing(error)
+    if isinstance(error, CoercionError) and error.target_type in _KINDS and error.token:
+        return _wrong_type(error)
+    if isinstance(error, UnusedCliTokensError):
+        left = " ".join(error.unused_tokens or ())
+        return f"{_verb(error)} has no place for {left!r}. Quote a text with blanks. {_see(error)}"
+    if isinstance(error, UnknownCommandError):
+        what = _plain(str(error)).split(" Available commands:")[0]
+        return f"{what} See filbert --help; options go after the command."
+    return _plain(str(error))
+
+
+def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "") -> None:
+    """Whole numbers are asked for as they are: cyclopts would round 1.5 without a word.
+
+    Args:
+        app: of the verb.
+        pairs: names of options, as flags or as keys, with what they were given.
+        source: the recipe, if they are keys.
+
+    Raises:
+        ConfigError: a whole number has a fraction.
+    """
+    found = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
+    if not found:
+        return
+    whole = {
+        name.removeprefix("--")
+        for argument in app.assemble_argument_collection()
+        for name in argument.names
+        if argument.hint is int or int in get_args(argument.hint)
+    }
+    for name, value in found:
+        if name.removeprefix("--").replace("_", "-") in whole:
+            place = f"{source}: {name}" if source else name
+            raise ConfigError(f"{place} is {value}; it must be a whole number.")
+
+
+def flags_with_values(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`--flag value` and `--flag=value` on a command line."""
+    for at, token in enumerate(tokens):
+        flag, equals, value = token.partition("=")
+        if flag.startswith("--"):
+            yield flag, value if equals else "".join(tokens[at + 1 : at + 2])
+
+
+def _unknown_option(error: UnknownOptionError) -> str:
+    """The nearest flag or key: of a recipe, cyclopts itself would name none."""
+    known = [name for argument in error.argument_collection for name in argument.names]
+    in_recipe = error.token.source != "cli"
+    asked = error.token.keyword or error.token.value
+    if in_recipe:
+        # A key within a table comes as "[table][key]".
+        table, key = re.fullmatch(r"\[?([^\]]*)\]?(?:\[(.*)\])?", asked).groups()  # type: ignore[union-attr]
+        if key is not None:
+            return (
+                f"{error.token.source}: there is no table [{table}]; {_verb(error)} reads keys "
+                "that stand above all tables. Put its keys there."
+            )
+        near = _nearest(table, known)
+        hint = f"Did you mean {near.removeprefix('--').replace('-', '_')}?" if near else _see(error)
+        return f"{error.token.source}: there is no option {table!r}. {hint}"
+    near = _nearest(asked, known)
+    hint = f"Did you mean {near}?" if near else _see(error)
+    return f"Unknown option: {asked}. {hint}"
+
+
+def _nearest(asked: str, known: Sequence[str]) -> str | None:
+    """The flag that was probably meant."""
+    plain = asked.split("=")[0].lstrip("-").replace("_", "-").lower()
+    elsewhere = f"--{_ELSEWHERE.get(plain, '')}"
+    if elsewhere in known:
+        return elsewhere
+    near = get_close_matches(f"--{plain}", known, 1)
+    return near[0] if near else None
+
+
+def _misspelt_flag(error: MissingArgumentError) -> str:
+    """A flag that no parameter took explains a missing one better than its absence."""
+    if error.app is None:
+        return ""
+    collection = error.app.assemble_argument_collection()
+    known = [name for argument in collection for name in argument.names]
+    for token in error.unused_tokens or ():
+        flag = token.split("=")[0]
+        near = _nearest(flag, known) if flag.startswith("--") else None
+        if near is not None and near != flag:
+            return f"Unknown option: {flag}. Did you mean {near}?"
+    return ""
+
+
+def _missing(error: MissingArgumentError) -> str:
+    assert error.argument is not None
+    if error.keyword is not None or error.argument.tokens:
+        name = error.keyword or error.argument.name
+        return f"{name} needs a value: {_meaning(error)}. {_see(error)}"
+    return f"{_verb(error)} needs {error.argument.name}: {_meaning(error)}. {_see(error)}"
+
+
+def _meaning(error: MissingArgumentError) -> str:
+    """The first sentence of a parameter's help."""
+    assert error.argument is not None and error.app is not None
+    documented = error.app.assemble_argument_collection(parse_docstring=True)
+    texts = (one.parameter.help for one in documented if one.name == error.argument.name)
+    return re.split(r"[.;](?= |$)", _plain(next(texts, None) or "see its help"))[0]
+
+
+def _wrong_type(error: CoercionError) -> str:
+    assert error.token is not None and error.target_type is not None
+    source = "" if error.token.source in ("", "cli") else f"{error.token.source}: "
+    name = (error.token.keyword or "").strip("[]")
+    if not name and error.argument is not None:
+        name = error.argument.name
+    return f"{source}{name} is {error.token.value!r}; it must be {_KINDS[error.target_type]}."
+
+
+def _verb(error: CycloptsError) -> str:
+    return " ".join(error.command_chain or ("filbert",))
+
+
+def _see(error: CycloptsError) -> str:
+    return " ".join(["See filbert", *(error.command_chain or ()), "--help."])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

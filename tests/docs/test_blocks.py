@@ -1,0 +1,342 @@
+"""Every command and every piece of Python in README.md and docs/ runs, in the order of its page.
+
+A block of `bash` or `python` is run as it stands; of a `console`, what stands behind `$ `; a file
+that a page shows is written (`<!-- file: own.toml -->` above it). Names in the text are those of
+small stand-ins (conftest.py), long commands get less to do (SHORTER, MORE), and what cannot run
+here says why in the line above: `<!-- needs a GPU -->`, `<!-- by hand: why -->`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import Request, urlopen
+
+import pytest
+from matplotlib.figure import Figure
+
+from filbert import quickstart, samples
+from filbert.cli.main import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Its blocks are quotes and sessions, which tests/docs/test_annotated_bert.py looks after.
+ELSEWHERE = {"annotated-bert.md"}
+# These pages show what real models give.
+REAL = {
+    "inspect.md": ("minilm", "filbert-mini"),
+    "neighbours.md": ("minilm", "filbert-mini"),
+}
+# What a page prints that its blocks have to print, too; spaces aside.
+SHOWN = {
+    "inspect.md": r"^minilm, layer 3, head 11.*?(?=^```)",
+    "neighbours.md": r"(?<=layer 6 below)[^`]*(?=```)",
+}
+
+# A picture of one point.
+PIXEL = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+PARTS = ("train", "dev", "test")
+# What makes a command shorter: in every page, what is found and what stands in its place.
+SHORTER = [
+    (r"--size \d+", "--size 400"),
+    (r"--time \w+", "--time 1s"),
+    (r"--workers \d+", "--workers 1"),
+    (r"(?<= )--(epochs|steps) [\d.]+", "--steps 2"),
+    (r"--finetune-epochs \d+", "--finetune-epochs 1"),
+    (r"--embedding-size \d+", "--embedding-size 12"),
+    # What an untrained model loses says nothing.
+    (r"--max-loss [\d.]+", "--max-loss 1"),
+    (r"--data-root /data", "--data-root ."),
+]
+SMALL = {"steps": "2", "max-length": "32", "precision": "float32"}
+NARROW = {"num-hidden-layers": "1", "hidden-size": "32", "num-attention-heads": "2"}
+# Options that a verb gets where the page does not give them.
+MORE: dict[str, dict[str, str]] = {
+    "finetune": SMALL,
+    "distill": SMALL | {"batch-size": "8"},
+    "pretrain": {"batch-size": "8", "max-length": "32", "dev-rows": "8", "precision": "float32"},
+    "layers": {"epochs": "1"},
+    "heads": {"limit": "8"},
+    "push": {"dry-run": ""},
+    "quickstart": {"steps": "2"},
+}
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    @property
+    def by_hand(self) -> bool:
+        return self.mark.startswith(("by hand", "needs a GPU"))
+
+    @property
+    def is_file(self) -> bool:
+        return self.mark.startswith("file: ")
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(
+        r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?"
+        r"(?P<pad> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=pad)```",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
+    return [
+        Block(
+            text[: m.start("language")].count("\n") + 1, m["language"], m["text"], m["mark"] or ""
+        )
+        for m in found
+    ]
+
+
+def commands_of(block: Block) -> list[str]:
+    """The lines that a reader would type, each whole."""
+    text = block.text.replace("\\\n", " ")
+    lines = [line.rstrip() for line in text.splitlines()]
+    if block.language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    whole: list[str] = []
+    ending = ""
+    for line in lines:
+        if ending:
+            whole[-1] += f"\n{line}"
+            ending = "" if line == ending else ending
+        elif line and not line.startswith("#"):
+            whole.append(line)
+            here = re.search(r"<<-? *['\"]?(\w+)", line)
+            ending = here[1] if here else ""
+    return whole
+
+
+def shorter(line: str) -> str:
+    """A command with less to do."""
+    for long, short in SHORTER:
+        line = re.sub(long, short, line)
+    verb = line.split()[1]
+    more = MORE.get(verb, {})
+    if verb == "pretrain" and " --model " not in line:
+        more = more | NARROW
+    if " --time " in line or "--dry-run" in line:
+        more = {name: value for name, value in more.items() if name != "steps"}
+    line = re.sub(r"\s+#( .*)?$", "", line)
+    given = "".join(f" --{name} {value}" for name, value in more.items() if f"--{name}" not in line)
+    command, redirect, target = line.partition(" > ")
+    return command + given + redirect + target
+
+
+class Reader:
+    """Somebody who follows a page, in a folder of stand-ins."""
+
+    def __init__(self, folder: Path, environ: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.environ = environ
+        self.names: dict[str, object] = {"__name__": "__main__"}
+        self.printed = ""
+        self.port = 0
+
+    def follow(self, block: Block) -> None:
+        if block.is_file:
+            place = self.folder / block.mark.removeprefix("file: ")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            self.python(block)
+        elif block.language in ("bash", "console"):
+            for line in commands_of(block):
+                self.type(line)
+
+    def serve(self) -> None:
+        """A server that the page takes for granted, and that somebody has already asked."""
+        self.filbert("filbert serve minilm filbert-mini", "")
+        body = json.dumps({"input": "one text"}).encode()
+        address = f"http://127.0.0.1:{self.port}/v1/embeddings"
+        headers = {"Content-Type": "application/json"}
+        with urlopen(Request(address, body, headers)) as answer:
+            assert answer.status == 200
+
+    def python(self, block: Block) -> None:
+        code = compile(self.here(block.text), f"line {block.line}", "exec", dont_inherit=True)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(code, self.names)
+        self.printed += out.getvalue()
+
+    def here(self, text: str) -> str:
+        """With the port on which this test's server listens."""
+        return re.sub(r"\b8080\b", str(self.port), text) if self.port else text
+
+    def type(self, line: str) -> None:
+        """A line of a shell, which may be a pipe with filbert in it."""
+        if re.match(r"(pip install|make|cd) ", line):
+            return check_spoken(line)
+        if re.match(r"export \w+=", line):
+            name, value = line.removeprefix("export ").split("=", 1)
+            return self.environ.setenv(name, self.bash(f"echo {value}").strip())
+        setting = re.match(r"(\w+)=(\$\([^)]*\)|\S*) +(?=filbert )", line)
+        if setting:
+            self.environ.setenv(setting[1], self.bash(f"echo {setting[2]}").strip())
+            line = line[setting.end() :]
+        before, found, command = (
+            line.rpartition("| filbert ") if "| filbert " in line else ("", "", line)
+        )
+        given = self.bash(before) if found else ""
+        if found:
+            command = f"filbert {command}"
+        if not command.startswith("filbert "):
+            self.printed += self.bash(command)
+            return None
+        command, pipe, behind = command.partition(" | ")
+        out = self.filbert(shorter(command), given)
+        self.printed += self.bash(behind, out) if pipe else out
+        return None
+
+    def filbert(self, line: str, given: str) -> str:
+        words = shlex.split(line, comments=True)
+        target = None
+        if ">" in words:
+            target, words = words[words.index(">") + 1], words[: words.index(">")]
+        words = [word for word in words if word != "&"]
+        self.environ.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run(words[1:])
+        assert status == 0, f"{line}\n{err.getvalue()[-2000:]}"
+        if target is None:
+            return out.getvalue()
+        (self.folder / target).write_text(out.getvalue(), encoding="utf-8")
+        return ""
+
+    def bash(self, line: str, given: str = "") -> str:
+        done = subprocess.run(
+            ["bash", "-euc", self.here(line)],
+            cwd=self.folder,
+            input=given,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+
+def check_spoken(line: str) -> None:
+    """What is not run: that the extras and targets it names are there."""
+    project, makefile = (ROOT / name for name in ("pyproject.toml", "Makefile"))
+    if line.startswith("pip install"):
+        for extra in re.findall(r"[\w-]+", "".join(re.findall(r"filbert\[([^]]*)\]", line))):
+            assert re.search(rf"^{extra} = \[", project.read_text(), re.MULTILINE), line
+    if line.startswith("make "):
+        target = line.split()[1]
+        assert re.search(rf"^{target}:", makefile.read_text(), re.MULTILINE), line
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callable[[Path], Reader]]:
+    """Makes the reader of a page; a server that its page starts runs in this process."""
+    import uvicorn
+
+    from filbert.serve import run as serve_run
+    from filbert.serve.operation import named_models
+    from filbert.serve.process import open_app
+
+    path = samples.path
+    servers: list[tuple[uvicorn.Server, threading.Thread]] = []
+    made: list[Reader] = []
+
+    def stop() -> None:
+        while servers:
+            server, thread = servers.pop()
+            server.should_exit = True
+            thread.join(20)
+
+    def serve(models, settings, operation) -> None:
+        stop()
+        app, _ = open_app(named_models(models), settings, operation)
+        config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.005)
+        made[0].port = server.servers[0].sockets[0].getsockname()[1]
+
+    monkeypatch.setattr(serve_run, "serve", serve)
+    monkeypatch.setattr(samples, "path", lambda name: small_samples.get(name) or path(name))
+    monkeypatch.setattr(quickstart, "SPLITS", {n: samples.path(f"toxic_{n}.csv.gz") for n in PARTS})
+    # Two thirds of a small run's time would be plots, which tests/report looks at.
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).write_bytes(PIXEL))
+    monkeypatch.chdir(tmp_path)
+
+    def make(page: Path) -> Reader:
+        made.append(Reader(tmp_path, monkeypatch))
+        return made[0]
+
+    with one_process():
+        yield make
+    stop()
+
+
+def lay(standins, page: Path, blocks: list[Block], folder: Path) -> None:
+    """Put the files there that the page names, but for those that it makes itself."""
+    text = "\n".join(block.text for block in blocks)
+    for name, make in standins.items():
+        place = folder / name
+        own = re.search(rf"""(--out |out=["']){re.escape(name)}(?![\w-])""", text)
+        named = re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w.-])", text)
+        if named and not own and name not in REAL.get(page.name, ()):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            make(place)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run(page, standins, reader, tmp_path):
+    blocks = [] if page.name in ELSEWHERE else [b for b in blocks_of(page) if not b.by_hand]
+    lay(standins, page, blocks, tmp_path)
+    somebody = reader(page)
+    text = "".join(block.text for block in blocks)
+    if "8080" in text and "filbert serve" not in text:
+        somebody.serve()
+    # A page may show a file after the command that reads it.
+    for block in sorted(blocks, key=lambda block: not block.is_file):
+        somebody.follow(block)
+    if page.name in SHOWN:
+        shown = re.search(SHOWN[page.name], page.read_text(), re.MULTILINE | re.DOTALL)
+        assert shown and " ".join(shown[0].split()) in " ".join(somebody.printed.split())
+
+
+def test_what_is_not_run_says_why(capsys):
+    marked = [(page, block) for page in PAGES for block in blocks_of(page) if block.by_hand]
+    for page, block in marked:
+        assert re.fullmatch(r"needs a GPU|by hand: .{10,}", block.mark), f"{page.name}:{block.line}"
+    with capsys.disabled():
+        print(f"\n{len(marked)} blocks of the documents are not run:")
+        for page, block in marked:
+            print(f"  {page.name}:{block.line}: {block.mark}")
+
+
+def test_no_command_hides_in_a_block_without_a_language():
+    for page in PAGES:
+        for block in blocks_of(page):
+            if block.language in ("", "text"):
+                found = re.search(r"^(\$ |filbert |make |pip |torchrun )", block.text, re.MULTILINE)
+                assert not found, f"{page.name}:{block.line} is bash, or a console"

@@ -1,0 +1,118 @@
+"""The documentation site builds without a warning, links to what is there, needs no network."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import filbert
+from filbert.cli.main import VERBS
+from filbert.train.options import FinetuneOptions
+
+ROOT = Path(__file__).parents[2]
+
+
+class Read(HTMLParser):
+    """What an HTML page links to, what it loads, and its anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids |= {value for name, value in attrs if name in ("id", "name") and value}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"] or "")
+        elif place := given.get("src") or (tag == "link" and given.get("href")):
+            self.loads.append(place)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory):
+    mkdocs = pytest.importorskip("mkdocs.config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        folder = tmp_path_factory.mktemp("site")
+        yield mkdocs.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder))
+
+
+@pytest.fixture(scope="module")
+def site(config) -> Path:
+    """The built site; a page that the navigation leaves out, or a link to nowhere, fails here."""
+    from mkdocs.commands.build import build
+
+    assert config.strict
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+    return Path(config.site_dir)
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Read]:
+    return {path: Read(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+
+
+def test_every_link_within_the_site_finds_its_page_and_its_anchor(site, pages):
+    missing, outside = [], set()
+    for path, page in pages.items():
+        if path.name == "404.html":
+            continue  # its links begin at the root of a server
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                outside.add(link)
+                continue
+            there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            found = there in pages if there.suffix == ".html" else there.exists()
+            if not found or (parts.fragment and unquote(parts.fragment) not in pages[there].ids):
+                missing.append(f"{path.relative_to(site)}: {link}")
+    assert not missing
+    for link in outside:
+        assert re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/[\w./#?=&%+~-]*)?", link), link
+
+
+def test_no_page_loads_anything_from_another_place(site, pages):
+    for path, page in pages.items():
+        outside = [place for place in page.loads if urlsplit(place).scheme not in ("", "data")]
+        assert not outside, f"{path.name}: {outside}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_the_log_is_the_last_page_about_filbert(config):
+    (about,) = (section["About"] for section in config.nav if "About" in section)
+    assert list(about[-1].values()) == ["log.md"]
+
+
+def test_every_option_and_every_public_name_has_its_place(site):
+    for verb in VERBS:
+        assert (site / "options" / f"{verb.replace('_', '-')}.html").is_file()
+    options = (site / "options" / "finetune.html").read_text(encoding="utf-8")
+    hidden = {"options"}
+    for field in fields(FinetuneOptions):
+        if field.name not in hidden:
+            assert f"<code>--{field.name.replace('_', '-')}</code>" in options
+    python = Read((site / "python.html").read_text(encoding="utf-8"))
+    assert {name.lower() for name in filbert.__all__} <= python.ids
+    assert "predictorload" in python.ids
+
+
+def test_search_works_in_a_folder_without_a_server_and_nothing_is_fetched(site, browser):
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.click("input.md-search__input")
+    page.locator("input.md-search__input").press_sequentially("wordpiece")
+    page.wait_for_selector(".md-search-result__link")
+    page.close()
+    assert {urlsplit(url).scheme for url in asked} <= {"file", "data"}
