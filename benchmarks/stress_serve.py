@@ -145,7 +145,8 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
             await asyncio.sleep(min(1.0, given.seconds / 20))
 
     # What every kind of request needs, some of them together, is no growth, however short the run.
-    await asyncio.gather(*map(send, names * 3))
+    if given.hostile:
+        await asyncio.gather(*map(send, names * 3))
     began = time.monotonic()
     end = began + given.seconds
     await asyncio.gather(watch(), *(one(number) for number in range(given.clients)))

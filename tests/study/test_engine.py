@@ -63,7 +63,7 @@ def wait_until_free(out: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model, films, tmp_path_factory):
+def finished(tiny_model, films, tmp_path_factory, one_process):
     """A study with two seeds, a cleaned variant, every kind, and one contestant that fails."""
     folder = tmp_path_factory.mktemp("study")
     strange = folder / "strange.txt"
@@ -87,7 +87,8 @@ def finished(tiny_model, films, tmp_path_factory):
             "broken": {"kind": "bigru", "vectors": str(strange), "min_count": 1},
         },
     }
-    compared = filbert.compare(recipe, out=folder / "out", name="Films")
+    with one_process():
+        compared = filbert.compare(recipe, out=folder / "out", name="Films")
     return recipe, compared
 
 
@@ -186,18 +187,23 @@ def test_other_rows_are_refused(finished, read, films):
         run_study(read(recipe | {"positive": "neg"}), compared.folder)
 
 
-def test_overwrite_runs_anew_what_has_changed_and_nothing_else(recipe, read, tmp_path, capsys):
+def test_overwrite_runs_anew_what_has_changed_and_nothing_else(
+    recipe, read, tmp_path, capsys, one_process
+):
     recipe["contestants"] = {name: {"kind": "tfidf", "C": 10.0} for name in ("first", "second")}
-    run_study(read(recipe), tmp_path / "out")
+    with one_process():
+        run_study(read(recipe), tmp_path / "out")
     first = tmp_path / "out/contestants/first/seed-0/run.json"
     before = first.stat().st_mtime_ns
     recipe["contestants"]["second"]["C"] = 1.0
-    results = run_study(read(recipe), tmp_path / "out", overwrite=True)
+    with one_process():
+        results = run_study(read(recipe), tmp_path / "out", overwrite=True)
     assert first.stat().st_mtime_ns == before
     assert "second: C 10.0 -> 1.0; it is run anew" in capsys.readouterr().err
     assert results["contestants"][1]["status"] == "finished"
     # With other rows everything is done anew.
-    results = run_study(read(recipe | {"positive": "neg"}), tmp_path / "out", overwrite=True)
+    with one_process():
+        results = run_study(read(recipe | {"positive": "neg"}), tmp_path / "out", overwrite=True)
     assert first.stat().st_mtime_ns != before
     assert results["positive"] == "neg"
 
