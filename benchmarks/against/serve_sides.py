@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from filbert.bench import serving
+
 
 class Place(NamedTuple):
     """What a server is started with: the model's folder, a port, and infinity's environment."""
@@ -72,5 +74,4 @@ SIDES = {
         lambda place: "" if find_spec("sentence_transformers") else "it is not installed",
     ),
 }
-# Nothing is fetched, nothing is told to anybody.
-QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+QUIET = serving.QUIET | {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}

@@ -19,7 +19,7 @@ Load = Callable[[int, float], dict[str, Any]]
 
 _TEXTS = 2000
 # Nothing is fetched, nothing is told to anybody.
-_QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def filbert(job: Job, precision: str) -> Load:
@@ -40,7 +40,7 @@ def sentence_transformers(job: Job, precision: str) -> Load:
 def _load(job: Job, command: list[str], port: int) -> Load:
     """OpenAI's request for the vector of one comment, from so many clients at once."""
     log = Path(job.place).parent / f"{job.side}-server.log"
-    server = Served(command, port, log, env=_QUIET)
+    server = Served(command, port, log, env=QUIET)
     # It has nothing to finish: its only clients are here.
     atexit.register(server.close, 0)
     texts = sample_texts(Path(job.data), _TEXTS)
