@@ -15,6 +15,7 @@ from filbert.serve.errors import add_handlers
 from filbert.serve.limits import Gate
 from filbert.serve.metrics import Metrics
 from filbert.serve.routes import about, bert_as_service, openai, operations, ours, page, tei, tokens
+from filbert.serve.routes.common import Desk
 from filbert.serve.settings import Settings
 
 # Headers that scripts of other origins may read.
@@ -69,11 +70,12 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
         lifespan=lifespan,
     )
     add_handlers(app)
-    tei.add(app, engines, settings)
-    tokens.add(app, engines, settings)
-    ours.add(app, engines, settings)
-    openai.add(app, engines, settings)
-    bert_as_service.add(app, engines, settings)
+    desk = Desk(engines, settings)
+    tei.add(app, desk)
+    tokens.add(app, desk)
+    ours.add(app, desk)
+    openai.add(app, desk)
+    bert_as_service.add(app, desk)
     about.add(app, engines, settings)
     operations.add(app, engines, metrics)
     page.add(app, engines, settings)

@@ -14,11 +14,9 @@ from fastapi import FastAPI, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import to_json
 
-from filbert.serve.engines import Engines
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.common import Desk, documented, json_parts, reply
 from filbert.serve.schema import Either, Lines, Model, Some, Whole
-from filbert.serve.settings import Settings
 from filbert.text.surrogates import without_halves
 from filbert.text.tokenizer import Tokenizer
 
@@ -46,9 +44,8 @@ class Encoded(BaseModel):
     result: list[list[float]] | list[str]
 
 
-def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
+def add(app: FastAPI, desk: Desk) -> None:
     """Add the route."""
-    desk = Desk(engines, settings)
 
     @app.post(
         "/encode",

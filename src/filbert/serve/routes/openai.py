@@ -16,11 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from filbert.serve.engine import Answers
-from filbert.serve.engines import Engines
 from filbert.serve.routes.common import Desk, documented, json_parts, reply
 from filbert.serve.routes.tei import shortened
 from filbert.serve.schema import Count, Either, Ids, Line, Lines, Model, Some
-from filbert.serve.settings import Settings
 
 TAG = "OpenAI"
 
@@ -96,11 +94,10 @@ class OpenAIErrorReply(BaseModel):
     error: Problem
 
 
-def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
+def add(app: FastAPI, desk: Desk) -> None:
     """Add the routes."""
-    desk = Desk(engines, settings)
     created = int(time.time())
-    entries = {engine.name: ModelEntry(id=engine.name, created=created) for engine in engines}
+    entries = {engine.name: ModelEntry(id=engine.name, created=created) for engine in desk.engines}
 
     # text-embeddings-inference has it here, too.
     @app.post("/embeddings", include_in_schema=False)
@@ -135,7 +132,7 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
     @app.get("/v1/models/{model:path}", **_documented("One loaded model", "Its entry.", ModelEntry))
     async def one_model(model: str) -> ModelEntry:
         """The entry of the model of that name."""
-        return entries[engines.get(model, "tokenize").name]
+        return entries[desk.engines.get(model, "tokenize").name]
 
 
 def tokens_read(answers: Answers, max_length: int) -> int:

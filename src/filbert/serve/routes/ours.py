@@ -13,7 +13,6 @@ from pydantic_core import to_json
 from filbert.data.texts import cleaned
 from filbert.serve.answers import Answered, Attention, Filled, Tagged
 from filbert.serve.engine import Engine
-from filbert.serve.engines import Engines
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.common import Desk, documented, json_of_arrays, reply
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
@@ -31,9 +30,9 @@ _BYTES_PER_NUMBER = 7
 _NBEST = 5
 
 
-def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
+def add(app: FastAPI, desk: Desk) -> None:
     """Add the routes."""
-    desk = Desk(engines, settings)
+    settings = desk.settings
 
     @app.post(
         "/fill",

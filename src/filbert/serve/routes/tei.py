@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from filbert.serve.answers import Rank, Score
 from filbert.serve.engine import Answers, Engine
-from filbert.serve.engines import Engines
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.common import (
     Desk,
@@ -38,7 +37,6 @@ from filbert.serve.schema import (
     RerankRequest,
     SimilarityRequest,
 )
-from filbert.serve.settings import Settings
 
 TAG = "text-embeddings-inference"
 
@@ -49,9 +47,8 @@ _Scores = list[Score]
 _Matrices = list[list[list[float]]]
 
 
-def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
+def add(app: FastAPI, desk: Desk) -> None:
     """Add the routes."""
-    desk = Desk(engines, settings)
 
     @app.post(
         "/embed",
@@ -87,10 +84,10 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
         desk.check(texts, "inputs")
         # Else all of it would be there before it is known to be too much.
         width = engine.predictor.vector_size("none")
-        most = settings.max_response_bytes // (width * _FEWEST_BYTES)
+        most = desk.settings.max_response_bytes // (width * _FEWEST_BYTES)
         answers = await _vectors(desk, engine, texts, body, pooling="none", most_tokens=most)
         arrays = [done.value for done in answers.items]
-        content = await json_of_arrays(arrays, settings.max_response_bytes)
+        content = await json_of_arrays(arrays, desk.settings.max_response_bytes)
         return reply(content, answers, started)
 
     @app.post(
@@ -171,7 +168,9 @@ def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
     async def what_it_is_for(body: dict[str, Any]) -> Response:
         """What the model was made for, as text-embeddings-inference has it at these addresses."""
         name = body.get("model")
-        engine = next(iter(engines)) if name is None else engines.get(str(name), "tokenize")
+        engine = (
+            next(iter(desk.engines)) if name is None else desk.engines.get(str(name), "tokenize")
+        )
         kind: Any = EmbedRequest
         answer: Any = embed
         if "query" in body:

@@ -9,12 +9,10 @@ from fastapi import FastAPI, Response
 from pydantic_core import to_json
 
 from filbert.serve.answers import Token
-from filbert.serve.engines import Engines
 from filbert.serve.request import pieces_of
 from filbert.serve.routes.common import Desk, documented, prompted, readable, too_large
 from filbert.serve.routes.tei import TAG, listed
 from filbert.serve.schema import DecodeRequest, TokenizeRequest
-from filbert.serve.settings import Settings
 from filbert.text.encoding import Encoding
 from filbert.text.tokenizer import Tokenizer
 
@@ -22,10 +20,9 @@ from filbert.text.tokenizer import Tokenizer
 _TOKENS_AT_ONCE = 1_000
 
 
-def add(app: FastAPI, engines: Engines, settings: Settings) -> None:
+def add(app: FastAPI, desk: Desk) -> None:
     """Add the routes."""
-    desk = Desk(engines, settings)
-    most = settings.max_response_bytes
+    most = desk.settings.max_response_bytes
 
     @app.post(
         "/tokenize",
