@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from filbert.serve.access_log import AccessLog
 from filbert.serve.engines import Engines
 from filbert.serve.errors import add_handlers
 from filbert.serve.limits import Gate
+from filbert.serve.memory import give_back_often
 from filbert.serve.metrics import Metrics
 from filbert.serve.routes import about, bert_as_service, openai, operations, ours, page, tei, tokens
 from filbert.serve.routes.common import Desk
@@ -54,7 +56,9 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engines.start()
+        keeping_small = asyncio.create_task(give_back_often())
         yield
+        keeping_small.cancel()
         # The server has given requests their time of grace already.
         await engines.close(min(_LAST_SECONDS, settings.grace_seconds))
 
