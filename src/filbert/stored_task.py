@@ -36,8 +36,9 @@ def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
         if task.head_kind != checkpoint.head:
             raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = printable(str(error).rstrip("."), 300)
         raise FormatError(
-            f"{folder / 'filbert.json'}: the task cannot be read: {printable(str(error), 300)}."
+            f"{folder / 'filbert.json'}: the task cannot be read: {reason}."
         ) from error
     return task
 
@@ -63,7 +64,7 @@ def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """What a head and its labels say about the task, as `Task.to_dict` would."""
     labels, problem = checkpoint.labels, checkpoint.problem_type
     if checkpoint.head == "tokens":
-        return {"name": "tagging", "labels": labels}
+        return {"name": "tagging", "labels": labels} if labels is not None else None
     if checkpoint.head in ("spans", "choices"):
         return {"name": "span_qa" if checkpoint.head == "spans" else "multiple_choice"}
     if checkpoint.head != "sequence" or labels is None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import re
 import shlex
 from pathlib import Path
@@ -23,6 +24,12 @@ def treebanks(tmp_path_factory):
     (folder / "train.conllu").write_text(documents[1], encoding="utf-8")
     (folder / "dev.conllu").write_text("".join(documents[3:5]), encoding="utf-8")
     return folder
+
+
+def flat(count: int) -> str:
+    """A sentence in which every word depends on the one before it."""
+    rows = [(i + 1, i, "x" if i else "root") for i in range(count)]
+    return "".join("{}\tfilm\t_\t_\t_\t_\t{}\t{}\t_\t_\n".format(*row) for row in rows) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +118,16 @@ def test_a_mistake_is_told_before_anything_is_computed(
     monkeypatch.setattr("filbert.cli.head_study.study", None)
     broken = tmp_path / "broken.conllu"
     broken.write_text("1\tHe\n\n")
+    long, unmarked = tmp_path / "long.conllu", tmp_path / "unmarked.conllu"
+    long.write_text(flat(600))
     model, dev = film_run.model.checkpoint.source, treebanks / "dev.conllu"
+    unmarked.write_text(dev.read_text(encoding="utf-8").replace("Entity=(", "Entity=", 1))
     for options, sentence in {
         ("--treebank", dev, "--probe", broken): "broken.conllu:1: 2 columns",
+        ("--treebank", dev, "--probe", long): "long.conllu: every sentence has more than the 64",
+        ("--treebank", long): "long.conllu: every sentence has more than the 64 tokens that",
+        ("--treebank", unmarked): "has no beginning",
+        ("--treebank", dev, "--min-count", "98"): "no relation has 98 words, all together have 97",
         ("--data", tmp_path / "none.csv"): "no such file",
         ("--clusters", "99"): "clusters is 99; this model has",
     }.items():
@@ -122,21 +136,19 @@ def test_a_mistake_is_told_before_anything_is_computed(
         assert sentence in done.err
 
 
-def test_long_texts_are_cut_and_counted_and_long_sentences_left_out(call, tiny_model, tmp_path):
+def test_long_texts_are_cut_and_counted_and_long_sentences_left_out(
+    call, tiny_model, tmp_path, caplog
+):
     texts = tmp_path / "long.txt"
     texts.write_text("film " * 600 + "\nthe film\n")
     done = call("heads", tiny_model, texts)
     assert done.out.startswith("2 texts, 68 tokens, 1 of them cut: long.txt")
-    word = "{}\tfilm\t_\t_\t_\t_\t{}\t{}\t_\t_\n"
-    long = "".join(word.format(i + 1, i, "x" if i else "root") for i in range(600)) + "\n"
-    (tmp_path / "long.conllu").write_text(long)
-    done = call("heads", tiny_model, "--treebank", tmp_path / "long.conllu")
-    assert (done.status, len(done.err.splitlines())) == (2, 1)
-    assert "every sentence has more than the 64 tokens" in done.err
-    short = "".join(word.format(i + 1, i, "x" if i else "root") for i in range(6)) + "\n"
-    (tmp_path / "mixed.conllu").write_text(long + short)
+    (tmp_path / "mixed.conllu").write_text(flat(600) + flat(6))
+    caplog.set_level(logging.INFO, logger="filbert")
     done = call("heads", tiny_model, "--treebank", tmp_path / "mixed.conllu", "--min-count", "1")
     assert "1 sentences of mixed.conllu, 1 too long and left out" in done.out
+    told = "mixed.conllu: 1 of 2 sentences have more than the 64 tokens that the model reads"
+    assert caplog.messages[0].startswith(told)
 
 
 def test_wrong_input_is_told_in_a_sentence(call, tiny_model, films, tmp_path, treebanks):
@@ -150,7 +162,6 @@ def test_wrong_input_is_told_in_a_sentence(call, tiny_model, films, tmp_path, tr
         ("--treebank", tmp_path / "no.conllu"): "no such file",
         ("--probe", dev): "give --treebank FILE too",
         ("--treebank", dev, "--probe", dev): "are one file",
-        ("--treebank", dev, "--min-count", "10000"): "no relation has 10000 words",
         (empty,): "every one of them is empty",
         ("--data", films / "dev.csv"): "has no task head",
         ("--clusters", "9"): "clusters is 9; this model has 8 heads",

@@ -99,6 +99,35 @@ def test_a_place_that_cannot_be_written_to_is_named(predictor, tmp_path):
         filbert.inspect(predictor, "the film").save(tmp_path / "none" / "page.html")
 
 
+def test_a_place_for_no_page_is_told_before_the_model_is_loaded(call, tmp_path):
+    (tmp_path / "there.html").write_text("kept")
+    wrong = {
+        tmp_path / "none" / "page.html": "cannot be written: No such file or directory. Make the",
+        tmp_path: "is a folder; --out names a file",
+        tmp_path / "page.png": "a page is one HTML file",
+        "-": "--text and --out - both go to stdout",
+    }
+    for out, sentence in wrong.items():
+        status, printed, told = call("inspect", "no/model", "a film", "--text", "--out", out)
+        assert (status, printed, told.count("\n")) == (2, "", 1)
+        assert sentence in told
+    # A place that will do is left as it was.
+    status, _, told = call("inspect", "./none", "a film", "--out", tmp_path / "there.html")
+    assert status == 2 and "none" in told
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.html", "kept")]
+
+
+def test_any_one_of_the_texts_may_come_from_stdin(call, tiny_model, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a play\n"))
+    status, out, told = call("inspect", tiny_model, "a film", "-", "--text")
+    assert (status, told) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()[2:]] == [
+        "[CLS]", "a", "film", "[SEP]", "a", "play", "[SEP]",
+    ]  # fmt: skip
+    status, _, told = call("inspect", tiny_model, "-", "--and-text", "-", "--text")
+    assert (status, told) == (2, "filbert: Only one of the texts can come from stdin.\n")
+
+
 def test_the_verb_writes_a_page_and_prints_a_map(call, tiny_model, tmp_path):
     page = tmp_path / "page.html"
     status, out, told = call(

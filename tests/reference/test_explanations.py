@@ -6,6 +6,7 @@ integral is the plain midpoint rule.
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from filbert.errors import ConfigError
 from filbert.formats import huggingface
-from filbert.inspection.attributions import explain
+from filbert.inspection.attributions import explain, explained
+from filbert.inspection.claim_kinds import claim_of
+from filbert.inspection.coloured import sum_sentence
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
@@ -45,13 +49,14 @@ _SIZES: dict[str, Any] = {
     "pad_token_id": 0,
     "num_labels": 3,
 }
+_BYTES = {"vocab_size": 300, "pad_token_id": 1}
 _DISTIL = {"dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 80}
 JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (transformers.BertConfig, transformers.BertForSequenceClassification, {}),
     "albert": (
         transformers.AlbertConfig,
         transformers.AlbertForSequenceClassification,
-        {"embedding_size": 24},
+        {"embedding_size": 24, "vocab_size": 60},
     ),
     "electra": (
         transformers.ElectraConfig,
@@ -63,6 +68,30 @@ JUDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         transformers.DistilBertForSequenceClassification,
         _DISTIL,
     ),
+    "roberta": (
+        transformers.RobertaConfig,
+        transformers.RobertaForSequenceClassification,
+        _BYTES | {"type_vocab_size": 1},
+    ),
+    "modernbert": (
+        transformers.ModernBertConfig,
+        transformers.ModernBertForSequenceClassification,
+        _BYTES
+        | {
+            "local_attention": 8,
+            "global_attn_every_n_layers": 2,
+            "global_rope_theta": 900.0,
+            "local_rope_theta": 20.0,
+        }
+        | dict.fromkeys(("bos_token_id", "cls_token_id"), 0)
+        | dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+    ),
+}
+# The vocabulary of a family; WordPiece where none is named.
+_KINDS = {
+    "albert": "unigram_pieces",
+    "roberta": "byte_pieces",
+    "modernbert": "byte_pieces",
 }
 
 
@@ -85,7 +114,8 @@ def their_shares(judge: Any, claim: Any, start: Tensor, number: Any, steps: int)
     """The integral from `start` to the text, by token; with no step the gradient times input."""
     ids = torch.from_numpy(claim.encodings[0].input_ids).long()[None]
     types = torch.from_numpy(claim.encodings[0].token_type_ids).long()[None]
-    kinds = {} if judge.config.model_type == "distilbert" else {"token_type_ids": types}
+    has_types = judge.config.model_type not in ("distilbert", "modernbert")
+    kinds = {"token_type_ids": types} if has_types else {}
     end = judge.get_input_embeddings()(ids).detach()
     places = (torch.arange(steps) + 0.5) / steps if steps else torch.ones(1)
     points = (start + places[:, None, None] * (end - start)).requires_grad_()
@@ -100,33 +130,83 @@ def odds(logits: Tensor, index: int) -> Tensor:
     return torch.log(shares) - torch.log1p(-shares)
 
 
+@pytest.fixture
+def pieces(family: str, request: pytest.FixtureRequest) -> Tokenizer:
+    """A vocabulary of the kind that the family comes with."""
+    made: Tokenizer = request.getfixturevalue(_KINDS.get(family, "tiny"))
+    return made
+
+
 @pytest.mark.parametrize("family", JUDGES)
-def test_gradient_times_input_is_that_of_transformers(
-    family: str, tmp_path: Path, tiny: Tokenizer
+def test_words_are_whole_their_shares_add_up_and_gradients_are_those_of_transformers(
+    family: str, tmp_path: Path, pieces: Tokenizer
 ) -> None:
     config, kind, sizes = JUDGES[family]
     judge = shaken(kind(config(**{**_SIZES, **sizes})))
-    predictor = ours(judge, Classification(labels=("a", "b", "c")), tmp_path, tiny)
-    one = explain(predictor, TEXT, method="gradient", target="b")
-    wanted = their_shares(judge, one.claim, torch.zeros(()), lambda found: odds(found.logits, 1), 0)
+    predictor = ours(judge, Classification(labels=("a", "b", "c")), tmp_path, pieces)
+    claim = claim_of(predictor, TEXT, target="b")
+    usual = explained(predictor, claim)
+    assert abs(usual.error or 1.0) <= 0.01 * abs(usual.difference or 0.0)
+    assert [word.text for word in claim.words] == re.findall(r"\w+|[^\w\s]", TEXT)
+    assert family == "albert" or any(len(word.rows) > 1 for word in claim.words)
+    wanted = their_shares(judge, claim, torch.zeros(()), lambda found: odds(found.logits, 1), 0)
+    if family == "modernbert":
+        # LayerNorm of a word vector alone does not see its length; what is left is its epsilon.
+        assert np.abs(wanted).max() < 1e-3
+        for options in ({"method": "gradient"}, {"baseline": "zero"}):
+            with pytest.raises(ConfigError, match="normalises every word vector by itself"):
+                explained(predictor, claim, **options)
+        return
+    one = explained(predictor, claim, method="gradient")
     assert np.abs(one.pieces - wanted).max() < TOLERANCE
     assert np.abs(wanted).max() > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize("task", ["classification", "tagging", "span_qa"])
+@pytest.mark.parametrize("family", [name for name in JUDGES if name != "distilbert"])
+def test_shares_of_an_answer_add_up_in_every_family_and_are_those_of_transformers(
+    family: str, tmp_path: Path, pieces: Tokenizer
+) -> None:
+    config, kind, sizes = JUDGES[family]
+    name = kind.__name__.replace("SequenceClassification", "QuestionAnswering")
+    judge = shaken(getattr(transformers, name)(config(**{**_SIZES, **sizes, "num_labels": 2})))
+    predictor = ours(judge, SpanQA(), tmp_path, pieces)
+    one = explain(predictor, PAIR, target="very good")
+    # Promised: at most 1 % with as many steps as that takes, and the figure printed.
+    assert one.error is not None and one.difference is not None
+    assert abs(one.error) <= 0.01 * abs(one.difference)
+    assert f"Completeness error {one.error:+.3f}" in sum_sentence(one)
+    assert one.specials == 0.0
+    assert {word.text for word in one.claim.words if word.which == 1} == set(PAIR[1].split())
+    first, last = one.claim.reads or ()
+    offsets = one.claim.encodings[0].offsets
+    assert offsets is not None
+    assert PAIR[1][offsets[first, 0] : offsets[last, 1]].strip() == "very good"
+    rows = [row for word in one.claim.words for row in word.rows]
+    table = judge.get_input_embeddings().weight.detach()
+    start = table[torch.from_numpy(one.claim.encodings[0].input_ids).long()]
+    start[rows] = table[pieces.mask_id]
+
+    def number(found: Any) -> Tensor:
+        return odds(found.start_logits, first) + odds(found.end_logits, last)
+
+    fine = explain(predictor, PAIR, target="very good", steps=64)
+    wanted = their_shares(judge, one.claim, start, number, 100)
+    # What the midpoint rule misses with 100 points.
+    assert np.abs(fine.pieces - wanted).max() < 1e-3 * np.abs(wanted).max()
+    assert np.abs(wanted).max() > 0.01
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging"])
 def test_integrated_gradients_are_those_of_transformers(
     task: str, tmp_path: Path, tiny: Tokenizer
 ) -> None:
     tasks: dict[str, tuple[str, Task, Any, dict[str, Any]]] = {
         "classification": ("Sequence", Classification(labels=("a", "b", "c")), TEXT, {}),
         "tagging": ("Token", Tagging(labels=("O", "B-x", "I-x")), TEXT, {"word": "good"}),
-        "span_qa": ("", SpanQA(), PAIR, {"target": "very good"}),
     }
     name, own, item, options = tasks[task]
-    classes = {"": transformers.BertForQuestionAnswering}
-    kind = classes.get(name) or getattr(transformers, f"BertFor{name}Classification")
-    sizes = _SIZES if name else {**_SIZES, "num_labels": 2}
-    judge = shaken(kind(transformers.BertConfig(**sizes)))
+    kind = getattr(transformers, f"BertFor{name}Classification")
+    judge = shaken(kind(transformers.BertConfig(**_SIZES)))
     predictor = ours(judge, own, tmp_path, tiny)
     one = explain(predictor, item, steps=64, **options)
     ids = torch.from_numpy(one.claim.encodings[0].input_ids).long()
@@ -137,10 +217,7 @@ def test_integrated_gradients_are_those_of_transformers(
     def number(found: Any) -> Tensor:
         if task == "classification":
             return odds(found.logits, target)
-        if task == "tagging":
-            return odds(found.logits[:, 6], target)
-        # [CLS] was it good ? [SEP] the film was very good ...
-        return odds(found.start_logits, 9) + odds(found.end_logits, 10)
+        return odds(found.logits[:, 6], target)
 
     wanted = their_shares(judge, one.claim, table[masked], number, 200)
     # What the midpoint rule misses with 200 points.

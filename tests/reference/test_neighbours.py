@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from filbert.formats import huggingface
 from filbert.inspection.neighbours import word_in_context
+from filbert.inspection.self_similarity import cosines
 from filbert.predict import Predictor
 
 with warnings.catch_warnings():
@@ -16,23 +20,70 @@ with warnings.catch_warnings():
 
 transformers.utils.logging.disable_progress_bar()
 
-TEXTS = ["he plays a very good play", "the plays was not good !", "to see it : plays , 1 2 3"]
+# At the beginning of a text, behind a blank, behind a line end and before a mark.
+TEXTS = ["plays was good, and he was", "he plays (badly)", "the film was good\nplays!"]
+_SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 80,
+    "max_position_embeddings": 41,
+    "pad_token_id": 1,
+}
+# Of every family the vocabulary, and what tells it from the sizes above.
+JUDGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("tiny", {"vocab_size": 34}),
+    "electra": ("tiny", {"vocab_size": 34, "embedding_size": 24}),
+    "albert": ("unigram_pieces", {"vocab_size": 60, "embedding_size": 24}),
+    "roberta": ("byte_pieces", {"type_vocab_size": 1}),
+    "causal": ("byte_pieces", {"is_decoder": True}),
+    "modernbert": (
+        "byte_pieces",
+        {
+            "local_attention": 4,
+            "global_attn_every_n_layers": 2,
+            **dict.fromkeys(("bos_token_id", "cls_token_id"), 0),
+            **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+        },
+    ),
+}
 
 
-def test_a_word_of_two_pieces_has_the_mean_of_their_hidden_states_in_every_layer(tiny_model):
-    judge = transformers.AutoModel.from_pretrained(tiny_model).eval()
-    predictor = Predictor.load(tiny_model)
-    pieces = [predictor.tokenizer.id_of(piece) for piece in ("play", "##s")]
-    by_layer = []
+@pytest.mark.parametrize("family", JUDGES)
+def test_a_word_has_the_mean_of_its_pieces_hidden_states_in_every_layer_of_every_family(
+    family, tmp_path, request
+):
+    kind, sizes = JUDGES[family]
+    pieces = request.getfixturevalue(kind)
+    name = family.replace("causal", "bert")
+    config = transformers.AutoConfig.for_model(name, **{**_SIZES, **sizes})
+    torch.manual_seed(5)
+    judge = transformers.AutoModel.from_config(config).eval()
+    judge.save_pretrained(tmp_path)
+    predictor = Predictor(huggingface.read(tmp_path).build(), pieces)
+    # The word's pieces where nothing stands before it, and behind a blank.
+    ways = [pieces.encode([some])[0].input_ids[1:-1].tolist() for some in ("plays", " plays")]
+    by_layer, static = [], []
     for text in TEXTS:
-        ids = predictor.tokenizer.encode([text])[0].input_ids.tolist()
-        at = next(i for i in range(len(ids)) if ids[i : i + 2] == pieces)
+        ids = pieces.encode([text])[0].input_ids.tolist()
+        own, at = next(
+            (own, i) for own in ways[::-1] for i in range(len(ids)) if ids[i : i + len(own)] == own
+        )
+        rows = slice(at, at + len(own))
         with torch.inference_mode():
             states = judge(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        by_layer.append([state[0, at : at + 2].mean(0) for state in states])
-    for layer in range(3):
+            table = judge.get_input_embeddings().weight.detach()
+        by_layer.append([state[0, rows].mean(0) for state in states])
+        static.append(table[ids[rows]].mean(0).numpy())
+    assert len(by_layer[0]) == 4
+    for layer in range(4):
         found = word_in_context(predictor, "plays", TEXTS, layer=layer)
         vectors = torch.stack([own[layer] for own in by_layer]).double()
         units = vectors / vectors.norm(dim=1, keepdim=True)
         # Float32 on both sides, in another order.
         assert np.abs(found.similarity - (units @ units.T).numpy()).max() < 1e-5
+        assert found.similarity.min() < 0.999
+    assert np.abs(found.static_similarity - cosines(np.stack(static))).max() < 1e-6
+    assert found.num_static == (2 if kind == "byte_pieces" else 1)
+    assert len(found.pieces[0]) == (1 if kind == "unigram_pieces" else 2)

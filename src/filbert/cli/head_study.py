@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from filbert.data.texts import cleaned, read_texts, text_of
 from filbert.errors import InputError
 from filbert.formats.files import replace_folder
 from filbert.inspection.agreement import Agreement, AgreementStudy
-from filbert.inspection.head_coreference import CoreferenceStudy, documents_of
+from filbert.inspection.head_coreference import CoreferenceStudy, documents_of, mentions_of
 from filbert.inspection.head_facts import (
     agreement_facts,
     coreference_facts,
@@ -28,10 +28,11 @@ from filbert.inspection.head_facts import (
     relation_facts,
     rounded,
 )
-from filbert.inspection.head_relations import study_relations
+from filbert.inspection.head_relations import relation_counts, study_relations
 from filbert.inspection.heads import NUMBERS, HeadNumbers, maps_of, study
 from filbert.inspection.maps import numbers_of
 from filbert.inspection.treebank import Tree, read_treebank
+from filbert.inspection.word_numbers import with_words
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.probe.dependency import probe_sentences, study_dependencies
@@ -66,6 +67,24 @@ class HeadJob:
     names: ColumnNames
 
 
+@dataclass(frozen=True)
+class _Sentences:
+    """A treebank: all of its trees, and those that the model reads whole, with their tokens."""
+
+    name: str
+    everything: list[Tree]
+    whole: list[Tree]
+    encodings: list[Encoding]
+
+
+@dataclass(frozen=True)
+class _Grammar:
+    """The sentences that heads are judged on, and those that classifiers learn from."""
+
+    judged: _Sentences
+    taught: _Sentences | None
+
+
 def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
     """Look at the heads, and write the folder where one is asked for.
 
@@ -87,10 +106,9 @@ def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
     if clusters is None:
         clusters = min(CLUSTERS, len(agreement.heads))
     agreement.check(clusters)
-    # All files are read before anything is computed that takes long.
-    trees = None if job.treebank is None else _trees(job.treebank, job.limit)
-    taught = None if job.probe is None else _trees(job.probe, job.limit)
-    source, encodings = _texts(job, predictor, trees)
+    # All files are read, and all sentences cut, before anything is computed that takes long.
+    grammar = None if job.treebank is None else _grammar(job, predictor)
+    source, encodings = _texts(job, predictor, grammar)
     worth = None
     if job.data is not None:
         predictor.known_task()
@@ -113,8 +131,8 @@ def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
     }
     if worth is not None:
         facts["worth"] = {name: worth[name] for name in ("data", "rows", "metric", "value")}
-    if trees is not None:
-        facts["treebank"] = _treebank(job, predictor, trees, taught)
+    if grammar is not None:
+        facts["treebank"] = _known(job, predictor, grammar)
     if out is not None:
         _write(out, facts, found, alike)
     return facts
@@ -146,13 +164,13 @@ def _shown(name: str) -> str:
 
 
 def _texts(
-    job: HeadJob, predictor: Predictor, trees: Sequence[Tree] | None
+    job: HeadJob, predictor: Predictor, grammar: _Grammar | None
 ) -> tuple[str, list[Encoding]]:
     """What the texts are called, and their tokens with offsets, cut to the model's length."""
     texts: list[Any]
-    if job.file is None and trees is not None:
-        assert job.treebank is not None
-        name, texts = _shown(job.treebank), [tree.text for tree in trees]
+    if job.file is None and grammar is not None:
+        judged = grammar.judged
+        name, texts = judged.name, [tree.text for tree in judged.everything]
     elif job.file is None or kind_of(job.file)[0] == ".conllu":
         name = _shown(job.file or SAMPLE)
         texts = [tree.text for tree in _trees(job.file or SAMPLE, job.limit)]
@@ -164,36 +182,63 @@ def _texts(
     if not texts:
         raise InputError(f"{name} holds no text.")
     encoded = predictor.tokenizer.encode(texts, max_length=predictor.max_length, with_offsets=True)
-    return name, encoded
+    both = zip(encoded, texts, strict=True)
+    return name, [with_words(one, [text] if isinstance(text, str) else text) for one, text in both]
 
 
-def _sentences(
-    predictor: Predictor, trees: Sequence[Tree], name: str
-) -> tuple[list[Tree], list[Encoding]]:
-    """The sentences that the model can read whole.
+def _sentences(predictor: Predictor, name: str, limit: int) -> _Sentences:
+    """What the model can read of a treebank; what it cannot is told at once.
 
     Raises:
-        InputError: it can read none.
+        InputError: it can read no sentence, or the file is broken.
     """
+    trees = _trees(name, limit)
     texts = [tree.text for tree in trees]
-    encoded = predictor.tokenizer.encode(texts, max_length=predictor.max_length, with_offsets=True)
+    length = predictor.max_length
+    encoded = predictor.tokenizer.encode(texts, max_length=length, with_offsets=True)
     kept = [i for i, encoding in enumerate(encoded) if not encoding.truncated]
     if not kept:
         raise InputError(
-            f"{name}: every sentence has more than the {predictor.max_length} tokens that this "
-            "model reads at once."
+            f"{name}: every sentence has more than the {length} tokens that this model reads at "
+            "once."
         )
-    return [trees[i] for i in kept], [encoded[i] for i in kept]
+    if left := len(trees) - len(kept):
+        log.info(
+            "%s: %d of %d sentences have more than the %d tokens that the model reads, and are "
+            "left out",
+            _shown(name), left, len(trees), length,
+        )  # fmt: skip
+    whole = [trees[i] for i in kept]
+    return _Sentences(_shown(name), trees, whole, [encoded[i] for i in kept])
 
 
-def _treebank(
-    job: HeadJob, predictor: Predictor, trees: Sequence[Tree], taught: Sequence[Tree] | None
-) -> dict[str, Any]:
-    """What heads know of some trees; `taught` are those that classifiers learn from."""
+def _grammar(job: HeadJob, predictor: Predictor) -> _Grammar:
+    """What the treebanks of a job hold.
+
+    Raises:
+        InputError: a file is broken, its sentences are too long, or no relation is frequent enough.
+    """
     assert job.treebank is not None
+    judged = _sentences(predictor, job.treebank, job.limit)
+    counts = relation_counts(judged.whole, judged.encodings, subtypes=job.subtypes)
+    most = max(counts.values(), default=0)
+    if most < job.min_count:
+        raise InputError(
+            f"{job.treebank}: no relation has {job.min_count} words, all together have {most}. "
+            "Give more sentences, or a smaller --min-count."
+        )
+    for document in documents_of(judged.everything):
+        mentions_of(document)  # which refuses marks that do not go together
+    taught = None if job.probe is None else _sentences(predictor, job.probe, job.limit)
+    return _Grammar(judged, taught)
+
+
+def _known(job: HeadJob, predictor: Predictor, grammar: _Grammar) -> dict[str, Any]:
+    """What heads know of some trees."""
     model = predictor.model
     assert isinstance(model, Model)
-    whole, encodings = _sentences(predictor, trees, job.treebank)
+    judged, taught = grammar.judged, grammar.taught
+    whole, encodings = judged.whole, judged.encodings
     relations = study_relations(
         model,
         whole,
@@ -202,20 +247,15 @@ def _treebank(
         subtypes=job.subtypes,
         min_count=job.min_count,
     )
-    if not relations:
-        raise InputError(
-            f"{job.treebank}: no relation has {job.min_count} words. Give more sentences, or a "
-            "smaller --min-count."
-        )
     facts: dict[str, Any] = {
-        "source": _shown(job.treebank),
+        "source": judged.name,
         "sentences": len(whole),
-        "left_out": len(trees) - len(whole),
+        "left_out": len(judged.everything) - len(whole),
         "relations": relation_facts(relations),
     }
-    if any("(" in mark for tree in trees for mark in tree.entities):
+    if any("(" in mark for tree in judged.everything for mark in tree.entities):
         coreference = CoreferenceStudy(model)
-        documents = documents_of(trees)
+        documents = documents_of(judged.everything)
         encoded = predictor.tokenizer.encode(
             [document.text for document in documents],
             max_length=predictor.max_length,
@@ -228,15 +268,13 @@ def _treebank(
         if (found := coreference.result()) is not None:
             facts["coreference"] = coreference_facts(found)
     if taught is not None:
-        assert job.probe is not None
-        train, train_encodings = _sentences(predictor, taught, job.probe)
         scores = study_dependencies(
-            probe_sentences(model, train, train_encodings),
+            probe_sentences(model, taught.whole, taught.encodings),
             probe_sentences(model, whole, encodings),
         )
         facts["probes"] = {
-            "source": _shown(job.probe),
-            "sentences": len(train),
+            "source": taught.name,
+            "sentences": len(taught.whole),
             "scores": [
                 {name: rounded(value) if name != "kind" else value for name, value in row.items()}
                 for row in map(asdict, scores)

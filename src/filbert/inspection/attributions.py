@@ -192,6 +192,11 @@ def _unfit(claim: Claim, method: str) -> str | None:
             f"Two texts whose words have all given way are perfectly alike, so {method} has "
             "nothing to start from here. Use --method leave-one-out."
         )
+    if method == "gradient" and claim.is_scale_free:
+        return (
+            "This model normalises every word vector by itself, so its length plays no part and "
+            "gradient times input is zero for every word. Use another --method."
+        )
     if method == "rollout" and not claim.has_attention:
         return "This model is recurrent and has no attention to roll out. Use another --method."
     return None
@@ -220,6 +225,11 @@ def check_method(
         raise ConfigError(f"--baseline {baseline!r} is not one of {', '.join(BASELINES)}.")
     if baseline is not None and method in ("gradient", "rollout"):
         raise ConfigError(f"--baseline has no meaning for {method}. Leave it out.")
+    if baseline == "zero" and method == METHODS[0] and claim.is_scale_free:
+        raise ConfigError(
+            "This model normalises every word vector by itself, so nothing changes on the way from "
+            "a zero vector until its very start. Use --baseline mask or pad."
+        )
     if steps is not None and method != METHODS[0]:
         raise ConfigError(f"--steps are those of {METHODS[0]}, not of {method}. Leave it out.")
     if steps is not None and not 1 <= steps <= 10_000:

@@ -44,7 +44,7 @@ def tag_claim(
     row = task.row(item, 0)
     sentence = sentence_of(row)
     if not sentence.words:
-        raise InputError("The text is empty, so there is no word to explain anything by.")
+        raise InputError("The text is empty. Give one with words in it.")
     length = predictor.max_length
     (encodings,) = predictor.tokenizer.windows(
         [sentence.text], max_length=length, stride=stride_of(length)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError, InputError, printable
+from filbert.inspection.word_numbers import with_words
 from filbert.model.heads import Features, Head, Model
 from filbert.predict import Predictor
 from filbert.text.encoding import Encoding
@@ -59,6 +62,8 @@ class Claim:
         marks: what is spoken of, (which, start, end): the tagged word, the answer, the mask.
         notes: sentences about what is not shown.
         has_attention: whether the model has any, which a rollout needs.
+        is_scale_free: whether every word vector is normalised by itself, before positions or
+            anything else (ModernBERT), so that its length plays no part.
     """
 
     kind: str
@@ -76,6 +81,7 @@ class Claim:
     marks: tuple[tuple[int, int, int], ...] = ()
     notes: tuple[str, ...] = ()
     has_attention: bool = True
+    is_scale_free: bool = False
 
     @property
     def num_tokens(self) -> int:
@@ -150,9 +156,10 @@ def new_claim(
         own = texts if len(encodings) == 1 else [texts[number]]
         words += words_of(own, encoding, predictor, shift=begin, which=number)
         begin += len(encoding.input_ids)
-    if not words:
-        raise InputError("The text is empty, so there is no word to explain anything by.")
+    if not words or not any(text.strip() for text in texts):
+        raise InputError("The text is empty. Give one with words in it.")
     ids = np.concatenate([encoding.input_ids for encoding in encodings])
+    config = predictor.model.config
     return Claim(
         kind=kind,
         says="",
@@ -166,7 +173,8 @@ def new_claim(
         reads=None if rows is None else tuple(rows),
         output=head_output(rows, head),
         number=lambda output: output.double(),
-        has_attention=not predictor.model.config.recurrent,
+        has_attention=not config.recurrent,
+        is_scale_free=config.rotary_base is not None and not config.type_vocab_size,
     )
 
 
@@ -182,23 +190,14 @@ def words_of(
         shift: tokens of the claim before this sequence.
         which: number of the first of these texts among the claim's.
     """
+    encoding = with_words(encoding, texts)
     assert encoding.offsets is not None and encoding.words is not None
     assert encoding.sequence is not None
     groups: list[tuple[int, list[int]]] = []
-    before = (-1, -1, 0)
-    for row, side in enumerate(encoding.sequence.tolist()):
-        start, end = encoding.offsets[row].tolist()
-        number = int(encoding.words[row])
-        if side < 0:
-            before = (-1, -1, 0)
-            continue
-        # Some vocabularies have no splitting step: all of a text is one word to them.
-        between = texts[side][before[2] : start + 1]
-        if before[:2] == (side, number) and not any(map(str.isspace, between)):
-            groups[-1][1].append(row)
-        else:
-            groups.append((side, [row]))
-        before = (side, number, end)
+    keys = zip(encoding.sequence.tolist(), encoding.words.tolist(), strict=True)
+    for (side, _), group in groupby(enumerate(keys), key=itemgetter(1)):
+        if side >= 0:
+            groups.append((side, [row for row, _ in group]))
     found = []
     for side, rows in groups:
         first, last = int(encoding.offsets[rows, 0].min()), int(encoding.offsets[rows, 1].max())

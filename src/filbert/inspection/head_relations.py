@@ -5,7 +5,8 @@ L layers, A heads, w words of one sentence. Source: Clark et al. 2019, section 4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,17 +84,12 @@ class RelationStudy:
         """The same from attention between words, (L, A, w, w)."""
         half = self.num_sentences % 2
         self.num_sentences += 1
-        if len(tree.words) < 2:
-            return
         attention = attention.copy()
         # No word is its own head.
         attention[..., range(len(tree.words)), range(len(tree.words))] = -1.0
         looked = np.stack([attention.argmax(-1), attention.argmax(-2)])  # (2, L, A, w)
-        for word, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-            name = relation if self.subtypes else relation.split(":")[0]
-            counted = head >= 0 and name != ROOT and name.split(":")[0] != PUNCTUATION
-            if not counted or not has_token[word] or not has_token[head]:
-                continue
+        for word, name in _counted(tree, has_token, subtypes=self.subtypes):
+            head = tree.heads[word]
             right = looked[..., word] == head
             offset = int(head - word)
             for key in (name, EVERYTHING):
@@ -127,6 +123,28 @@ class RelationStudy:
             Guess(f"{place - MAX_OFFSET:+d}", None, *by_offset),
             accuracies,
         )
+
+
+def _counted(tree: Tree, has_token: np.ndarray, *, subtypes: bool) -> Iterator[tuple[int, str]]:
+    """The words that count, with the names of their relations."""
+    for word, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)):
+        name = relation if subtypes else relation.split(":")[0]
+        counts = head >= 0 and name != ROOT and name.split(":")[0] != PUNCTUATION
+        if counts and has_token[word] and has_token[head]:
+            yield word, name
+
+
+def relation_counts(
+    trees: Iterable[Tree], encodings: Iterable[Encoding], *, subtypes: bool = False
+) -> Counter[str]:
+    """How many words of each relation `study_relations` will count; EVERYTHING is all of them."""
+    found: Counter[str] = Counter()
+    for tree, encoding in zip(trees, encodings, strict=True):
+        has_token = np.isin(np.arange(len(tree.words)), words_of(encoding, tree))
+        names = [name for _, name in _counted(tree, has_token, subtypes=subtypes)]
+        found.update(names)
+        found[EVERYTHING] += len(names)
+    return found
 
 
 def _chosen(right: np.ndarray, words: np.ndarray) -> tuple[int, tuple[float, float | None]]:

@@ -24,7 +24,7 @@ from filbert.inspection.occurrences import (
     shown,
 )
 from filbert.inspection.self_similarity import LayerFigures, cosines, layer_figures, unit
-from filbert.inspection.senses import Groups, check_projection, grouped, plane, turned
+from filbert.inspection.senses import Groups, check_count, check_projection, grouped, plane, turned
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 
@@ -191,6 +191,7 @@ def word_in_context(
     forms = (words,) if isinstance(words, str) else tuple(words)
     pattern = pattern_of(forms, match_case=match_case)
     gathered = gather(_sources(texts, predictor), pattern, most=most, others=others, seed=seed)
+    check_count(senses, len(gathered.occurrences))
     sequences = shown(gathered, predictor.tokenizer, predictor.max_length)
     places, by_layer, words_of = _vectors(predictor, model, gathered, sequences, seed)
     known = _senses(gathered.occurrences)

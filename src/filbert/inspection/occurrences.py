@@ -16,6 +16,7 @@ import numpy as np
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError, printable
+from filbert.inspection.word_numbers import with_words
 from filbert.text.encoding import Encoding
 from filbert.text.tokenizer import Tokenizer
 
@@ -174,7 +175,7 @@ def shown(gathered: Gathered, tokenizer: Tokenizer, max_length: int) -> list[Sho
     for text, (_, group) in enumerate(by_text):
         own = list(group)
         source = own[0][1].source
-        (encoding,) = tokenizer.encode([source.text], with_offsets=True)
+        encoding = _encoded(source, tokenizer)
         rows = [_rows_of(occurrence, encoding) for _, occurrence in own]
         numbers = [number for number, _ in own]
         if len(encoding.input_ids) <= max_length:
@@ -184,11 +185,16 @@ def shown(gathered: Gathered, tokenizer: Tokenizer, max_length: int) -> list[Sho
             part = _around(encoding, places, max_length, source)
             sequences.append(_sequence(text, source, encoding, [places], [number], part))
     for text, source in enumerate(gathered.others, start=len(sequences)):
-        (encoding,) = tokenizer.encode([source.text], with_offsets=True)
+        encoding = _encoded(source, tokenizer)
         long = len(encoding.input_ids) > max_length
         kept = _around(encoding, np.array([1]), max_length, source) if long else None
         sequences.append(_sequence(text, source, encoding, [], [], kept))
     return sequences
+
+
+def _encoded(source: Source, tokenizer: Tokenizer) -> Encoding:
+    (encoding,) = tokenizer.encode([source.text], with_offsets=True)
+    return with_words(encoding, [source.text])
 
 
 def tokens_within(encoding: Encoding, start: int, end: int) -> np.ndarray:
@@ -241,9 +247,11 @@ def _sequence(
     )
     taken = set(np.concatenate(places).tolist()) if places else set()
     words = []
+    # Blank tokens say nothing of the word that they belong to.
+    seen = [bool(source.text[a:b].strip()) for a, b in encoding.offsets[kept].tolist()]
     for word, group in groupby(range(len(kept)), key=encoding.words[kept].__getitem__):
-        rows = np.array(list(group))
-        if word < 0 or taken & set(kept[rows].tolist()):
+        rows = np.array([row for row in group if seen[row]], dtype=np.int64)
+        if word < 0 or not len(rows) or taken & set(kept[rows].tolist()):
             continue
         start, end = encoding.offsets[kept[rows[0]], 0], encoding.offsets[kept[rows[-1]], 1]
         words.append((source.text[start:end].strip().casefold(), rows))

@@ -57,8 +57,7 @@ def grouped(vectors_NH: np.ndarray, count: int | None = None, *, seed: int = 0) 
         ConfigError: more groups are wanted than there are places.
     """
     size = len(vectors_NH)
-    if count is not None and not 1 <= count <= size:
-        raise ConfigError(f"--senses {count}: the word has {size} places; give 1 to {size}.")
+    check_count(count, size)
     units = unit(vectors_NH)
     numbers, silhouette = _best(units, count)
     stability = None
@@ -74,6 +73,16 @@ def grouped(vectors_NH: np.ndarray, count: int | None = None, *, seed: int = 0) 
                 found.append(adjusted_rand_score(numbers[kept], again))
         stability = float(np.mean(found)) if found else None
     return Groups(_by_size(numbers), silhouette, stability)
+
+
+def check_count(count: int | None, size: int) -> None:
+    """Refuse more groups than places, or none.
+
+    Raises:
+        ConfigError: that.
+    """
+    if count is not None and not 1 <= count <= size:
+        raise ConfigError(f"--senses {count}: the word has {size} places; give 1 to {size}.")
 
 
 def _best(units_NH: np.ndarray, count: int | None) -> tuple[np.ndarray, float | None]:

@@ -16,6 +16,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.inspection.heads import lost_heads
 from filbert.inspection.maps import check_size, numbers_of
 from filbert.inspection.queries_keys import maps_queries_keys
+from filbert.inspection.word_numbers import with_words
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.stored_task import check_max_length
@@ -129,6 +130,7 @@ def words_of(
     encoding: Encoding, texts: tuple[str, ...], tokenizer: Tokenizer
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The word of every token, and what the words are."""
+    encoding = with_words(encoding, texts)
     offsets, sequence, numbers = encoding.offsets, encoding.sequence, encoding.words
     assert offsets is not None and sequence is not None and numbers is not None
     begins = np.ones(len(numbers), dtype=bool)

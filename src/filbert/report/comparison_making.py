@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from filbert.report import comparison_plots, numbers, page
-from filbert.report.comparison_sections import drawn, folded, remark
+from filbert.report.comparison_sections import folded, remark
 from filbert.report.comparison_study import Study
 from filbert.report.page import Html, Section
-from filbert.report.sections import block, label_counts
+from filbert.report.sections import block, drawn, label_counts
 
 # What `compare` calls its findings, in words.
 NEAR = {

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from filbert.report import (
-    canvas,
     comparison_curves,
     comparison_grids,
     comparison_plots,
@@ -21,17 +18,7 @@ from filbert.report.comparison_words import (
     level_with,
 )
 from filbert.report.page import Html, Section
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-def drawn(study: Study, name: str, plot: Figure, *, alt: str, caption: object) -> Html:
-    """Save a plot as plots/`name`.png and give it as part of the page."""
-    path = study.path / "plots" / f"{name}.png"
-    path.parent.mkdir(exist_ok=True)
-    canvas.save(plot, path)
-    return page.image(path, alt=alt, caption=caption, width=round(100 * canvas.WIDTH))
+from filbert.report.sections import drawn
 
 
 def folded(summary: str, *content: object) -> Html:

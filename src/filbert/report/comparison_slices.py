@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from filbert.report import canvas, comparison_grids, numbers, page
-from filbert.report.comparison_sections import drawn, folded, remark
+from filbert.report.comparison_sections import folded, remark
 from filbert.report.comparison_study import Study
 from filbert.report.comparison_words import figure, interval
 from filbert.report.page import Html, Section
+from filbert.report.sections import drawn
 
 # As many fit beside each other as can be read on a phone.
 MOST_SLICES = 6

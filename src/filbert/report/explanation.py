@@ -27,7 +27,8 @@ CSS = (
 .coloured small { color: var(--quiet); }
 .bar { width: min(16rem, 38vw); }
 .dense td { vertical-align: middle; }
-.dense .text { overflow-wrap: anywhere; }
+.dense .text { overflow-wrap: anywhere; min-width: 6em; }
+.dense th.number { white-space: normal; }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin: 0 .35em 0 .9em; }
 .key:first-child { margin-left: 0; }

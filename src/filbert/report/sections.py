@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
 MOST_LABEL_COUNTS = 8
 
 
-def drawn(folder: RunFolder, name: str, figure: Figure, *, alt: str, caption: object) -> Html:
+class Place(Protocol):
+    """What has a folder: a run, a study."""
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        ...
+
+
+def drawn(folder: Place, name: str, figure: Figure, *, alt: str, caption: object) -> Html:
     """Save a figure as plots/`name`.png and give it as part of the page."""
     path = folder.path / "plots" / f"{name}.png"
     path.parent.mkdir(exist_ok=True)

@@ -34,6 +34,9 @@ def pages(tiny_model, tmp_path_factory):
     predictor = Predictor(model, Tokenizer.load(tiny_model), task)
     text = f"the film </script><b> was not {LONG} very good, and he was to see it 1 2 3"
     found = [explain(predictor, text, method=method) for method in METHODS]
+    # The longest unit there is.
+    claim = replace(found[0].claim, unit="log-odds of start and end")
+    found = [replace(one, claim=claim) for one in found]
     folder = tmp_path_factory.mktemp("pages")
     for name, page in (("explain", explanation_page(found, LONG)), ("bias", bias_page(_report()))):
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
@@ -101,3 +104,5 @@ def test_nothing_sticks_out_and_the_dark_is_dark(open_file, pages, name, shown):
     assert box["width"] > 80 and box["x"] + box["width"] <= width
     figure = page.locator(f"{row} td.number").last.bounding_box()
     assert figure["x"] + figure["width"] <= width
+    if name == "explain":  # short words stand on one line
+        assert page.get_by_role("cell", name="good", exact=True).first.bounding_box()["height"] < 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,9 +14,9 @@ import torch
 
 from filbert.data.spans import null_logits
 from filbert.errors import ConfigError, InputError
-from filbert.inspection.attributions import METHODS, explain
+from filbert.inspection.attributions import METHODS, Explanation, explain
 from filbert.inspection.claim_kinds import claim_of
-from filbert.inspection.claims import Claim, evaluated, log_odds, words_of
+from filbert.inspection.claims import Claim, evaluated, log_odds, new_claim, words_of
 from filbert.inspection.coloured import parts_of
 from filbert.model.heads import Model
 from filbert.predict import Predictor
@@ -228,6 +229,27 @@ def test_words_and_what_lies_between_them_make_the_text_again(drawn: Draw, item:
             word.text for word in one.claim.words if word.which == which
         ]
     assert all(not any(map(str.isspace, word.text)) for word in one.claim.words)
+
+
+@pytest.mark.parametrize("kind", ["byte_pieces", "unigram_pieces"])
+def test_the_texts_are_shown_as_they_stand_in_other_vocabularies_too(
+    drawn: Draw, kind: str, request: pytest.FixtureRequest
+) -> None:
+    task = Classification(labels=("neg", "pos"))
+    pieces = request.getfixturevalue(kind)
+    predictor = Predictor(drawn("sequence", task).model, pieces, task)
+    texts = ("  played,   not\tvery\n\ngood \n", "it was\u2003\U0001f600 good")
+    encodings = pieces.encode([texts], with_offsets=True)
+    claim = new_claim(predictor, texts, encodings, kind=task.name, names=("a", "b"))
+    one = Explanation(claim, "leave-one-out", np.zeros(len(claim.words)), np.zeros(99))
+    for which, text in enumerate(texts):
+        parts = list(parts_of(one, which))
+        assert "".join(part for part, _, _ in parts) == text
+        shown = [part for part, word, _ in parts if word]
+        assert shown == re.findall(r"\w+|[^\w\s]", text)
+    with pytest.raises(InputError, match="The text is empty"):
+        encodings = pieces.encode([" \n"], with_offsets=True)
+        new_claim(predictor, [" \n"], encodings, kind=task.name, names=("a",))
 
 
 def test_white_space_parts_words_where_the_vocabulary_has_no_splitting_step(

@@ -57,7 +57,7 @@ def bias(
     from filbert.predict import Predictor
     from filbert.report.bias_page import bias_page
 
-    check_page(out, json=json)
+    check_page(out, printed="--json" if json else None)
     sets = read_words(words)
     report = bias_check(
         Predictor.load(model, device=device, graphs=False),

@@ -64,7 +64,7 @@ def explain(
     from rich.console import Console
 
     from filbert.cli.explained import print_explanation
-    from filbert.cli.flags import STDIO, print_json
+    from filbert.cli.flags import STDIO, print_json, typed_text
     from filbert.cli.page_file import check_page, write_page
     from filbert.errors import ConfigError
     from filbert.inspection.attributions import (
@@ -82,9 +82,9 @@ def explain(
         raise ConfigError(f"--top is {top}; give at least 1.")
     if text == STDIO and text_b == STDIO:
         raise ConfigError("Only one of the two texts can come from stdin.")
-    check_page(out, json=json)
+    check_page(out, printed="--json" if json else None)
     predictor = Predictor.load(model, device=device, max_length=max_length, graphs=False)
-    first, second = _read(text), None if text_b is None else _read(text_b)
+    first, second = typed_text(text), None if text_b is None else typed_text(text_b)
     if second is not None and predictor.task is not None and predictor.task.name == "tagging":
         raise ConfigError("A tagger reads one text, and two are given.")
     claim = claim_of(
@@ -128,18 +128,3 @@ def _own_options(method: str, count: int, baseline: str | None, steps: int | Non
     if count > 1 and method in ("gradient", "rollout"):
         own["baseline"] = None
     return own
-
-
-def _read(text: str) -> str:
-    """A text of the command line, or what stands on stdin."""
-    import sys
-
-    from filbert.cli.flags import STDIO
-    from filbert.errors import InputError
-
-    if text != STDIO:
-        return text
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise InputError("The text on stdin is not UTF-8.") from error

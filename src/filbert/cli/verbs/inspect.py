@@ -39,7 +39,7 @@ def inspect(
     text:
         what the model reads; - is stdin.
     text_b:
-        second text of a pair.
+        second text of a pair; - is stdin.
     out:
         HTML file to write; it needs no network and no other file.
     print_text:
@@ -64,7 +64,8 @@ def inspect(
     """
     import sys
 
-    from filbert.cli.flags import STDIO, output
+    from filbert.cli.flags import STDIO
+    from filbert.cli.page_file import check_page, write_page
     from filbert.errors import ConfigError
     from filbert.inspection.show import inspect as look
 
@@ -72,13 +73,17 @@ def inspect(
         raise ConfigError(
             "Where shall it be shown? Name a page with --out page.html, or print with --text."
         )
-    first = sys.stdin.read().strip() if text == STDIO else text
+    check_page(out, printed="--text" if print_text else None)
+    heads = [_head(name) for name in neurons or ()]
+    if [text, text_b, *(and_text or ())].count(STDIO) > 1:
+        raise ConfigError("Only one of the texts can come from stdin.")
+    first = _read(text)
     found = look(
         [model, *(and_model or ())],
-        [first if text_b is None else (first, text_b), *(and_text or ())],
+        [first if text_b is None else (first, _read(text_b)), *map(_read, and_text or ())],
         layer=layer,
         head=head,
-        neurons=[_head(name) for name in neurons or ()],
+        neurons=heads,
         max_length=max_length,
         device=device,
     )
@@ -88,19 +93,21 @@ def inspect(
                 f"{view.model} sees the first {len(view.tokens):,} of {view.num_tokens:,} tokens.",
                 file=sys.stderr,
             )
-    if out is not None:
-        with output(out) as stream:
-            stream.write(found.html)
-        if out != STDIO:
-            print(f"Wrote {out} ({len(found.html) / 1e6:.1f} MB).", file=sys.stderr)
-        if len(found.html) > LARGE:
-            print(
-                "The page is larger than 10 MB and slow to open. Show fewer texts, models or "
-                "--neurons at once, or cut with --max-length.",
-                file=sys.stderr,
-            )
+    write_page(out, lambda: found.html)
+    if out is not None and len(found.html) > LARGE:
+        print(
+            "The page is larger than 10 MB and slow to open. Show fewer texts, models or "
+            "--neurons at once, or cut with --max-length.",
+            file=sys.stderr,
+        )
     if print_text:
         _print(found, layer, head, words)
+
+
+def _read(text: str) -> str:
+    from filbert.cli.flags import STDIO, typed_text
+
+    return typed_text(text).strip() if text == STDIO else text
 
 
 def _head(name: str) -> tuple[int, int]:

@@ -80,7 +80,7 @@ def neighbours(
     from filbert.predict import Predictor
     from filbert.report.neighbours_page import neighbours_page
 
-    check_page(out, json=json)
+    check_page(out, printed="--json" if json else None)
     pattern_of(word)
     check_projection(plot)
     sources = _sources(texts, text_column, sense_column)

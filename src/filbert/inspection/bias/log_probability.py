@@ -274,7 +274,7 @@ def mask_log_probabilities(
         at = torch.from_numpy(starts + np.array(places)).to(predictor.device)
         batch = batch.to(predictor.device)
         with torch.inference_mode(), predictor.precision.autocast(predictor.device):
-            features = Features(encoder(batch), None, table, batch)
-            logs_KV = head(features, at).float().log_softmax(-1)
+            features = Features(encoder(batch, at), None, table, batch)
+            logs_KV = head(features).float().log_softmax(-1)
         found[indices] = logs_KV[:, chosen].double().cpu().numpy()
     return found
