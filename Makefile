@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
-	bench-pretrain bench-pretrain-small bench-inference bench-inference-small bench-latency report \
+	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency report \
 	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:

@@ -1,14 +1,18 @@
 """What bf16 and int8 cost in quality: vectors and the metrics of fine-tuned models.
 
     python benchmarks/precision.py [--data DIR] [--tasks toxic SST-2 ...] [--model minilm] \
-        [--keep-target 0.999] [--small]
+        [--keep-target 0.999] [--quick | --small]
 
 MiniLM is fine-tuned on the embedded sample ("toxic") and on tasks of the shared data (rows and
 settings of benchmarks/against/finetune_tasks.py), once, into runs/precision; every model then
 answers the same dev rows in each precision. This is the measurement that would let "auto" choose
 int8: no metric may fall by more than `LIMIT`. It prints a Markdown table and adds a line a task to
-benchmarks/results/precision.jsonl. `--small` looks at the machinery with few rows, and proves
-nothing.
+benchmarks/results/precision.jsonl.
+
+`--quick` takes about four minutes on two cores: the embedded sample as it is and three tasks with
+1,200 rows in two epochs, without the calibrated variant. Models so little trained are less sure of
+their answers, so more of them change sides than in a full run. `--small` looks at the machinery
+with few rows, and proves nothing.
 """
 
 from __future__ import annotations
@@ -43,12 +47,17 @@ from filbert.speed.quantize import quantized, sensitive_layers
 RESULTS = Path(__file__).parent / "results" / "precision.jsonl"
 SAMPLE = "toxic"
 LIMIT = 0.003
+QUICK = {"tasks": [SAMPLE, "SST-2", "MRPC", "STS-B"], "max_train": 1_200, "epochs": 2}
 _NUM_TEXTS = 200
 
 
-def fine_tuned(task: str, model: str, data: Path, out: Path, *, small: bool) -> tuple[Path, Path]:
-    """The folder of a model for a task, trained unless it is there, and its dev file."""
+def fine_tuned(task: str, model: str, data: Path, out: Path, *, size: str) -> tuple[Path, Path]:
+    """The folder of a model for a task, trained unless it is there, and its dev file.
+
+    `size` is "full", "quick" or "small".
+    """
     settings: dict[str, Any]
+    small = size == "small"
     if task == SAMPLE:
         train, dev = sample("toxic_train.csv.gz"), sample("toxic_dev.csv.gz")
         if small:
@@ -57,17 +66,20 @@ def fine_tuned(task: str, model: str, data: Path, out: Path, *, small: bool) -> 
         settings |= {"positive": "toxic", "epochs": 1, "lr": 5e-5, "max_length": 128}
     else:
         plan = TASKS[task]
-        caps = {"max_train": 48, "max_dev": 40} if small else dict(zip(*_caps(plan), strict=True))
+        most, epochs = plan.max_train, plan.epochs
+        if size == "quick":
+            most, epochs = min(most, QUICK["max_train"]), min(epochs, QUICK["epochs"])
+        caps = {"max_train": 48 if small else most, "max_dev": 40 if small else plan.max_dev}
         files = convert(task, data, out / "data", **caps)
         dev = files.dev
         settings = {"task": KINDS[task], "train": files.train, "dev": dev, "lr": plan.lr}
-        settings |= {"epochs": plan.epochs, "max_length": plan.max_length}
+        settings |= {"epochs": epochs, "max_length": plan.max_length}
         settings |= {"metric": FIGURES[task][0]}
         if KINDS[task] == "tagging":
             settings["labels"] = tags_in(files.train, files.dev)
     if small:
         settings |= {"epochs": 1, "max_length": 48}
-    folder = out / f"{task}{'-small' if small else ''}"
+    folder = out / (task if size == "full" else f"{task}-{size}")
     if not (folder / "model").is_dir():
         filbert.finetune(model=model, out=folder, save_every=0, overwrite=True, **settings)
     return folder / "model", dev
@@ -82,10 +94,6 @@ def _beginning(path: Path, out: Path) -> Path:
     with short.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
     return short
-
-
-def _caps(plan: Any) -> tuple[tuple[str, str], tuple[int | None, int | None]]:
-    return ("max_train", "max_dev"), (plan.max_train, plan.max_dev)
 
 
 def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any]:
@@ -150,17 +158,21 @@ def main() -> None:
     parser.add_argument("--keep-target", type=float, default=0.9995)
     parser.add_argument("--out", type=Path, default=Path("runs/precision"))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--small", action="store_true")
+    sizes = parser.add_mutually_exclusive_group()
+    for name in ("quick", "small"):
+        sizes.add_argument(f"--{name}", dest="size", action="store_const", const=name)
+    parser.set_defaults(size="full")
     options = parser.parse_args()
-    tasks = options.tasks or [SAMPLE, *(TASKS if options.data.is_dir() else ())]
+    others = QUICK["tasks"][1:] if options.size == "quick" else list(TASKS)
+    tasks = options.tasks or [SAMPLE, *(others if options.data.is_dir() else ())]
+    target = None if options.size == "quick" else options.keep_target
     found = {}
     for task in tasks:
-        folder, dev = fine_tuned(
-            task, options.model, options.data, options.out, small=options.small
-        )
-        found[task] = measure(folder, dev, options.keep_target)
-        record = {"task": task, "model": options.model, "machine": machine(), **found[task]}
-        if not options.small:
+        folder, dev = fine_tuned(task, options.model, options.data, options.out, size=options.size)
+        found[task] = measure(folder, dev, target)
+        record = {"task": task, "model": options.model, "size": options.size, "machine": machine()}
+        record |= found[task]
+        if options.size != "small":
             append(options.results, record)
         print(json.dumps({"task": task, **found[task]}), file=sys.stderr, flush=True)
     print(markdown(found))

@@ -22,19 +22,17 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import runs
-from runs import append, machine, read_results
+from runs import Kept
 from task_data import Files, convert, tags_in
 from task_scores import FIGURES, KINDS, dev_gold, score
 from task_table import markdown
 
-RESULTS = Path(__file__).parents[1] / "results" / "finetune_tasks.jsonl"
 SIDES = ("filbert", "transformers")
 
 
@@ -165,17 +163,13 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
 run_alone = partial(runs.run_alone, __file__)
 
 
-def key_of(record: dict[str, Any]) -> str:
-    """Equal for runs that need not be made twice."""
-    names = ("task", "side", "seed", "model", "device", "rows", "available", "settings")
-    return json.dumps({name: record[name] for name in names}, sort_keys=True)
+# What runs that need not be made twice have in common.
+SAME = ("task", "side", "seed", "model", "device", "rows", "available", "settings")
 
 
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Any], int]:
     """Make the runs that are missing; the records of all that were asked for, and the failures."""
-    kept = out / "results.jsonl"
-    done = {key_of(record): record for record in read_results(kept)}
-    facts, chosen, failures = machine(), [], 0
+    kept, chosen, failures = Kept(out, results, *SAME), [], 0
     (out / "logs").mkdir(parents=True, exist_ok=True)
     files: dict[str, Files] = {}
     for task in given.tasks:
@@ -197,7 +191,7 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
                     "available": files[task].available,
                     "settings": settings_of(TASKS[task], given.epochs),
                 }
-                if key_of(about) not in done:
+                if kept.missing([about]):
                     name = f"{task}-{side}-{seed}"
                     place = out / "runs" / name
                     shutil.rmtree(place, ignore_errors=True)
@@ -209,15 +203,10 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
                     if found is None:
                         failures += 1
                         continue
-                    stamp = {"machine": facts, "time": time.strftime("%F %T")}
-                    record = about | found | stamp
-                    done[key_of(about)] = record
-                    append(kept, record)
-                    if results is not None:
-                        append(results, record)
+                    kept.add(about | found)
                     figures = ", ".join(f"{k} {v:.2f}" for k, v in found["scores"].items())
                     print(f"  {found['training_seconds']:.1f} s; {figures}", flush=True)
-                chosen.append(done[key_of(about)])
+                chosen += kept.made([about])
     return chosen, failures
 
 
@@ -247,14 +236,13 @@ def main() -> int:
     if given.child:
         print("RESULT " + json.dumps(child(json.loads(given.child))), flush=True)
         return 0
-    with tempfile.TemporaryDirectory() as spare:
-        default = Path(spare) if given.small else Path("runs") / "finetune_tasks"
-        out = given.out or default
-        records, failures = compare(given, out, None if given.small else RESULTS)
-    print("\n" + markdown(records, FIGURES))
-    if failures:
-        print(f"\n{failures} runs failed; the same command tries them again.")
-    return 1 if failures else 0
+    return runs.carry_out(
+        "finetune_tasks",
+        given,
+        compare,
+        lambda records: markdown(records, FIGURES),
+        is_recorded=not given.small,
+    )
 
 
 if __name__ == "__main__":

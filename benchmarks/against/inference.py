@@ -21,22 +21,16 @@ need about 14 GB. `--small` is a look at the machinery in a minute and proves no
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from inference_models import LABELS, folder_of
-from inference_table import markdown
-from runs import append, machine, read_results
+from inference_models import LABELS
+from inference_runs import add, jobs_of, kept_in, models_of, options, said, sides_of
+from inference_table import markdown, rate
+from runs import Record, carry_out
 
-from filbert.bench.facts import available_cores, package_versions
-from filbert.bench.job import Job
 from filbert.bench.products import layer_shapes, product_rates
-from filbert.bench.sides import SIDES, take_part
 from filbert.bench.turns import Child, Turns, children, take_turns
 from filbert.bench.workload import (
     Workload,
@@ -48,7 +42,6 @@ from filbert.bench.workload import (
 from filbert.formats.opening import read_checkpoint
 from filbert.model.config import EncoderConfig
 
-RESULTS = Path(__file__).parents[1] / "results" / "inference.jsonl"
 # Order and batch; 0 is all texts in one call.
 SETTINGS = {
     "unsorted, 32": ("unsorted", 32),
@@ -58,20 +51,9 @@ SETTINGS = {
 }
 # Those who make batches of a list themselves.
 OWN_BATCHES = ("filbert", "plain-torch")
+# What turns that need not be made twice have in common.
+SAME = ("model", "ids", "side", "setting", "threads", "device")
 SMALL = {"models": ["tiny"], "rounds": 1, "texts": 12, "settings": ["unsorted, 32"]}
-
-Record = dict[str, Any]
-
-
-def gflops(record: Record) -> float:
-    """Useful GFLOP/s of the median turn."""
-    return float(record["useful_gflop"] / np.median(record["seconds"]))
-
-
-def key_of(record: Record) -> str:
-    """Equal for turns that need not be made twice."""
-    names = ("model", "ids", "side", "setting", "threads", "device")
-    return json.dumps({name: record[name] for name in names}, sort_keys=True)
 
 
 def agreement(sides: dict[str, Child], out: Path) -> dict[str, float]:
@@ -107,18 +89,11 @@ def is_asked(side: str, setting: str) -> bool:
 
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Record], int]:
     """Make the turns that are missing; all records that were asked for, and the failures."""
-    kept = out / "results.jsonl"
-    done = {} if given.again else {key_of(r): r for r in read_results(kept)}
-    facts = machine() | package_versions()
-    names, reasons = take_part("encode", given.sides, given.device)
-    print("".join(f"left out: {reason}\n" for reason in reasons), end="", flush=True)
+    kept = kept_in(given, out, results, *SAME)
+    names = sides_of(given)
     chosen: list[Record] = []
     failures = 0
-    for model in given.models:
-        folder, vocabulary = folder_of(model, out / "models")
-        if folder is None:
-            print(f"{model} is left out: {vocabulary}")
-            continue
+    for model, folder, vocabulary in models_of(given, out):
         config = read_checkpoint(folder).config
         workload = drawn(mixed_lengths(given.texts), vocab_size=config.vocab_size, **vocabulary)
         place = out / f"{model}-{workload.digest}"
@@ -138,54 +113,31 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
             ]
             for setting in given.settings
         }
-        missing = {
-            setting: [record for record in records if key_of(record) not in done]
-            for setting, records in wanted.items()
-        }
+        missing = {setting: kept.missing(records) for setting, records in wanted.items()}
         sides = {record["side"] for records in missing.values() for record in records}
-        jobs = [
-            Job(
-                "encode",
-                name,
-                str(folder),
-                str(place / "ids.npz"),
-                str(place / "converted"),
-                given.threads,
-                given.device,
-            )
-            for name in names
-            if name in sides
-        ]
+        jobs = jobs_of([name for name in names if name in sides], folder, place, given)
         if jobs:
             print(f"{LABELS[model]}: bare matrix products", flush=True)
             shapes = layer_shapes(config)
             rates = product_rates(shapes, device=given.device, seconds=given.seconds)
             with children(jobs, place / "logs", together=given.threads) as (ready, failed):
-                failures += _said(failed)
+                failures += said(failed)
                 close = agreement(ready, place)
                 for setting, records in missing.items():
                     asked = {r["side"]: r for r in records if r["side"] in ready}
                     turns = _turns(ready, asked, setting, given.rounds)
-                    failures += _said(turns.failed)
+                    failures += said(turns.failed)
                     for name in turns.replies:
                         record = asked[name] | {
                             "seconds": [r["seconds"] for r in turns.replies[name][setting]],
                             "cosine": close.get(name),
                             "products": rates,
-                            "beside": sorted(turns.replies),
-                            "others": turns.others,
-                            "machine": facts,
-                            "time": time.strftime("%F %T"),
                         }
-                        done[key_of(record)] = record
-                        append(kept, record)
-                        if results is not None:
-                            append(results, record)
-                        print(f"  {setting:14} {name:22} {gflops(record):7.1f}", flush=True)
+                        add(kept, record, turns)
+                        print(f"  {setting:14} {name:22} {rate(record):7.1f}", flush=True)
                     for name in set(ready) & set(asked) - set(turns.replies):
                         ready.pop(name).close()
-        every = [record for records in wanted.values() for record in records]
-        chosen += [done[key_of(record)] for record in every if key_of(record) in done]
+        chosen += kept.made(record for records in wanted.values() for record in records)
     return chosen, failures
 
 
@@ -196,25 +148,12 @@ def _turns(ready: dict[str, Child], asked: dict[str, Record], setting: str, roun
     return take_turns(sides, dict.fromkeys(sides, request), rounds=rounds)
 
 
-def _said(failed: list[str]) -> int:
-    for sentence in failed:
-        print(f"  failed: {sentence}", flush=True)
-    return len(failed)
-
-
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=LABELS, default=["base", "minilm"])
-    parser.add_argument("--sides", nargs="+", choices=SIDES["encode"], help="all that are here")
+    parser = options(__doc__)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--texts", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--seconds", type=float, default=0.5, help="for each matrix product")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--out", type=Path, help="models, logs and results, to go on from")
-    parser.add_argument("--small", action="store_true", help="a tiny model, no record")
     given = parser.parse_args(words)
     if given.small:
         vars(given).update(SMALL | {"seconds": 0.01})
@@ -223,13 +162,13 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     given = parse()
-    with tempfile.TemporaryDirectory() as spare:
-        out = given.out or (Path(spare) if given.small else Path("runs") / "inference")
-        records, failures = compare(given, out, None if given.small else RESULTS)
-    print("\n" + markdown(records, SETTINGS))
-    if failures:
-        print(f"\n{failures} sides failed; the same command tries them again.")
-    return 1 if failures else 0
+    return carry_out(
+        "inference",
+        given,
+        compare,
+        lambda records: markdown(records, SETTINGS),
+        is_recorded=not given.small,
+    )
 
 
 if __name__ == "__main__":

@@ -12,30 +12,23 @@ median. `--small` is a look at the machinery and proves nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from inference_models import LABELS, folder_of
-from runs import append, machine, read_results
+from inference_models import LABELS
+from inference_runs import add, jobs_of, kept_in, models_of, options, said, sides_of
+from runs import Record, carry_out
 
-from filbert.bench.facts import available_cores, package_versions
-from filbert.bench.job import Job
-from filbert.bench.sides import SIDES, take_part
 from filbert.bench.turns import children, take_turns
 from filbert.bench.workload import drawn
 from filbert.formats.opening import read_checkpoint
 
-RESULTS = Path(__file__).parents[1] / "results" / "latency.jsonl"
 LENGTHS = (16, 128)
 A_TURN = 20
+# What turns that need not be made twice have in common.
+SAME = ("model", "side", "tokens", "requests", "threads", "device")
 SMALL = {"models": ["tiny"], "requests": 4, "lengths": [16]}
-
-Record = dict[str, Any]
 
 
 def figures(record: Record) -> dict[str, float]:
@@ -46,25 +39,13 @@ def figures(record: Record) -> dict[str, float]:
     return {"p50_ms": half, "p99_ms": most, "first_ms": first, "first_ratio": first / half}
 
 
-def key_of(record: Record) -> str:
-    names = ("model", "side", "tokens", "requests", "threads", "device")
-    return json.dumps({name: record[name] for name in names}, sort_keys=True)
-
-
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Record], int]:
     """Make the requests that are missing; all records that were asked for, and the failures."""
-    kept = out / "results.jsonl"
-    done = {} if given.again else {key_of(r): r for r in read_results(kept)}
-    facts = machine() | package_versions()
-    names, reasons = take_part("encode", given.sides, given.device)
-    print("".join(f"left out: {reason}\n" for reason in reasons), end="", flush=True)
+    kept = kept_in(given, out, results, *SAME)
+    names = sides_of(given)
     chosen: list[Record] = []
     failures = 0
-    for model in given.models:
-        folder, vocabulary = folder_of(model, out / "models")
-        if folder is None:
-            print(f"{model} is left out: {vocabulary}")
-            continue
+    for model, folder, vocabulary in models_of(given, out):
         size = read_checkpoint(folder).config.vocab_size
         place = out / f"{model}-latency"
         place.mkdir(parents=True, exist_ok=True)
@@ -82,19 +63,8 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
                 }
                 for name in names
             ]
-            missing = {r["side"]: r for r in wanted if key_of(r) not in done}
-            jobs = [
-                Job(
-                    "encode",
-                    name,
-                    str(folder),
-                    str(place / "ids.npz"),
-                    str(place / "converted"),
-                    given.threads,
-                    given.device,
-                )
-                for name in missing
-            ]
+            missing = {record["side"]: record for record in kept.missing(wanted)}
+            jobs = jobs_of(missing, folder, place, given)
             with children(jobs, place / "logs", together=given.threads) as (ready, failed):
                 first = {"one": {"do": "requests", "tokens": tokens, "count": 1}}
                 firsts = take_turns(ready, dict.fromkeys(ready, first), rounds=1, warm_up=False)
@@ -105,23 +75,14 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
                     dict.fromkeys(ready, {"some": some}),
                     rounds=max(1, given.requests // A_TURN),
                 )
-            for sentence in (*failed, *firsts.failed, *turns.failed):
-                failures += 1
-                print(f"  failed: {sentence}", flush=True)
+            failures += said([*failed, *firsts.failed, *turns.failed])
             for name, replies in turns.replies.items():
-                record = missing[name] | {
+                found = {
                     "first": firsts.replies[name]["one"][0]["seconds"][0],
                     "seconds": [s for reply in replies["some"] for s in reply["seconds"]],
-                    "beside": sorted(turns.replies),
-                    "others": turns.others,
-                    "machine": facts,
-                    "time": time.strftime("%F %T"),
                 }
-                done[key_of(record)] = record
-                for path in (kept, results):
-                    if path is not None:
-                        append(path, record)
-            chosen += [done[key_of(record)] for record in wanted if key_of(record) in done]
+                add(kept, missing[name] | found, turns)
+            chosen += kept.made(wanted)
     return chosen, failures
 
 
@@ -142,16 +103,9 @@ def markdown(records: list[Record]) -> str:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=LABELS, default=["base", "minilm"])
-    parser.add_argument("--sides", nargs="+", choices=SIDES["encode"], help="all that are here")
+    parser = options(__doc__)
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=available_cores())
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--out", type=Path, help="models, logs and results, to go on from")
-    parser.add_argument("--small", action="store_true", help="a tiny model, no record")
     given = parser.parse_args(words)
     if given.small:
         vars(given).update(SMALL)
@@ -160,13 +114,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     given = parse()
-    with tempfile.TemporaryDirectory() as spare:
-        out = given.out or (Path(spare) if given.small else Path("runs") / "latency")
-        records, failures = compare(given, out, None if given.small else RESULTS)
-    print("\n" + markdown(records))
-    if failures:
-        print(f"\n{failures} sides failed; the same command tries them again.")
-    return 1 if failures else 0
+    return carry_out("latency", given, compare, markdown, is_recorded=not given.small)
 
 
 if __name__ == "__main__":

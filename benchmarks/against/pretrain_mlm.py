@@ -34,7 +34,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -44,9 +43,8 @@ from typing import Any
 import runs
 from pretrain_data import HeldOut, bert_tokenizer, held_out_sets, read_lines
 from pretrain_table import report
-from runs import append, machine, read_results
+from runs import Kept
 
-RESULTS = Path(__file__).parents[1] / "results" / "pretrain_mlm.jsonl"
 SHAPE = {
     "num_hidden_layers": 4,
     "hidden_size": 256,
@@ -224,22 +222,19 @@ def plans(given: argparse.Namespace) -> list[tuple[str, float, dict[str, Any]]]:
     ]
 
 
-def key_of(record: dict[str, Any]) -> str:
-    """Equal for runs that need not be made twice; folders may differ."""
-    names = ("side", "seconds", "seed", "shape", "max_length", "held_out", "recipe", *PEER)
-    return json.dumps({name: record.get(name) for name in names}, sort_keys=True)
+# What runs that need not be made twice have in common; folders may differ.
+SAME = ("side", "seconds", "seed", "shape", "max_length", "held_out", "recipe", *PEER)
 
 
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Any], int]:
     """Make the runs that are missing; the records of all that were asked for, and the failures."""
-    kept = out / "results.jsonl"
-    done = {key_of(record): record for record in read_results(kept)}
+    kept, chosen, failures = Kept(out, results, *SAME), [], 0
     (out / "logs").mkdir(parents=True, exist_ok=True)
-    common, facts, chosen, failures = prepare(given, out), machine(), [], 0
+    common = prepare(given, out)
     for seed in range(given.seeds):
         for side, minutes, settings in plans(given):
             about = request_of(side, minutes, seed, common, settings)
-            if key_of(about) not in done:
+            if kept.missing([about]):
                 lr = settings.get("recipe", settings)["lr"]
                 name = f"{side}-{minutes:g}min-lr{lr:g}-{seed}"
                 place = out / "runs" / name
@@ -249,16 +244,13 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
                 if found is None:
                     failures += 1
                     continue
-                record = about | found | {"machine": facts, "time": time.strftime("%F %T")}
+                record = about | found
                 for path in ("train", "valid", "tokenizer", "sets"):
                     del record[path]
-                done[key_of(about)] = record
-                append(kept, record)
-                if results is not None:
-                    append(results, record)
+                kept.add(record)
                 losses = ", ".join(f"{k} {v['loss']:.4f}" for k, v in found["judged"].items())
                 print(f"  {found['tokens_per_second']:,.0f} tokens/s; loss {losses}", flush=True)
-            chosen.append(done[key_of(about)])
+            chosen += kept.made([about])
     return chosen, failures
 
 
@@ -303,14 +295,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.child:
         print("RESULT " + json.dumps(child(json.loads(given.child))), flush=True)
         return 0
-    with tempfile.TemporaryDirectory() as spare:
-        default = Path(spare) if given.small else Path("runs") / "pretrain_mlm"
-        record_to = None if given.small or given.search else RESULTS
-        records, failures = compare(given, given.out or default, record_to)
-    print("\n" + report(records))
-    if failures:
-        print(f"\n{failures} runs failed; the same command tries them again.")
-    return 1 if failures else 0
+    return runs.carry_out(
+        "pretrain_mlm", given, compare, report, is_recorded=not (given.small or given.search)
+    )
 
 
 if __name__ == "__main__":

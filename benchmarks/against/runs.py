@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from filbert.bench.turns import busy_seconds
+
+Record = dict[str, Any]
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def machine() -> dict[str, Any]:
@@ -34,27 +42,17 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _busy_seconds() -> float | None:
-    """Processor seconds that the whole machine has worked; None where that is not told."""
-    try:
-        first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()
-    except OSError:
-        return None
-    user, nice, system, _, _, interrupts, soft = map(int, first[1:8])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
-
-
 def run_alone(script: str, request: dict[str, Any], log: Path) -> dict[str, Any] | None:
     """What `script --child` found; None if it failed.
 
     With `others`: how many cores other programs kept busy meanwhile.
     """
     command = [sys.executable, script, "--child", json.dumps(request)]
-    before, clock = _busy_seconds(), time.perf_counter()
+    before, clock = busy_seconds(), time.perf_counter()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     with log.open("w", encoding="utf-8") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    seconds, after = time.perf_counter() - clock, _busy_seconds()
+    seconds, after = time.perf_counter() - clock, busy_seconds()
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode or not lines:
         tail = "\n    ".join(log.read_text(encoding="utf-8").splitlines()[-12:])
@@ -86,3 +84,69 @@ def append(path: Path, record: dict[str, Any]) -> None:
     torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
     with path.open("a", encoding="utf-8") as file:
         file.write(("\n" if torn else "") + json.dumps(record) + "\n")
+
+
+class Kept:
+    """The records of this call and, unless they are to be made again, of those before it."""
+
+    def __init__(
+        self,
+        out: Path,
+        results: Path | None,
+        *names: str,
+        again: bool = False,
+        versions: dict[str, str] | None = None,
+    ) -> None:
+        """The records of a place.
+
+        Args:
+            out: where the next call finds them.
+            results: where they are recorded for good, too.
+            names: of what is equal in records that need not be made twice.
+            again: make all of them.
+            versions: of further packages, to be noted with the machine.
+        """
+        own = out / "results.jsonl"
+        self._places = [own] if results is None else [own, results]
+        self._names = names
+        self._done = {} if again else {self._key_of(r): r for r in read_results(own)}
+        self._machine = machine() | (versions or {})
+
+    def _key_of(self, record: Record) -> str:
+        return json.dumps({name: record.get(name) for name in self._names}, sort_keys=True)
+
+    def missing(self, wanted: Iterable[Record]) -> list[Record]:
+        """Those that have to be made."""
+        return [record for record in wanted if self._key_of(record) not in self._done]
+
+    def made(self, wanted: Iterable[Record]) -> list[Record]:
+        """Those that are there, whole."""
+        keys = [self._key_of(record) for record in wanted]
+        return [self._done[key] for key in keys if key in self._done]
+
+    def add(self, record: Record) -> Record:
+        """The record with machine and time, kept."""
+        record = record | {"machine": self._machine, "time": time.strftime("%F %T")}
+        self._done[self._key_of(record)] = record
+        for place in self._places:
+            append(place, record)
+        return record
+
+
+def carry_out(
+    name: str,
+    given: argparse.Namespace,
+    compare: Callable[[argparse.Namespace, Path, Path | None], tuple[list[Record], int]],
+    table: Callable[[list[Record]], str],
+    *,
+    is_recorded: bool,
+) -> int:
+    """Compare and print; the exit status."""
+    with tempfile.TemporaryDirectory() as spare:
+        default = Path(spare) if given.small else Path("runs") / name
+        results = RESULTS / f"{name}.jsonl" if is_recorded else None
+        records, failures = compare(given, given.out or default, results)
+    print("\n" + table(records))
+    if failures:
+        print(f"\n{failures} of them failed; the same command tries them again.")
+    return 1 if failures else 0

@@ -25,7 +25,8 @@ class PackedBatch:
             so learned absolute positions need no mask.
         token_type_ids: int64 (T,).
         lengths: the S sequence lengths as Python integers. They live on the host, so that planning
-            attention never waits for the device.
+            attention never waits for the device. In inference there may be tokens behind the last
+            sequence, which belong to nobody (see speed/shapes.py).
     """
 
     input_ids: Tensor
@@ -144,30 +145,3 @@ def to_padded(rows_T: Tensor, batch: PackedBatch, value: float = 0) -> Tensor:
     padded = rows_T.new_full(shape, value)
     padded[batch.sequence_ids, batch.position_ids] = rows_T
     return padded
-
-
-def fill_to(batch: PackedBatch, tokens: int, sequences: int) -> PackedBatch:
-    """Append dummy sequences until the batch has exactly `tokens` tokens and `sequences` sequences.
-
-    Static shapes let torch.compile and CUDA graphs record one program. The dummies come last, hold
-    id 0, and attend only to themselves; callers ignore their rows.
-    """
-    missing_tokens = tokens - batch.num_tokens
-    missing = sequences - batch.num_sequences
-    if missing == 0 and missing_tokens == 0:
-        return batch
-    if missing < 1 or missing_tokens < missing:
-        raise ValueError(
-            f"cannot fill {batch.num_tokens} tokens in {batch.num_sequences} sequences "
-            f"to {tokens} tokens in {sequences} sequences"
-        )
-    lengths = [1] * (missing - 1) + [missing_tokens - missing + 1]
-    device = batch.input_ids.device
-    zeros = torch.zeros(missing_tokens, dtype=torch.int64, device=device)
-    positions = torch.cat([torch.arange(n, device=device) for n in lengths])
-    return PackedBatch(
-        torch.cat([batch.input_ids, zeros]),
-        torch.cat([batch.position_ids, positions]),
-        torch.cat([batch.token_type_ids, zeros]),
-        batch.lengths + tuple(lengths),
-    )

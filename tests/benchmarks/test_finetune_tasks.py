@@ -198,4 +198,4 @@ def test_a_result_that_is_there_is_not_made_again(load, shared_data, tmp_path, m
     records, failures = bench.compare(given, tmp_path, None)
     assert (len(records), failures) == (4, 0)
     assert made[4:] == [("transformers", 0)]
-    assert len(bench.read_results(tmp_path / "results.jsonl")) == 4
+    assert len(load("runs").read_results(tmp_path / "results.jsonl")) == 4

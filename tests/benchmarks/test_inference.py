@@ -69,7 +69,7 @@ def bench(load, monkeypatch):
     return module
 
 
-def test_turns_that_are_there_are_not_made_again(bench, tmp_path):
+def test_turns_that_are_there_are_not_made_again(bench, load, tmp_path):
     words = ["--models", "tiny", "--texts", "8", "--rounds", "2", "--settings", "sorted, 8"]
     given = bench.parse([*words, "--sides", "filbert-float32", "plain-torch-float32"])
     Ready.broken = {"plain-torch-float32"}
@@ -81,7 +81,7 @@ def test_turns_that_are_there_are_not_made_again(bench, tmp_path):
     records, failures = bench.compare(given, tmp_path, tmp_path / "kept.jsonl")
     assert (len(records), failures) == (2, 0)
     assert Ready.made == [("filbert-float32", "sorted, 8"), ("plain-torch-float32", "sorted, 8")]
-    kept = bench.read_results(tmp_path / "kept.jsonl")
+    kept = load("runs").read_results(tmp_path / "kept.jsonl")
     assert [record["side"] for record in kept] == ["plain-torch-float32"]
     assert kept[0]["machine"]["torch"]
     assert kept[0]["ids"] == records[0]["ids"]

@@ -36,6 +36,31 @@ def test_grouped_attention_equals_torch_attention_sequence_by_sequence(grad):
     torch.testing.assert_close(attend(qkv, plan), by_sequence(qkv, LENGTHS), atol=1e-14, rtol=0)
 
 
+def test_in_bf16_seven_of_a_length_are_multiplied_as_four_two_and_one(monkeypatch):
+    counts = []
+    multiply = torch.bmm
+
+    def watched(first, second, **options):
+        counts.append(len(first))
+        return multiply(first, second, **options)
+
+    qkv = random_qkv((6,) * 7).bfloat16()
+    monkeypatch.setattr(torch, "bmm", watched)
+    found = attend(qkv, plan_attention(pack([[1] * 6] * 7)))
+    assert counts == [16, 8, 4] * 2, "of four heads, for the scores and for the values"
+    alone = torch.cat([attend(part, plan_attention(pack([[1] * 6]))) for part in qkv.split(6)])
+    # 8 bits of mantissa; values are about 1.
+    torch.testing.assert_close(found.float(), alone.float(), atol=0.01, rtol=0)
+
+
+def test_rows_behind_the_last_sequence_see_nothing_and_are_seen_by_none():
+    qkv = random_qkv(LENGTHS)
+    behind = torch.cat([qkv, torch.full_like(qkv[:3], float("nan"))])
+    plan = plan_attention(pack([[1] * n for n in LENGTHS]))
+    found = attend(behind, plan)
+    assert torch.equal(found[:-3], attend(qkv, plan)) and not found[-3:].any()
+
+
 def test_its_gradient_equals_the_numerical_one():
     lengths = (3, 3, 4, 21, 22)
     plan = plan_attention(pack([[1] * n for n in lengths]))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from filbert.batch import fill_to, pack
+from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
@@ -62,13 +62,6 @@ def test_a_sequence_scores_the_same_alone_and_in_company():
         torch.testing.assert_close(encoder(pack([text])), states, atol=1e-6, rtol=0)
 
 
-def test_a_filled_batch_gives_the_same_rows():
-    encoder = tiny()
-    batch = pack([[1, 2, 3], [4, 5]])
-    filled = encoder(fill_to(batch, 16, 4))
-    torch.testing.assert_close(filled[:5], encoder(batch), atol=1e-6, rtol=0)
-
-
 def test_shared_layers_hold_one_set_of_parameters_but_run_every_time():
     shared = tiny(num_hidden_layers=4, num_hidden_groups=1)
     assert len(shared.layers) == 1
@@ -100,6 +93,50 @@ def test_masked_lm_scores_only_the_rows_asked_for():
     assert everything.shape == (5, 50)
     torch.testing.assert_close(some, everything[at], atol=1e-6, rtol=0)
     assert isinstance(model.head, MaskedLMHead)
+
+
+# What tells the families' encoders apart.
+KINDS = {
+    "bert": {},
+    "roberta": {"position_offset": 2, "type_vocab_size": 1},
+    "distilbert": {"type_vocab_size": 0, "pooler": None},
+    "albert": {"num_hidden_groups": 1, "embedding_size": 8, "hidden_act": "gelu_tanh"},
+    "electra": {"embedding_size": 8, "pooler": "gelu", "head_transform": True},
+    "modernbert": {
+        "rotary_base": 100.0,
+        "local_window": 4,
+        "global_every": 2,
+        "pre_norm": True,
+        "gated": True,
+        "biases": False,
+        "pooled": "mean",
+        "pooler": None,
+    },
+    "causal": {"causal": True},
+    "pruned": {"heads_per_layer": (2, 1)},
+}
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_off_the_tape_the_last_layer_runs_for_the_rows_that_are_read_and_gives_the_same(changes):
+    encoder, batch = tiny(**changes), pack([[1, 2, 3], [4] * 20, [5, 6], [7] * 21, [8, 9]])
+    at = torch.tensor([4, 1, 40, 4])
+    # Fewer rows may take another matrix kernel; outputs are about 1.
+    near = {"atol": 1e-6, "rtol": 0}
+    torch.testing.assert_close(encoder(batch, at), encoder(batch)[at], **near)
+    widths = []
+    layer = encoder.layer(encoder.config.num_hidden_layers - 1)
+    layer.down.register_forward_hook(lambda module, given, found: widths.append(len(found)))
+    one_each = batch.num_sequences if encoder.config.pooled == "cls" else batch.num_tokens
+    asked = {"masked_lm": (at, 4), "tokens": (at, 4), "spans": (None, batch.num_tokens)}
+    asked |= {"sequence": (None, one_each), "choices": (at, one_each), "pretraining": (at, 48)}
+    for kind, (rows, width) in asked.items():
+        count = 3 if kind in ("sequence", "tokens") else None
+        model = Model(encoder, new_head(kind, encoder.config, count)).eval()
+        wanted = model(batch, rows)
+        with torch.no_grad():
+            torch.testing.assert_close(model(batch, rows), wanted, **near)
+        assert widths[-1] == width, kind
 
 
 def test_new_weights_are_drawn_as_the_paper_says():

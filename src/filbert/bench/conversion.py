@@ -22,7 +22,8 @@ def convert(kind: str, model: Path, place: Path) -> Path:
     """Make `place / kind` if it is not there yet; one process at a time.
 
     Args:
-        kind: plain.onnx, fused.onnx, int8.onnx or ctranslate2.
+        kind: plain.onnx, fused.onnx, int8.onnx or ctranslate2; exported or exported-int8 for
+            folders as `filbert export` makes them of the bare encoder.
         model: folder in Hugging Face's layout.
         place: folder for all kinds; of this model only.
     """
@@ -132,12 +133,31 @@ def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
     shutil.rmtree(copy)
 
 
-_MADE_FROM = {"fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx"}
+def _exported(folder: Path, out: Path, _: Path) -> None:
+    from filbert.formats.checkpoint import with_new_head
+    from filbert.formats.onnx_folder import MODEL_FILE, save_graph
+    from filbert.formats.onnx_graph import build_graph
+    from filbert.formats.opening import read_checkpoint
+
+    out.mkdir()
+    save_graph(build_graph(with_new_head(read_checkpoint(folder), None)), out / MODEL_FILE)
+
+
+def _exported_int8(source: Path, out: Path, _: Path) -> None:
+    from filbert.formats.onnx_folder import MODEL_FILE, quantize_file
+
+    out.mkdir()
+    quantize_file(source / MODEL_FILE, out / MODEL_FILE)
+
+
+_MADE_FROM = {"fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx", "exported-int8": "exported"}
 _MAKERS: dict[str, Callable[[Path, Path, Path], None]] = {
     "plain.onnx": _plain,
     "fused.onnx": _fused,
     "int8.onnx": _int8,
     "ctranslate2": _ctranslate2,
+    "exported": _exported,
+    "exported-int8": _exported_int8,
 }
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert import samples
 from filbert.bench.facts import available_cores
@@ -16,8 +16,10 @@ from filbert.bench.turns import Turns, children, take_turns
 from filbert.bench.verdict import about_formats, about_side
 from filbert.bench.workload import Workload, drawn, mixed_lengths, useful_gflop
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from filbert.formats.checkpoint import Checkpoint
 
 TABLES = ("tokenize", "encode", "train", "serve")
 # Of more sides a table would take more than its minute; benchmarks/against/ has them all.
@@ -32,6 +34,8 @@ ENCODERS = (
     "filbert-float32",
     "filbert-bf16",
     "filbert-int8",
+    "filbert-onnxruntime-float32",
+    "filbert-onnxruntime-int8",
 )
 _ORDERS = ("unsorted", "sorted")
 _BATCH, _SHORT, _REQUESTS = 32, 16, 10

@@ -1,4 +1,7 @@
-"""Sides that run in other engines, on models converted once into a folder that sides may share."""
+"""Sides that run in other engines, on models converted once into a folder that sides may share.
+
+One of them is filbert's own: its export in onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import numpy as np
 from filbert.bench.job import Job
 from filbert.bench.torch_sides import Encode, means, padded
 from filbert.errors import RunError
+
+_EXPORTS = {"float32": "exported", "int8": "exported-int8"}
 
 
 def converted(job: Job, kind: str) -> Path:
@@ -87,3 +92,20 @@ def openvino(job: Job, precision: str) -> Encode:
         return means(model(_inputs(ids, mask))[0], mask)
 
     return encode
+
+
+def exported(job: Job, precision: str) -> Encode:
+    """As `Predictor.embed` does it with the backend onnxruntime, from token ids on."""
+    import torch
+
+    from filbert.bench.torch_sides import encode_by
+    from filbert.formats.checkpoint import with_new_head
+    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.predict import Predictor
+    from filbert.speed.onnx_session import SessionModel
+
+    folder, source = converted(job, _EXPORTS[precision]), Path(job.model)
+    # A session takes as many.
+    torch.set_num_threads(job.threads)
+    model = SessionModel(folder, with_new_head(read_checkpoint(source), None))
+    return encode_by(Predictor(model, read_tokenizer(source)))

@@ -29,6 +29,7 @@ class Side(NamedTuple):
 
 _HUGGING = ("transformers",)
 _ONNX = ("onnxruntime", "onnx", "transformers")
+_OWN_ONNX = ("onnxruntime", "onnx")
 _CT2 = ("ctranslate2", "transformers")
 _VINO = ("openvino", "onnx", "transformers")
 _HTTP = ("fastapi", "uvicorn")
@@ -51,6 +52,8 @@ SIDES: dict[str, dict[str, Side]] = {
         "filbert-float32": Side("torch_sides:filbert", "float32", (), True),
         "filbert-bf16": Side("torch_sides:filbert", "bf16", (), True),
         "filbert-int8": Side("torch_sides:filbert", "int8"),
+        "filbert-onnxruntime-float32": Side("peers:exported", "float32", _OWN_ONNX),
+        "filbert-onnxruntime-int8": Side("peers:exported", "int8", _OWN_ONNX),
     },
     "tokenize": {
         "transformers": Side("tokenizing:transformers", needs=_HUGGING),

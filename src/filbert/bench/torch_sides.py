@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch.nn import functional as F
 
 from filbert.bench.job import Job
 from filbert.errors import ConfigError
+
+if TYPE_CHECKING:
+    from filbert.predict import Predictor
 
 # From the token ids of n texts to the mean of each text's last hidden states, float32 (n, H).
 Encode = Callable[[Sequence[np.ndarray]], np.ndarray]
@@ -51,11 +54,16 @@ def _torch_means(hidden: Tensor, mask: Tensor) -> np.ndarray:
 
 def filbert(job: Job, precision: str) -> Encode:
     """As `Predictor.embed` does it, from token ids on."""
-    from filbert.data.examples import Example
     from filbert.predict import Predictor
 
     torch.set_num_threads(job.threads)
-    predictor = Predictor.load(job.model, precision=precision, device=job.device)
+    return encode_by(Predictor.load(job.model, precision=precision, device=job.device))
+
+
+def encode_by(predictor: Predictor) -> Encode:
+    """Means of hidden states by filbert, whatever backend it has."""
+    from filbert.data.examples import Example
+
     predictor.warm_up()
 
     def encode(texts: Sequence[np.ndarray]) -> np.ndarray:

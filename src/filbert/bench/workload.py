@@ -13,7 +13,6 @@ from scipy.special import ndtri
 
 from filbert.model.config import EncoderConfig
 
-ORDERS = ("unsorted", "sorted")
 # Half of the texts are shorter; the mean; the longest. Comments and questions look like this.
 MEDIAN, MEAN, LONGEST = 50, 71.0, 256
 # Ids below are marks, unused places and single characters in the vocabularies of this kind.

@@ -109,8 +109,8 @@ class BiGRU(nn.Module):
         self.final_norm = nn.Identity()
         self.pooler = None
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """State of every token in the last layer, (T, H).
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
+        """State of every token in the last layer, (T, H), or of the rows `at`: (K, H).
 
         Raises:
             InputError: a sequence is longer than the config allows.
@@ -126,7 +126,7 @@ class BiGRU(nn.Module):
             if index:
                 hidden = dropout(hidden, self.config.hidden_dropout, self.training)
             hidden = layer(hidden, order)
-        return hidden  # type: ignore[no-any-return]
+        return hidden if at is None else hidden[at]  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:
         """Layer `index`."""

@@ -87,19 +87,24 @@ class Layer(nn.Module):
         self.down = nn.Linear(wide, width, bias=bias)
         self.norm = new_norm(width, config)
 
-    def forward(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
-        """(T, H) to (T, H)."""
-        if self.config.pre_norm:
-            hidden_TH = hidden_TH + self._attention(self.attention_norm(hidden_TH), plan)
-            return hidden_TH + self._feed_forward(self.norm(hidden_TH))
-        hidden_TH = self.attention_norm(hidden_TH + self._attention(hidden_TH, plan))
-        return self.norm(hidden_TH + self._feed_forward(hidden_TH))  # type: ignore[no-any-return]
+    def forward(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None = None) -> Tensor:
+        """(T, H) to (T, H); to (K, H) for the rows `at`, int64 (K,), whom the others only serve.
 
-    def _attention(self, hidden_TH: Tensor, plan: AttentionPlan) -> Tensor:
+        Their queries are made all the same: with their attention a tenth of a layer, which is not
+        worth a second product.
+        """
+        residual = hidden_TH if at is None else hidden_TH[at]
+        if self.config.pre_norm:
+            hidden = residual + self._attention(self.attention_norm(hidden_TH), plan, at)
+            return hidden + self._feed_forward(self.norm(hidden))
+        hidden = self.attention_norm(residual + self._attention(hidden_TH, plan, at))
+        return self.norm(hidden + self._feed_forward(hidden))  # type: ignore[no-any-return]
+
+    def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         config = self.config
         qkv = dense(hidden_TH, self.qkv).view(-1, 3, self.num_heads, config.head_size)
-        mixed = attend(qkv, plan, config.attention_dropout if self.training else 0.0)
-        mixed = dense(mixed.flatten(1), self.attention_out)
+        mixed = attend(qkv, plan, config.attention_dropout if self.training else 0.0).flatten(1)
+        mixed = dense(mixed if at is None else mixed[at], self.attention_out)
         return dropout(mixed, config.hidden_dropout, self.training)
 
     def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
@@ -117,12 +122,18 @@ def new_layers(config: EncoderConfig) -> nn.ModuleList:
     return nn.ModuleList(Layer(config, index) for index in range(config.num_groups))
 
 
-def run_layers(layers: nn.ModuleList, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
-    """Hidden states through every layer in turn, (T, H) to (T, H); see `layer_of`."""
+def run_layers(
+    layers: nn.ModuleList, hidden_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
+) -> Tensor:
+    """Hidden states through every layer in turn, (T, H) to (T, H); see `layer_of`.
+
+    The last layer ends with the rows `at`, int64 (K,), where they are given: (K, H).
+    """
     config: EncoderConfig = layers[0].config  # type: ignore[assignment]
-    plans = _plans(batch, config)
+    plans, last = _plans(batch, config), config.num_hidden_layers - 1
     for index in range(config.num_hidden_layers):
-        hidden_TH = layer_of(layers, index)(hidden_TH, plans[config.is_local(index)])
+        plan, rows = plans[config.is_local(index)], at if index == last else None
+        hidden_TH = layer_of(layers, index)(hidden_TH, plan, rows)
     return hidden_TH
 
 
@@ -162,8 +173,10 @@ class Encoder(nn.Module):
         self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Last hidden state of every token, (T, H).
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
+        """Last hidden state of every token, (T, H), or only of the rows `at`, int64 (K,): (K, H).
+
+        Where those are few, three quarters of the last layer are saved.
 
         Raises:
             InputError: a sequence is longer than the position table serves.
@@ -174,7 +187,9 @@ class Encoder(nn.Module):
                 f"A sequence of {batch.max_seqlen} tokens; this model's positions end at "
                 f"{longest}. Cut the text to max_length {longest}."
             )
-        hidden = run_layers(self.layers, self.embeddings(batch), batch)
+        hidden = run_layers(self.layers, self.embeddings(batch), batch, at)
+        if at is None and isinstance(batch, PackedBatch) and len(hidden) > sum(batch.lengths):
+            hidden = hidden[: sum(batch.lengths)]
         return self.final_norm(hidden)  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:
@@ -184,9 +199,11 @@ class Encoder(nn.Module):
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
         """One vector a sequence, (S, H): one token or the mean, through the pooler if any."""
         if self.config.pooled == "cls":
-            pooled_SH = hidden_TH[standing_rows(batch, causal=self.config.causal)]
-        else:
-            pooled_SH = mean_of_sequences(hidden_TH, batch.cu_seqlens)
+            return self.through_pooler(hidden_TH[standing_rows(batch, causal=self.config.causal)])
+        return self.through_pooler(mean_of_sequences(hidden_TH, batch.cu_seqlens))
+
+    def through_pooler(self, pooled_SH: Tensor) -> Tensor:
+        """The dense layer over what stands for each sequence, (S, H) to (S, H), if there is one."""
         if self.pooler is None:
             return pooled_SH
         assert self.config.pooler is not None

@@ -17,6 +17,7 @@ from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
 from filbert.model.encoder import Encoder, initialize, new_norm
+from filbert.model.grouping import standing_rows
 from filbert.model.linear import dense
 from filbert.model.pooling import pool
 
@@ -42,12 +43,14 @@ class Head(nn.Module):
 
     Attributes:
         reads_pooled: whether the encoder's pooler has to run.
+        reads_tokens: whether it reads any row but the one that stands for a sequence.
         per_token: whether the output has a row per token rather than one per sequence.
         transform, norm: a dense layer and, after the activation, a LayerNorm over what the head
             reads; None for heads that read it as it is.
     """
 
     reads_pooled = False
+    reads_tokens = True
     per_token = False
 
     def __init__(self, config: EncoderConfig, transform_to: int | None = None) -> None:
@@ -102,6 +105,7 @@ class PairHead(Head):
     """
 
     reads_pooled = True
+    reads_tokens = False
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -152,6 +156,7 @@ class SequenceHead(Head):
     """C scores per sequence on the pooled vector. Devlin et al. 2019, section 4.1."""
 
     reads_pooled = True
+    reads_tokens = False
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__(config, _transform_width(config))
@@ -200,6 +205,7 @@ class ChoiceHead(Head):
     """One score per sequence; the choices of a row are neighbouring sequences. Section 4.4."""
 
     reads_pooled = True
+    reads_tokens = False
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, _transform_width(config))
@@ -266,8 +272,20 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """The head's logits; the last hidden states, (T, H), without a head."""
-        return self.read(self.encoder(batch), batch, at)
+        """The head's logits; the last hidden states, (T, H), without a head.
+
+        Off the tape the last layer runs for the rows that the head reads. On it for all, whose
+        dropout is then drawn in the same order whatever is asked for.
+        """
+        encoder, head = self.encoder, self.head
+        if head is None or torch.is_grad_enabled():
+            return self.read(encoder(batch), batch, at)
+        if head.per_token and at is not None:
+            return self.read(encoder(batch, at), batch)
+        if head.reads_tokens or isinstance(encoder, BiGRU) or self.config.pooled != "cls":
+            return self.read(encoder(batch), batch, at)
+        rows_SH = encoder(batch, standing_rows(batch, causal=self.config.causal))
+        return self._answer(rows_SH, encoder.through_pooler(rows_SH), batch, None)
 
     def read(
         self, tokens_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
@@ -276,5 +294,11 @@ class Model(nn.Module):
         if self.head is None:
             return tokens_TH
         pooled_SH = self.encoder.pool(tokens_TH, batch) if self.head.reads_pooled else None
+        return self._answer(tokens_TH, pooled_SH, batch, at)
+
+    def _answer(
+        self, tokens_TH: Tensor, pooled_SH: Tensor | None, batch: PackedBatch, at: Tensor | None
+    ) -> Tensor | tuple[Tensor, ...]:
+        assert self.head is not None
         features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)
         return self.head(features, at)  # type: ignore[no-any-return]

@@ -73,6 +73,13 @@ def check_pooling(pooling: str) -> None:
         raise ConfigError(f"pooling {printable(pooling)!r} names one of them twice.")
 
 
+def row_read(batch: PackedBatch, pooling: str, *, causal: bool) -> Tensor | None:
+    """The row of each sequence that a pooling reads, int64 (S,), where it reads one alone."""
+    if pooling not in ("cls", "last"):
+        return None
+    return standing_rows(batch, causal=causal or pooling == "last")
+
+
 def pool(
     hidden_TH: Tensor, batch: PackedBatch, pooling: str, *, causal: bool = False
 ) -> list[Tensor]:
@@ -84,8 +91,9 @@ def pool(
     if "+" in pooling:
         parts = [pool(hidden_TH, batch, part, causal=causal) for part in pooling.split("+")]
         return [torch.cat(vectors) for vectors in zip(*parts, strict=True)]
-    if pooling in ("cls", "last"):
-        return list(hidden_TH[standing_rows(batch, causal=causal or pooling == "last")])
+    at = row_read(batch, pooling, causal=causal)
+    if at is not None:
+        return list(hidden_TH[at])
     if hidden_TH.is_cuda and pooling in _AT_ONCE:
         # There, a kernel for each sequence would take longer than the encoder.
         return list(_AT_ONCE[pooling](hidden_TH, batch.cu_seqlens))

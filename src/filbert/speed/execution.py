@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from filbert.model.heads import Model
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
+from filbert.speed.shapes import few_shapes
 
 _T = TypeVar("_T")
 
@@ -29,6 +31,8 @@ MAX_TOKENS_CUDA = 32_768
 # The widest activations of a batch: more leaves the caches, and from 32 MB on the C library asks
 # the system for fresh pages each time (int8 products of BERT-base: 850 GFLOP/s, then 550).
 _WIDEST_BYTES = 12 * 2**20
+# Tokens of a first pass, as of a short text.
+_FEW = 16
 
 
 def default_max_tokens(device: torch.device, config: EncoderConfig | None = None) -> int:
@@ -60,9 +64,12 @@ def run_model(
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
         batch = collate([examples[i] for i in indices])
         with torch.inference_mode(), precision.autocast(device):
-            output = graphs.forward(batch) if graphs else model(batch.to(device))
+            if graphs is not None:
+                output = graphs.forward(batch)
+            else:
+                output = model(few_shapes(batch.to(device), model))
         assert isinstance(output, Tensor)
-        arrived = to_host(output)
+        arrived = to_host(output[: batch.num_tokens if per_token(model) else batch.num_sequences])
 
         def finish() -> tuple[list[int], Sequence[Tensor]]:
             pieces = pieces_of(arrived(), batch, model)
@@ -77,6 +84,17 @@ def run_model(
         for index, piece in zip(indices, pieces, strict=True):
             outputs[index] = piece
     return [output for output in outputs if output is not None]
+
+
+def first_pass(model: Model | SessionModel, precision: Precision, max_length: int) -> None:
+    """Run a model once over a few tokens, so that no answer pays for what is made once."""
+    model.eval()
+    ids = np.zeros(min(_FEW, max_length), dtype=np.int64)
+    batch = collate([Example(0, ids, ids, len(ids))]).to(model.device)
+    # Whether an export gives hidden states is no matter yet.
+    run = model.session.run if isinstance(model, SessionModel) else model
+    with torch.inference_mode(), precision.autocast(model.device):
+        run(batch)
 
 
 def to_host(output: Tensor) -> Callable[[], Tensor]:
@@ -110,7 +128,11 @@ def overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> It
         yield finish()
 
 
+def per_token(model: Model | SessionModel) -> bool:
+    """Whether its output has a row a token rather than one a sequence."""
+    return model.head is None or model.head.per_token
+
+
 def pieces_of(output: Tensor, batch: PackedBatch, model: Model | SessionModel) -> Sequence[Tensor]:
     """A head's output by sequence."""
-    per_token = model.head is None or model.head.per_token
-    return split(output, batch) if per_token else output.unbind(0)
+    return split(output, batch) if per_token(model) else output.unbind(0)

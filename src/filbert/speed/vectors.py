@@ -16,11 +16,12 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
-from filbert.model.pooling import Dense, hidden_states, pool
+from filbert.model.pooling import Dense, hidden_states, pool, row_read
 from filbert.speed.execution import overlapped, to_host
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
+from filbert.speed.shapes import few_shapes
 
 
 def run_vectors(
@@ -51,21 +52,30 @@ def run_vectors(
         graphs: of the same model, for weights that need no cast; they serve the last layer alone.
     """
     model.eval()
-    encoder, device = model.encoder, model.device
-    if layers != (model.config.num_hidden_layers,):
+    encoder, device, causal = model.encoder, model.device, model.config.causal
+    last_alone = layers == (model.config.num_hidden_layers,)
+    if not last_alone:
         graphs = None
+    # Graphs and exports give every row.
+    may_choose = last_alone and graphs is None and isinstance(model, Model)
     there = [layer.to(device) for layer in dense]
 
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
         batch = collate([examples[i] for i in indices])
         moved = batch.to(device)
+        filled = few_shapes(moved, model) if last_alone else moved
+        at = row_read(filled, pooling, causal=causal) if may_choose else None
         with torch.inference_mode():
             with precision.autocast(device):
                 if graphs is not None:
                     hidden = graphs.encode(batch)
+                elif at is not None:
+                    hidden = encoder(filled, at)[: batch.num_sequences]
                 else:
-                    hidden = hidden_states(cast("Encoder", encoder), moved, layers)
-            pooled = pool(hidden.float(), moved, pooling, causal=model.config.causal)
+                    hidden = hidden_states(cast("Encoder", encoder), filled, layers)
+                    hidden = hidden[: batch.num_tokens]
+            hidden = hidden.float()
+            pooled = list(hidden) if at is not None else pool(hidden, moved, pooling, causal=causal)
             if pooling == "none":
                 # Of all tokens, end to end: one product, and one transfer.
                 sizes: list[int] | None = [len(piece) for piece in pooled]
