@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import random
 import shutil
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
 
 import filbert
 from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
+from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
+from filbert.text.learning import LearnOptions, learn
 from filbert.text.tokenizer import Tokenizer
 
 # Two threads that wait for each other on a busy machine cost more than they give on tiny tensors.
@@ -69,6 +73,18 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def public_members() -> dict[str, list[str]]:
+    """Public methods and properties of every public class, exceptions aside."""
+    kinds = (FunctionType, classmethod, staticmethod, property, cached_property)
+    found = {name: getattr(filbert, name) for name in filbert.__all__}
+    return {
+        name: [m for m, member in vars(value).items() if m[0] != "_" and isinstance(member, kinds)]
+        for name, value in found.items()
+        if isinstance(value, type) and not issubclass(value, Exception)
+    }
+
+
+@pytest.fixture(scope="session")
 def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a vocab.txt of 35 uncased entries: [PAD] [UNK] [CLS] [SEP] [MASK] the a ..."""
     folder = tmp_path_factory.mktemp("vocab")
@@ -94,6 +110,29 @@ def deep_model(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _drawn(vocab, tmp_path_factory.mktemp("deep") / "model", num_hidden_layers=4)
 
 
+@pytest.fixture(scope="session")
+def with_head() -> Callable[[Path, Path, str], Path]:
+    """`with_head(folder, out, kind)`: its encoder under a head whose every number is random."""
+
+    def make(folder: Path, out: Path, kind: str) -> Path:
+        torch.manual_seed(1)
+        checkpoint = with_new_head(huggingface.read(folder), kind)
+        for name, tensor in checkpoint.tensors.items():
+            if name.startswith("head."):
+                checkpoint.tensors[name] = tensor + 0.5 * torch.randn(tensor.shape)
+        huggingface.write(checkpoint, out)
+        Tokenizer.load(folder).save(out)
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tiny_model: Path, with_head, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The encoder of `tiny_model` with a masked-LM head."""
+    return with_head(tiny_model, tmp_path_factory.mktemp("masked") / "model", "masked_lm")
+
+
 def _drawn(vocab: Path, folder: Path, *, num_hidden_layers: int) -> Path:
     torch.manual_seed(0)
     config = EncoderConfig(
@@ -109,6 +148,25 @@ def _drawn(vocab: Path, folder: Path, *, num_hidden_layers: int) -> Path:
     huggingface.write(Checkpoint(config, "bert", Model(encoder).state_dict()), folder)
     Tokenizer.load(vocab).save(folder)
     return folder
+
+
+_LINES = [
+    "the film was not very good, and he played badly!",
+    "was it good? the film was very good and he was great",
+    "he plays a very good play. the plays was not good!",
+]
+
+
+@pytest.fixture(scope="session")
+def byte_pieces() -> Tokenizer:
+    """300 entries of byte-level BPE, as RoBERTa and ModernBERT have it: "Ġ" is a blank before."""
+    return learn(lambda: [_LINES] * 4, LearnOptions(kind="bytebpe", size=300)).tokenizer
+
+
+@pytest.fixture(scope="session")
+def unigram_pieces() -> Tokenizer:
+    """60 entries of a unigram model, as ALBERT has it: parted at blanks alone."""
+    return learn(lambda: [_LINES] * 4, LearnOptions(kind="unigram", size=60)).tokenizer
 
 
 def film_rows(count: int, seed: int) -> list[tuple[str, str]]:

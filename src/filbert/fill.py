@@ -5,7 +5,7 @@ T tokens in the batch, K masks in it, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,12 @@ from torch import Tensor
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
-from filbert.errors import ConfigError, FormatError, InputError
+from filbert.data.texts import refuse_one_text
+from filbert.errors import ConfigError, FormatError
 from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
+from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
+from filbert.speed.shapes import few_rows, few_shapes
 from filbert.text.encoding import Encoding
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
 from filbert.text.tokenizer import Tokenizer
@@ -27,7 +30,7 @@ _MOST_SCORES = 2**24
 
 
 def fill_masks(
-    model: Model,
+    model: Model | SessionModel,
     tokenizer: Tokenizer,
     texts: Iterable[str],
     *,
@@ -35,7 +38,6 @@ def fill_masks(
     max_tokens: int,
     precision: Precision,
     top: int = 5,
-    on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> Iterator[dict[str, Any]]:
     """Candidates for every mask of every text, in order and in fixed memory.
 
@@ -50,7 +52,6 @@ def fill_masks(
         max_tokens: tokens per packed batch.
         precision: of the matrix products.
         top: candidates per mask.
-        on_batch: told the tokens of every batch.
 
     Returns:
         For each text `candidates` (per mask, in order, a list of `top` dicts with `token`, `score`,
@@ -62,37 +63,36 @@ def fill_masks(
         FormatError: the vocabulary has no mask.
         InputError: a text without a mask, or something that is no text; with its index.
     """
-    scorer = scorer_of(
-        model, tokenizer, max_tokens=max_tokens, precision=precision, top=top, on_batch=on_batch
-    )
+    scorer = scorer_of(model, tokenizer, max_tokens=max_tokens, precision=precision, top=top)
     return _fill(scorer, tokenizer, checked(texts, tokenizer), max_length)
 
 
 def scorer_of(
-    model: Model,
+    model: Model | SessionModel,
     tokenizer: Tokenizer,
     *,
     max_tokens: int,
     precision: Precision,
     top: int = 5,
-    on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> Scorer:
     """A model made ready to score masks; arguments and errors as of `fill_masks`."""
-    head = masked_lm_part(model)
+    masked_lm_part(model)
+    assert not isinstance(model, SessionModel)
     mask_name(tokenizer)
     entries = tokenizer.backend.get_vocab(with_added_tokens=True)
     known = torch.zeros(model.config.vocab_size, dtype=torch.bool)
     known[list(entries.values())] = True
-    scorer = Scorer(model, head, known, top, max_tokens, precision, on_batch)
-    return scorer.with_top(top)
+    return Scorer(model, known, top, max_tokens, precision).with_top(top)
 
 
-def masked_lm_part(model: Model) -> MaskedLMHead:
+def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
     """The head that scores the vocabulary.
 
     Raises:
         ConfigError: the model has none.
     """
+    if isinstance(model, SessionModel):
+        raise ConfigError("The backend onnxruntime does not fill masks. Use the original model.")
     if isinstance(model.head, MaskedLMHead):
         return model.head
     if isinstance(model.head, PretrainingHead):
@@ -111,10 +111,7 @@ def masked_lm_part(model: Model) -> MaskedLMHead:
 
 def checked(texts: Iterable[Any], tokenizer: Tokenizer) -> Iterator[str]:
     """The same texts, each looked at by `check_masked`."""
-    if isinstance(texts, str):
-        raise InputError(
-            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
-        )
+    refuse_one_text(texts)
     return (check_masked(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
 
 
@@ -221,6 +218,46 @@ def sequences_around(
 # Sequences to scores
 
 
+def mask_logits(
+    model: Model,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Scores over the vocabulary at every mask, in packed batches; no other row is projected.
+
+    Args:
+        model: with a masked-LM or a pre-training head. Its pooler does not run.
+        examples: whose `target` holds the masks' places in the sequence, int64.
+        max_tokens: tokens per packed batch.
+        precision: of the matrix products.
+
+    Returns:
+        For some masks at a time, the examples that they belong to, those of an example in order,
+        and their logits, float32 (K, V), which may be written to.
+    """
+    head, encoder = masked_lm_part(model), model.encoder
+    table = encoder.embeddings.word.weight
+    step = max(1, _MOST_SCORES // len(table))
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        chosen = [examples[i] for i in indices]
+        batch = collate(chosen)
+        starts = np.cumsum([0, *batch.lengths[:-1]])
+        places = [e.target + start for e, start in zip(chosen, starts, strict=True)]
+        owners = [i for i, own in zip(indices, places, strict=True) for _ in own]
+        at = torch.from_numpy(np.concatenate(places)).to(table.device)
+        batch = batch.to(table.device)
+        with torch.inference_mode(), precision.autocast(table.device):
+            found_KH = encoder(few_shapes(batch, model), few_rows(at))
+        for begin in range(0, len(at), step):
+            rows = slice(begin, begin + step)
+            with torch.inference_mode(), precision.autocast(table.device):
+                features = Features(found_KH[: len(at)][rows], None, table, batch)
+                logits_KV = head(features).float()
+            yield owners[rows], logits_KV
+
+
 class Best(NamedTuple):
     """The likeliest entries for the masks of a sequence, (masks, top) of both."""
 
@@ -232,12 +269,10 @@ class Scorer(NamedTuple):
     """A model at work on the masks of packed batches."""
 
     model: Model
-    head: MaskedLMHead
     known: Tensor
     top: int
     max_tokens: int
     precision: Precision
-    on_batch: Callable[[int], None]
 
     def with_top(self, top: int) -> Scorer:
         """The same for another number of candidates.
@@ -250,38 +285,27 @@ class Scorer(NamedTuple):
             raise ConfigError(f"top is {top!r}; the vocabulary has 1..{count} candidates.")
         return self._replace(top=top)
 
+    @torch.inference_mode()
     def best(self, examples: Sequence[Example]) -> list[Best]:
         """The candidates of every example, in order."""
-        found: list[Best | None] = [None] * len(examples)
-        encoder = self.model.encoder
-        table = encoder.embeddings.word.weight
-        device = table.device
-        known = self.known.to(device)
-        step = max(1, _MOST_SCORES // len(known))
-        for indices in by_length([len(e.input_ids) for e in examples], self.max_tokens):
-            chosen = [examples[i] for i in indices]
-            batch = collate(chosen)
-            starts = np.cumsum([0, *batch.lengths[:-1]])
-            rows = [e.target + start for e, start in zip(chosen, starts, strict=True)]
-            at = torch.from_numpy(np.concatenate(rows)).to(device)
-            batch = batch.to(device)
-            scores, ids = [], []
-            with torch.inference_mode(), self.precision.autocast(device):
-                features = Features(encoder(batch), None, table, batch)
-                for part in torch.split(at, step):
-                    logits_KV = self.head(features, part).float()
-                    total = logits_KV.logsumexp(-1, keepdim=True)
-                    # Rows that only pad the table have no token; they keep their share.
-                    best = logits_KV.masked_fill_(~known, -torch.inf).topk(self.top)
-                    scores += (best.values - total).exp().tolist()
-                    ids += best.indices.tolist()
-            self.on_batch(batch.num_tokens)
-            begin = 0
-            for index in indices:
-                end = begin + len(examples[index].target)
-                found[index] = Best(scores[begin:end], ids[begin:end])
-                begin = end
-        return [best for best in found if best is not None]
+        found = [Best([], []) for _ in examples]
+        known = self.known.to(self.model.device)
+        for owners, logits_KV in mask_logits(
+            self.model,
+            examples,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+        ):
+            total = logits_KV.logsumexp(-1, keepdim=True)
+            # Rows that only pad the table have no token; they keep their share.
+            best = logits_KV.masked_fill_(~known, -torch.inf).topk(self.top)
+            scores = (best.values - total).exp().tolist()
+            for owner, own_scores, own_ids in zip(
+                owners, scores, best.indices.tolist(), strict=True
+            ):
+                found[owner].scores.append(own_scores)
+                found[owner].ids.append(own_ids)
+        return found
 
 
 # Scores to answers

@@ -15,8 +15,8 @@ import numpy as np
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, checked_texts, cleaned
-from filbert.errors import ConfigError, InputError
+from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
+from filbert.errors import ConfigError
 from filbert.fill import fill_masks
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.find import find_model
@@ -25,7 +25,8 @@ from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
-from filbert.speed.execution import default_max_tokens, run_model
+from filbert.score import score_texts
+from filbert.speed.execution import default_max_tokens, first_pass, run_model
 from filbert.speed.graphs import Graphs, graphs_for
 from filbert.speed.memory import keep_freed_memory
 from filbert.speed.names import INFERENCE_PRECISIONS
@@ -136,7 +137,7 @@ class Predictor:
             model = quantized(model) if chosen.name == "int8" else model
         if task is not None and task.head_kind is None:
             model.head = task.head(config)
-        return cls(
+        predictor = cls(
             model,
             tokenizer,
             task,
@@ -148,11 +149,19 @@ class Predictor:
             checkpoint=checkpoint,
             graphs=graphs_for(model) if graphs else None,
         )
+        if target.type == "cpu":
+            predictor.warm_up()
+        return predictor
 
     def warm_up(self) -> None:
-        """Make ready for the first answer, which else pays for recordings: seconds on a GPU."""
+        """Make ready for the first answer, which else pays for recordings: seconds on a GPU.
+
+        On a processor it is a pass over sixteen tokens, which `load` makes.
+        """
         if self.graphs is not None:
             self.graphs.warm_up()
+        else:
+            first_pass(self.model, self.precision, self.max_length)
 
     # Answers
 
@@ -168,10 +177,7 @@ class Predictor:
             InputError: an item is of another kind; with its index.
         """
         task = self.known_task()
-        if isinstance(items, str):
-            raise InputError(
-                "A list of texts is wanted, and this is one text. Put it in a list: [text]."
-            )
+        refuse_one_text(items)
         return list(self.predict_rows([task.row(item, i) for i, item in enumerate(items)]))
 
     def answer(self, question: str, context: str) -> Prediction:
@@ -201,13 +207,11 @@ class Predictor:
             )
         return self.task
 
-    def predict_rows(
-        self, rows: Iterable[Row], on_batch: Callable[[int], None] = lambda num_tokens: None
-    ) -> Iterator[Prediction]:
+    def predict_rows(self, rows: Iterable[Row]) -> Iterator[Prediction]:
         """Answers in the order of `rows`, in fixed memory however many there are."""
         raw = uncleaned(self.known_task())
         for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
-            yield from self.answers(self.row_examples(chunk), on_batch)
+            yield from self.answers(self.row_examples(chunk))
 
     def row_examples(self, rows: Sequence[Row]) -> list[Example]:
         """Rows as what `answers` takes: tokenised, nothing computed."""
@@ -243,18 +247,8 @@ class Predictor:
         (answer,) = self.fill_texts([check_masked(texts, self.tokenizer, "The text")], top=top)
         return answer
 
-    def fill_texts(
-        self,
-        texts: Iterable[str],
-        *,
-        top: int = 5,
-        on_batch: Callable[[int], None] = lambda num_tokens: None,
-    ) -> Iterator[dict[str, Any]]:
+    def fill_texts(self, texts: Iterable[str], *, top: int = 5) -> Iterator[dict[str, Any]]:
         """As `fill`, one answer at a time, in order and in fixed memory."""
-        if isinstance(self.model, SessionModel):
-            raise ConfigError(
-                "The backend onnxruntime does not fill masks. Use the original model."
-            )
         return fill_masks(
             self.model,
             self.tokenizer,
@@ -263,7 +257,30 @@ class Predictor:
             max_tokens=self.max_tokens,
             precision=self.precision,
             top=top,
-            on_batch=on_batch,
+        )
+
+    def score(self, texts: str | Sequence[str]) -> dict[str, Any] | list[dict[str, Any]]:
+        """How likely the model finds one text, or each of a list; see `score.score_texts`."""
+        found = list(self.score_texts([texts] if isinstance(texts, str) else texts))
+        return found[0] if isinstance(texts, str) else found
+
+    def score_texts(
+        self,
+        texts: Iterable[str],
+        *,
+        with_tokens: bool = False,
+        on_share: Callable[[int, float], None] = lambda rows, share: None,
+    ) -> Iterator[dict[str, Any]]:
+        """As `score`, one answer at a time, in order and in fixed memory."""
+        return score_texts(
+            self.model,
+            self.tokenizer,
+            texts,
+            max_length=self.max_length,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            with_tokens=with_tokens,
+            on_share=on_share,
         )
 
     # Vectors
@@ -305,14 +322,11 @@ class Predictor:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] = (-1,),
-        on_batch: Callable[[int], None] = lambda num_tokens: None,
     ) -> Iterator[np.ndarray]:
         """As `embed`, one vector at a time, in order and in fixed memory."""
         for chunk in chunks(checked_texts(texts), characters_in):
             examples = self.text_examples(chunk, pooling=pooling, layers=layers)
-            yield from self.vectors(
-                examples, pooling=pooling, normalize=normalize, layers=layers, on_batch=on_batch
-            )
+            yield from self.vectors(examples, pooling=pooling, normalize=normalize, layers=layers)
 
     def text_examples(
         self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)

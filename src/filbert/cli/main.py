@@ -11,10 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
+from filbert.cli.completion import install_completion
 from filbert.cli.flags import STDIO, unabbreviated
 from filbert.cli.help_page import print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
@@ -34,37 +35,19 @@ _MEMORY = (
 )
 
 # Each is a module of cli/verbs with a function of the same name; none imports torch at the top.
-VERBS = (
-    "quickstart",
-    "info",
-    "tokenize",
-    "vocab",
-    "corpus",
-    "pretrain",
-    "finetune",
-    "distill",
-    "verify_resume",
-    "evaluate",
-    "predict",
-    "embed",
-    "fill",
-    "check",
-    "compare",
-    "convert",
-    "export",
-    "shrink",
-    "inspect",
-    "explain",
-    "heads",
-    "neighbours",
-    "layers",
-    "bias",
-    "push",
-    "serve",
-    "replay",
-    "bench",
-    "doctor",
-)
+# They stand in the order and under the titles of `filbert --help`.
+GROUPS = {
+    "First steps": ("quickstart", "doctor"),
+    "Data and text": ("check", "tokenize", "vocab", "corpus"),
+    "Train and compare": (
+        "finetune", "pretrain", "distill", "compare", "evaluate", "replay", "verify_resume",
+    ),
+    "Answers": ("predict", "embed", "fill", "score", "serve"),
+    "Models": ("info", "convert", "export", "shrink", "push"),
+    "Look inside": ("inspect", "explain", "heads", "neighbours", "layers", "bias"),
+    "Speed": ("bench",),
+}  # fmt: skip
+VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 # Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
 RECIPE_VERBS = ("pretrain", "distill")
@@ -73,7 +56,9 @@ STUDY_VERB = "compare"
 
 app = App(
     name="filbert",
-    help="One tool for the whole life of a BERT-family encoder.",
+    help="One tool for the whole life of a BERT-family encoder.\n\n"
+    "Begin with filbert quickstart; filbert COMMAND --help says what a command takes.",
+    group_commands=Group("Help", sort_key=len(GROUPS)),
     version=__version__,
     default_parameter=Parameter(
         consume_multiple=True, negative_iterable=(), negative_bool=(), show_default=shown_default
@@ -83,15 +68,16 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.meta.suppress_keyboard_interrupt = False
-for verb in VERBS:
-    app.command(
-        getattr(import_module(f"filbert.cli.verbs.{verb}"), verb), name=verb.replace("_", "-")
-    )
-# No start-up file of the user's is changed: bash-completion finds the script by its place.
-app.register_install_completion_command(
-    add_to_startup=False,
-    help="Let the Tab key complete commands and options: bash, zsh, fish or PowerShell.",
-)
+for place, (title, verbs) in enumerate(GROUPS.items()):
+    group = Group(title, sort_key=place)
+    for order, verb in enumerate(verbs):
+        app.command(
+            getattr(import_module(f"filbert.cli.verbs.{verb}"), verb),
+            name=verb.replace("_", "-"),
+            group=group,
+            sort_key=order,
+        )
+app.command(install_completion, name="--install-completion")
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +97,9 @@ def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[st
 @app.meta.default
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    recipe: Path | None = None,
+    recipe: Annotated[
+        Path | None, Parameter(group=Group("Every command", sort_key=len(GROUPS) + 1))
+    ] = None,
 ) -> int | None:
     """Run one verb.
 
@@ -158,7 +146,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = f" while writing {error.filename}" if error.filename else ""
             return _fail(f"The disk is full{where}. Free some space and try again.", EXIT_INPUT)
         if error.errno == errno.EFBIG:
@@ -167,7 +155,7 @@ def run(arguments: Sequence[str]) -> int:
             why = f"{printable(str(error.filename), 200)}: {error.strerror}"
             return _fail(f"{why}. Name another place, or change this one.", EXIT_INPUT)
         raise
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not _is_out_of_memory(error):
             raise
         return _fail(_MEMORY, EXIT_INPUT)
@@ -176,11 +164,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Also torch's: its class on a GPU, and on a processor what its allocator says."""
+    """Also torch's: its class on a GPU, on a processor what its allocator says, and what the
+    system says where not even its libraries fit.
+    """
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
         or "can't allocate memory" in str(error)
+        or "failed to map segment" in str(error)
     )
 
 

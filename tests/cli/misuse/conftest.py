@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.text.tokenizer import Tokenizer
-
-# A message says what to do or what is allowed, not only what is wrong.
-WORDS = (
-    "Add Ask Build Check Choose Close Convert Copy Correct Cut Declare Download Expected "
-    "Fetch Fill Fine-tune Fix Free Give Install Join Leave Lower Make Mend Name Pass Put "
-    "Quote Raise Remove Rename Restore Run Save Say See Set Shorten Take Try Unpack Use Write "
-    "allowed at_least at_most between Did_you_mean goes_with go_with is_for are_for known "
-    "limit_is must needs need neither one_of only --out_names pip_install reads such_as "
-    "there_is there_are instead"
+# A message says what to do or what is allowed, not only what is wrong: a sentence, or a part of
+# one, begins with one of these verbs,
+WAYS = (
+    "Add Ask Build Check Choose Close Convert Copy Correct Cut Declare Download Fetch Fill "
+    "Fine-tune Fix Free Give Install Join Leave Lower Make Mend Move Name Pass Put Quote Raise "
+    "Remove Rename Restore Run Save Say See Set Shorten Start Take Try Unpack Unset Use Wait Write"
+)
+# or it says what is allowed, or what contradicts what.
+ALLOWED = (
+    "allowed at_least at_most between come_from Did_you_mean Expected goes_with go_with is_for "
+    "are_for limit_is must needs need neither one_of --out_names pip_install reads such_as wanted "
+    "instead"
 )
 ADVICE = re.compile(
-    rf"(?<!\w)({'|'.join(WORDS.split())})\b".replace("_", " ")
-    # What contradicts what, and what there is to choose from.
+    rf"(?:(?:^|[.;:,?!] |\b(?:or|and|so|then|to) )(?:{'|'.join(WAYS.split())})"
+    rf"|(?<!\w)(?:{'|'.join(ALLOWED.split())}))\b".replace("_", " ")
     + r"|but model\.safetensors holds|not a multiple of|has \d+ layers|not in -?\d+\.\."
     r"|vocabulary has \d+\.\.|the labels are|of this model:|holds 0 or 1|counts from"
-    r"|letter by letter|is split at",
+    r"|letter by letter|is split at|; there (?:is|are) ",
     re.IGNORECASE,
 )
 
@@ -44,18 +44,17 @@ def listing(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.fixture(scope="session")
-def models(tiny_model: Path, film_run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(
+    tiny_model: Path, masked_lm: Path, film_run, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """The models that a command line may name in capitals."""
-    masked = tmp_path_factory.mktemp("masked") / "model"
-    huggingface.write(with_new_head(huggingface.read(tiny_model), "masked_lm"), masked)
-    Tokenizer.load(tiny_model).save(masked)
     film = film_run.folder / "model"
     # One that could have come from elsewhere: nothing says which bytes its files had.
     plain = tmp_path_factory.mktemp("plain") / "model"
     shutil.copytree(film, plain)
     story = json.loads((plain / "filbert.json").read_text())
     (plain / "filbert.json").write_text(json.dumps(story | {"files": {}}))
-    return {"TINY": tiny_model, "FILM": film, "PLAIN": plain, "MASKED": masked}
+    return {"TINY": tiny_model, "FILM": film, "PLAIN": plain, "MASKED": masked_lm}
 
 
 @pytest.fixture

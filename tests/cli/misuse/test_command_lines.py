@@ -71,6 +71,7 @@ KINDS = {
     "pretrain without a place": ("pretrain --corpus text.txt --tokenizer minilm", "--out"),
     "push without a repository": ("push m", "REPO"),
     "replay without a model": ("replay", "MODEL"),
+    "score without a model": ("score", "MODEL"),
     "serve without a model": ("serve", "model"),
     "shrink without anything to do": ("shrink filbert-mini --out out", "--keep-layers"),
     "shrink without a place": ("shrink filbert-mini --keep-layers 1", "--out"),
@@ -225,6 +226,12 @@ KINDS = {
     "resume and overwrite at once": (
         "predict m text.txt --out a.jsonl --resume --overwrite", "--overwrite",
     ),
+    "resume and overwrite of a run": (FINETUNE + "--resume --overwrite", "--resume", "Give one"),
+    "resume and overwrite of pre-training": (PRETRAIN + "--resume --overwrite", "Give one"),
+    "resume and overwrite of distillation": (DISTILL + "--resume --overwrite", "Give one"),
+    "a check of resuming that resumes": (
+        "verify-resume --task classification --model m --train t --out o --resume", "Leave them",
+    ),
     "resume without a file": ("predict m text.txt --resume", "--out"),
     "resume of stdin": ("predict m --out a.jsonl --resume", "--resume", "Give a file"),
     "workers without a cluster": (
@@ -259,10 +266,18 @@ def test_a_command_line_that_cannot_be_meant_is_refused(refused, kind):
     refused(command, *words, files=FILES)
 
 
-def test_what_is_missing_or_misspelt_is_told_without_waiting_for_torch(tmp_path):
-    # What comes before the studies, but for shrink, whose checks look at the model too.
-    early = list(KINDS)[: list(KINDS).index("a study that is not there")]
-    lines = [KINDS[kind][0] for kind in early if not KINDS[kind][0].startswith("shrink")]
+# Of what comes later in KINDS, one of each verb that can tell without the model.
+EARLY = (
+    "a misspelt key in a study", "another program's task", "a side of bench", "no texts for bench",
+    "layers that are no numbers", "an engine", "a way of sentences", "resume and overwrite at once",
+    "resume and overwrite of distillation", "shrink without anything to do", "a time",
+    "predictions beside a model", "a masking", "a schedule", "an ending of embed",
+)  # fmt: skip
+
+
+def test_what_cannot_be_meant_is_told_without_waiting_for_torch(tmp_path):
+    first = list(KINDS)[: list(KINDS).index("a study that is not there")]
+    lines = [KINDS[kind][0] for kind in (*first, *EARLY)]
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     code = """

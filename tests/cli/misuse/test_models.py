@@ -183,6 +183,7 @@ MODELS = {
     "a bare encoder to evaluate": ("evaluate TINY --data rows.csv", "no task head"),
     "a bare encoder to fill": ("fill TINY 'a [MASK]'", "masked"),
     "a classifier to fill": ("fill FILM 'a [MASK]'", "masked"),
+    "a classifier to score texts": ("score FILM rows.csv", "masked"),
     "a classifier of texts to explain a choice by": (
         "explain FILM 'the film' --target great", "great", "pos",
     ),

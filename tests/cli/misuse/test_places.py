@@ -30,6 +30,7 @@ KINDS = {
     "vectors in a missing folder": ("embed TINY rows.csv --out no/v.npy", "no/v.npy"),
     "answers in a missing folder": ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
     "answers over the rows": ("predict FILM rows.csv --out rows.csv", "rows.csv"),
+    "scores over the texts": ("score MASKED rows.csv --out rows.csv", "rows.csv", "lost"),
     "answers where a folder is": ("predict FILM rows.csv --out . ", "folder"),
     "words in a missing folder": ("fill MASKED --input rows.csv --out no/a.jsonl", "no/a.jsonl"),
     "a page in a missing folder": ("explain FILM 'the film' --out no/page.html", "no/page.html"),
@@ -117,6 +118,10 @@ def no_memory_for_torch(*args: object, **kwargs: object) -> None:
     )
 
 
+def no_memory_to_load_torch(*args: object, **kwargs: object) -> None:
+    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+
 def stopped(*args: object, **kwargs: object) -> None:
     raise KeyboardInterrupt
 
@@ -127,6 +132,7 @@ MACHINE = {
     "no memory": (no_memory, 2, ["Out of memory", "--max-tokens"]),
     "no memory on the GPU": (no_memory_on_the_gpu, 2, ["Out of memory", "--max-tokens"]),
     "no memory for a tensor": (no_memory_for_torch, 2, ["Out of memory", "--max-tokens"]),
+    "no memory to begin": (no_memory_to_load_torch, 2, ["Out of memory", "end other programs"]),
 }
 
 

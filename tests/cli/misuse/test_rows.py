@@ -91,6 +91,7 @@ FILES = {
     "choices.jsonl": b'{"context": "a", "choices": ["x", "y"], "label": 2}\n',
     "choice.jsonl": b'{"context": "a", "choices": ["x"], "label": 0}\n',
     "pairs.csv": b"text,text_pair,label\ngood,film,5\nbad,play,1\n",
+    "masked.csv": b"text\ngood\na [MASK]\n",
     "answers.jsonl": b'{"label": "a"}\n',
     "wrong-answers.jsonl": b'{"label": "a"}\n{"label": "q"}\n{"label": "a"}\n{"label": "b"}\n',
     "torn-answers.jsonl": b'{"label": "a"}\n{"label"\n{"label": "a"}\n{"label": "b"}\n',
@@ -195,6 +196,7 @@ KINDS = {
     "a text without a mask among many": (
         "fill MASKED --input rows.csv", "rows.csv:2", "[MASK]",
     ),
+    "a mask in a text to score": ("score MASKED masked.csv", "masked.csv:3", "[MASK]", "fill"),
     "a treebank that is none": ("heads TINY --treebank rows.csv", "rows.csv"),
     "word sets that are none": ("bias TINY --words rows.csv", "rows.csv"),
     "a word that is in no text": ("neighbours TINY rows.csv --word zebra", "--word"),

@@ -1,0 +1,62 @@
+"""score against transformers: a padded batch of masked copies, one for each token."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from filbert.predict import Predictor
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 66,
+}
+ONE_TYPE = {"type_vocab_size": 1, "pad_token_id": 1}
+# name: (what the classes are called after, more of the configuration, shared tokenizer)
+CASES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "wordpiece": ("Bert", {}, "bert-base-uncased"),
+    "byte-level": ("Roberta", ONE_TYPE, "roberta-base"),
+}
+TEXTS = ["Paris is the capital of France.", "Unbelievably, café owners\tagree!", "no"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_scores_equal_those_of_a_batch_of_masked_copies(name, shared_data, tmp_path):
+    kind, more, vocabulary = CASES[name]
+    place = shared_data / "tokenizers" / vocabulary
+    tokenizer = getattr(transformers, f"{kind}Tokenizer").from_pretrained(place)
+    made = getattr(transformers, f"{kind}ForMaskedLM")
+    torch.manual_seed(0)
+    judge = made(made.config_class(**SIZES, **more, vocab_size=len(tokenizer))).eval()
+    with torch.no_grad():
+        for parameter in judge.parameters():
+            # Far from uniform, so that scores differ well beyond the tolerance.
+            parameter += 0.3 * torch.randn(parameter.shape)
+    judge.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = Predictor.load(tmp_path, device="cpu").score_texts(TEXTS, with_tokens=True)
+    for text, answer in zip(TEXTS, found, strict=True):
+        ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
+        places = torch.arange(1, len(ids) - 1)
+        copies = ids.repeat(len(places), 1)
+        copies[range(len(places)), places] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logs = judge(copies).logits.log_softmax(-1)
+        wanted = logs[range(len(places)), places, ids[places]]
+        # Logits of some tens, in float32 on both sides.
+        assert [t["log_probability"] for t in answer["tokens"]] == pytest.approx(
+            wanted.tolist(), abs=1e-4
+        )
+        assert answer["pll"] == pytest.approx(float(wanted.sum()), abs=1e-3)
+        assert answer["num_tokens"] == len(ids)
