@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.batch import fill_to, from_padded, pack, split, to_padded
+from filbert.batch import from_padded, pack, split, to_padded
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -52,22 +52,6 @@ def test_left_padding_is_refused_and_not_misread():
 def test_an_empty_sequence_is_refused():
     with pytest.raises(ValueError, match="no empty one"):
         pack([[1], []])
-
-
-@given(LENGTHS, st.integers(1, 4), st.integers(0, 8))
-def test_a_filled_batch_has_exactly_the_wanted_shape_and_keeps_its_rows(lengths, more, extra):
-    batch = pack(sequences(lengths))
-    tokens, count = batch.num_tokens + more + extra, batch.num_sequences + more
-    filled = fill_to(batch, tokens, count)
-    assert (filled.num_tokens, filled.num_sequences) == (tokens, count)
-    assert sum(filled.lengths) == tokens
-    assert torch.equal(filled.input_ids[: batch.num_tokens], batch.input_ids)
-    assert filled.lengths[: len(lengths)] == tuple(lengths)
-
-
-def test_a_batch_that_is_too_large_to_fill_is_refused():
-    with pytest.raises(ValueError, match="cannot fill 3 tokens"):
-        fill_to(pack([[1, 2, 3]]), 2, 2)
 
 
 def test_a_batch_takes_its_borders_along_to_another_device():

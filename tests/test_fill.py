@@ -12,34 +12,15 @@ import torch
 import filbert
 from filbert.batch import pack
 from filbert.fill import sequences_around
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
 from filbert.model.heads import DiscriminatorHead
 from filbert.predict import Predictor
 from filbert.text.masks import Piece, piece_of, put
 from filbert.text.tokenizer import Tokenizer
 
 
-def with_head(folder: Path, out: Path, kind: str) -> Path:
-    """The tiny encoder of `folder` under a head whose every number is random."""
-    torch.manual_seed(1)
-    checkpoint = with_new_head(huggingface.read(folder), kind)
-    for name, tensor in checkpoint.tensors.items():
-        if name.startswith("head."):
-            checkpoint.tensors[name] = tensor + 0.5 * torch.randn(tensor.shape)
-    huggingface.write(checkpoint, out)
-    Tokenizer.load(folder).save(out)
-    return out
-
-
 @pytest.fixture(scope="module")
-def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_head(tiny_model, tmp_path_factory.mktemp("fill") / "model", "masked_lm")
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Predictor:
-    return Predictor.load(folder, device="cpu")
+def model(masked_lm: Path) -> Predictor:
+    return Predictor.load(masked_lm, device="cpu")
 
 
 def promoted(model: Predictor, *tokens: str) -> Predictor:
@@ -97,10 +78,13 @@ def test_a_list_of_texts_gets_a_list_in_order_and_one_text_one_answer(model):
             assert given["candidates"][0][0]["score"] == pytest.approx(
                 alone["candidates"][0][0]["score"], abs=1e-6
             )
+    assert list(model.fill_texts(iter(texts[:3]), top=2)) == model.fill(texts[:3], top=2)
     assert model.fill([]) == []
 
 
-def test_the_pretraining_head_gives_the_same_without_its_pooler(tiny_model, tmp_path, monkeypatch):
+def test_the_pretraining_head_gives_the_same_without_its_pooler(
+    tiny_model, with_head, tmp_path, monkeypatch
+):
     model = Predictor.load(with_head(tiny_model, tmp_path / "m", "pretraining"), device="cpu")
     wanted = scores_by_hand(model, "the [MASK] was good", 2)
 
@@ -243,10 +227,10 @@ def test_surrogates_and_characters_of_two_units_do_not_move_the_mask(model):
 
 
 @pytest.fixture(scope="module")
-def angled(tiny_model: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+def angled(masked_lm: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     """The same model whose vocabulary calls the mask <mask>, which takes the blank before it."""
     out = tmp_path_factory.mktemp("angled")
-    for path in folder.iterdir():
+    for path in masked_lm.iterdir():
         text = path.read_text("utf-8") if path.suffix in (".json", ".txt") else None
         if text is None:
             (out / path.name).write_bytes(path.read_bytes())
@@ -271,8 +255,8 @@ def test_mask_in_brackets_is_understood_by_every_vocabulary(model, angled):
     assert sequences[1].startswith("a <mask> b")
 
 
-def test_a_tokenizer_that_cannot_see_its_own_mask_is_refused(folder, tmp_path):
-    for path in folder.iterdir():
+def test_a_tokenizer_that_cannot_see_its_own_mask_is_refused(masked_lm, tmp_path):
+    for path in masked_lm.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     content = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     content["added_tokens"] = [t for t in content["added_tokens"] if t["content"] != "[MASK]"]
@@ -310,7 +294,9 @@ def test_a_number_of_candidates_that_is_not_there_is_refused(model, top):
         model.fill("[MASK]", top=top)
 
 
-def test_a_model_without_a_masked_lm_head_is_refused_with_what_it_has(tiny_model, tmp_path):
+def test_a_model_without_a_masked_lm_head_is_refused_with_what_it_has(
+    tiny_model, with_head, tmp_path
+):
     bare = Predictor.load(tiny_model, device="cpu")
     with pytest.raises(filbert.ConfigError, match="a bare encoder.*filbert-mini.*pretrain"):
         bare.fill("[MASK]")

@@ -1,6 +1,7 @@
 """The house rules that a machine can see: file lengths, family names, public names, paths."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -69,6 +70,22 @@ def test_the_public_names_are_exactly_these():
         assert getattr(filbert, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'fine_tune'"):
         _ = filbert.fine_tune
+
+
+def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere(public_members):
+    import filbert
+
+    assert {"Predictor", "Run", "Tokenizer"} <= set(public_members)
+    places = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    text = "\n".join(path.read_text("utf-8") for path in places if path != Path(__file__))
+    words, members = set(re.findall(r"\w+", text)), set(re.findall(r"\.(\w+)", text))
+    for name in filbert.__all__:
+        value = getattr(filbert, name)
+        assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__, name
+        assert name in words, f"no test and no page has {name}"
+        for member in public_members.get(name, []):
+            assert inspect.getdoc(inspect.getattr_static(value, member)), f"{name}.{member}"
+            assert member in members, f"no test and no page has .{member} of {name}"
 
 
 @pytest.mark.parametrize(

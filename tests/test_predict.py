@@ -46,6 +46,14 @@ def test_answers_come_in_order_whatever_the_batch_size(film_run):
     assert [a["num_tokens"] for a in narrow] == [a["num_tokens"] for a in wide]
 
 
+def test_streams_get_what_lists_get_and_the_width_is_known_beforehand(film_run):
+    model, texts = film_run.model, ["good", "the film was bad"]
+    for options in ({}, {"pooling": "cls+max"}, {"layers": (0, -1)}):
+        vectors = model.embed(texts, **options)
+        np.testing.assert_array_equal(list(model.embed_texts(iter(texts), **options)), vectors)
+        assert model.vector_size(**options) == vectors.shape[1]
+
+
 @pytest.mark.parametrize(
     "wrong", ["hello", [None], [5], [("a", "b", "c")], [("a", 5)]], ids=lambda w: str(w)
 )

@@ -1,4 +1,7 @@
-"""The Python face of filbert: what `import filbert` offers."""
+"""The Python face of filbert: what `import filbert` offers.
+
+Its functions import what they need once the options are known to be right: torch takes a second.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.errors import ConfigError
-from filbert.predict import Predictor
-from filbert.report.run import write_run_report
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.seeds import run
+
+if TYPE_CHECKING:
+    from filbert.predict import Predictor
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Run:
     @cached_property
     def model(self) -> Predictor:
         """The model that the run left, loaded."""
+        from filbert.predict import Predictor
+
         return Predictor.load(self.folder / "model")
 
 
@@ -54,6 +59,8 @@ class Comparison:
 
 def load(name: str | Path, **options: Any) -> Predictor:
     """Load a model folder, a built-in name ("filbert-mini") or a Hub id; see `Predictor.load`."""
+    from filbert.predict import Predictor
+
     return Predictor.load(name, **options)
 
 
@@ -65,6 +72,10 @@ def finetune(**options: Any) -> Run:
         InputError, FormatError: the data or the model is wrong; nothing has been written then.
     """
     chosen = FinetuneOptions.from_keywords(options)
+
+    from filbert.report.run import write_run_report
+    from filbert.train.seeds import run
+
     facts = run(chosen)
     folder = Path(chosen.out)
     if facts:  # only the first of several processes has any
@@ -79,12 +90,13 @@ def pretrain(**options: Any) -> Run:
         ConfigError: an unknown or missing keyword, or options that contradict each other.
         InputError, FormatError: the text or the model is wrong.
     """
-    # Imported here, because fine-tuning and predicting do without.
-    from filbert.train.pretrain import pretrain as run_pretraining
-
     chosen = PretrainOptions.from_keywords(options)
     if chosen.dry_run:
         raise ConfigError("dry_run prints a table; give it on the command line.")
+
+    from filbert.report.run import write_run_report
+    from filbert.train.pretrain import pretrain as run_pretraining
+
     facts = run_pretraining(chosen)
     assert chosen.out is not None
     folder = Path(chosen.out)
@@ -100,12 +112,14 @@ def distill(**options: Any) -> Run:
         ConfigError: an unknown or missing keyword, or teacher and student that do not go together.
         InputError, FormatError: the data or a model is wrong.
     """
-    # Imported here, because fine-tuning and predicting do without.
     from filbert.train.distill_options import DistillOptions
+
+    chosen = DistillOptions.from_keywords(options)
+
+    from filbert.report.run import write_run_report
     from filbert.train.distill_pretraining import distill_pretraining
     from filbert.train.distill_task import distill_task
 
-    chosen = DistillOptions.from_keywords(options)
     facts = distill_pretraining(chosen) if chosen.from_text else distill_task(chosen)
     folder = Path(chosen.out)
     if facts:  # only the first of several processes has any
@@ -141,12 +155,9 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    # Imported here, because fine-tuning and predicting do without.
     from filbert.recipes import read_recipe, recipe_path
-    from filbert.study.engine import run_study
     from filbert.study.options import StudyFlags
     from filbert.study.recipe import read_study
-    from filbert.train.options import names_of
 
     flags = StudyFlags.from_keywords(options)
     if isinstance(recipe, Mapping):
@@ -154,5 +165,8 @@ def compare(
     else:
         path = recipe_path(str(recipe), studies=True)
         study = read_study(read_recipe(path), flags, name=path.stem)
+
+    from filbert.study.engine import run_study
+
     results = run_study(study, out, only=names_of(only), overwrite=overwrite, show_texts=show_texts)
     return Comparison(Path(out), results)

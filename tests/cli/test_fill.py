@@ -8,27 +8,17 @@ import json
 import sys
 
 import pytest
-import torch
 
 import filbert
 from filbert.cli.flags import STDIO
 from filbert.cli.verbs import fill as verb
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.text.tokenizer import Tokenizer
 
 fill = verb.fill
 
 
-@pytest.fixture(scope="module")
-def model(tiny_model, tmp_path_factory):
-    torch.manual_seed(2)
-    checkpoint = with_new_head(huggingface.read(tiny_model), "masked_lm")
-    checkpoint.tensors["head.bias"] += 3 * torch.randn(checkpoint.config.vocab_size)
-    folder = tmp_path_factory.mktemp("fill") / "model"
-    huggingface.write(checkpoint, folder)
-    Tokenizer.load(tiny_model).save(folder)
-    return str(folder)
+@pytest.fixture
+def model(masked_lm):
+    return str(masked_lm)
 
 
 def test_json_is_what_python_gives(model, capsys):
@@ -91,6 +81,8 @@ def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     assert len(first["candidates"]) == 1
     assert len(second["candidates"]) == 2
     assert first["candidates"][0][0]["sequence"].endswith(", good")
+    fill(model, file=str(path), text_column="comment", out=STDIO, top=2)
+    assert capsys.readouterr().out == out.read_text("utf-8")
 
 
 def test_stdin_can_be_named_in_place_of_the_text(model, capsys, monkeypatch):

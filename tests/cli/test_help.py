@@ -6,10 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from filbert.cli.main import VERBS, app, run
+from filbert.cli.main import GROUPS, VERBS, app, run
 
 NAMES = [verb.replace("_", "-") for verb in VERBS]
 
@@ -32,6 +33,8 @@ def test_filbert_alone_lists_every_command_with_what_it_does():
     for name in NAMES:
         assert re.search(rf"^│ {name} +\S+", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
+    titles = re.findall(r"^╭─ (.+?) ─", text, re.MULTILINE)
+    assert titles == [*GROUPS, "Help", "Every command"], "in the order of a life with filbert"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,30 +52,74 @@ def test_a_help_page_fits_and_explains_each_option(name):
 
 def test_long_lists_of_options_come_in_sections():
     titles = re.findall(r"^╭─ (.+?) ─", printed("finetune", "--help"), re.MULTILINE)
-    assert titles == ["Parameters", "Training", "What the task reads and learns", "Columns"]
+    assert titles == [
+        "Parameters", "Training", "What the task reads and learns", "Columns", "Every command",
+    ]  # fmt: skip
     first = printed("finetune", "--help").split("╭─ Training")[0]
     for name in ("--task", "--model", "--train", "--out", "--dev", "--resume"):
         assert name in first
 
 
-def test_completion_works_in_bash(tmp_path):
+def completion(shell: str, out: Path) -> str:
+    assert "Wrote" in printed("--install-completion", "--shell", shell, "--out", str(out))
+    return out.read_text()
+
+
+def test_bash_completes_commands_and_options_and_leaves_file_names_to_itself(tmp_path):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash here")
     script = tmp_path / "completion.bash"
-    assert run(["--install-completion", "--shell", "bash", "--output", str(script)]) == 0
-    ask = (
-        f'source "{script}"; COMP_WORDS=({{words}}); COMP_CWORD=$((${{{{#COMP_WORDS[@]}}}} - 1)); '
-        "COMPREPLY=(); _filbert; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    completion("bash", script)
+    ask = "COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); _filbert; "
+    answers = {
+        "filbert fine": "finetune",
+        "filbert predict --max-l": "--max-length",
+        # Nothing of ours: bash goes on with the names of files.
+        "filbert predict run": "",
+        "filbert finetune --train tr": "",
+    }
+    questions = "".join(ask.format(words=words) + 'echo "${COMPREPLY[*]}"; ' for words in answers)
+    done = subprocess.run(
+        [bash, "-c", f'source "{script}"; {questions} complete -p filbert'],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    for words, expected in (
-        ("filbert fine", "finetune"),
-        ("filbert predict --max-l", "--max-length"),
-    ):
-        done = subprocess.run(
-            [bash, "-c", ask.format(words=words)], capture_output=True, text=True, check=False
-        )
-        assert expected in done.stdout.split(), (done.stdout, done.stderr)
+    *given, how = done.stdout.splitlines()
+    for words, expected, line in zip(answers, answers.values(), given, strict=True):
+        assert expected in line if expected else not line, (words, line, done.stderr)
+    assert "-o default" in how
+
+
+def test_zsh_and_fish_complete_file_names_where_a_value_or_an_argument_may_be_one(tmp_path):
+    zsh = completion("zsh", tmp_path / "_filbert")
+    assert "'*--train[training rows.]:train:_files'" in zsh
+    assert "'1:folder, built-in name or Hub id of a fine-tuned model.:_files'" in zsh
+    assert "'--json[print the metrics as JSON.]'" in zsh, "a flag has no value"
+    assert zsh.count("_filbert()") == 1 and "_cyclopts" not in zsh
+    fish = completion("fish", tmp_path / "filbert.fish")
+    assert re.search(r"using_command finetune' -l train -r -d", fish)
+    assert not re.search(r"^complete -c filbert .* (-f|-x) (?!-a)", fish, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("shell", "place"),
+    [
+        ("/bin/bash", ".local/share/bash-completion/completions/filbert"),
+        ("/usr/bin/zsh", ".zsh/completions/_filbert"),
+        ("fish", ".config/fish/completions/filbert.fish"),
+    ],
+)
+def test_completion_goes_where_the_users_shell_looks(tmp_path, monkeypatch, shell, place):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", shell)
+    monkeypatch.setattr(type(app), "generate_completion", lambda _, shell: f"# {shell}\n")
+    words = printed("--install-completion")
+    assert (tmp_path / place).read_text() == f"# {Path(shell).name}\n"
+    assert str(tmp_path / place) in words
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert run(["--install-completion"]) == 2
 
 
 def test_doctor_fits_into_eighty_columns():

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from filbert.data.splitting import split_shares, split_table, stratified_split
+from filbert.data.splitting import split_shares, stratified_split
 from filbert.errors import ConfigError, InputError
 
 THREE = (0.7, 0.15, 0.15)
@@ -18,8 +19,9 @@ def labels(**counts: int) -> list[str]:
     return every
 
 
-def counted(given: list[str], split: dict[str, np.ndarray]) -> dict[str, dict[str, int]]:
-    return {name: table["label_counts"] for name, table in split_table(given, split).items()}
+def counted(given: list[str], split: dict[str, np.ndarray]) -> dict[str, Counter[str]]:
+    """How many rows of each label every split has."""
+    return {name: Counter(given[row] for row in rows) for name, rows in split.items()}
 
 
 def test_every_row_is_in_exactly_one_split():
@@ -37,8 +39,8 @@ def test_every_split_has_its_share_of_every_class_to_the_row(seed):
     given = labels(a=11, b=1009, c=97, d=400)
     shares = {"train": 0.61, "dev": 0.17, "test": 0.22}
     split = stratified_split(given, shares, seed=seed)
-    for name, table in split_table(given, split).items():
-        for label, count in table["label_counts"].items():
+    for name, counts in counted(given, split).items():
+        for label, count in counts.items():
             assert abs(count - shares[name] * given.count(label)) < 1, (name, label)
 
 
@@ -102,10 +104,11 @@ def test_groups_stay_together_and_shares_are_met_all_the_same(seed):
     homes = [set(groups[rows].tolist()) for rows in split.values()]
     assert not homes[0] & homes[1] and not homes[0] & homes[2] and not homes[1] & homes[2]
     assert sum(map(len, split.values())) == len(given)
-    for wanted, table in zip(THREE, split_table(given, split).values(), strict=True):
-        for share in table["label_shares"].values():
+    total = Counter(given)
+    for wanted, counts in zip(THREE, counted(given, split).values(), strict=True):
+        for label in total:
             # Single rows even out what groups leave: to the row, and rows are 1/3000 or 1/350.
-            assert share == pytest.approx(wanted, abs=0.006)
+            assert counts[label] / total[label] == pytest.approx(wanted, abs=0.006)
 
 
 def test_groups_without_single_rows_come_near_to_the_shares():
@@ -114,10 +117,10 @@ def test_groups_without_single_rows_come_near_to_the_shares():
     kept = np.flatnonzero(sizes[groups] > 1)
     given, groups = [given[row] for row in kept], groups[kept]
     split = stratified_split(given, THREE, seed=0, groups=groups)
-    for wanted, table in zip(THREE, split_table(given, split).values(), strict=True):
+    for wanted, counts in zip(THREE, counted(given, split).values(), strict=True):
         # A group of thirty is one in a hundred of these rows.
-        assert table["share"] == pytest.approx(wanted, abs=0.02)
-        assert table["label_shares"]["rude"] == pytest.approx(wanted, abs=0.04)
+        assert counts.total() / len(given) == pytest.approx(wanted, abs=0.02)
+        assert counts["rude"] / given.count("rude") == pytest.approx(wanted, abs=0.04)
 
 
 def test_rows_that_are_all_alone_are_split_as_without_groups():

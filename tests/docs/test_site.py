@@ -93,7 +93,7 @@ def test_the_log_is_the_last_page_about_filbert(config):
     assert list(about[-1].values()) == ["log.md"]
 
 
-def test_every_option_and_every_public_name_has_its_place(site):
+def test_every_option_and_every_public_name_has_its_place(site, public_members):
     for verb in VERBS:
         assert (site / "options" / f"{verb.replace('_', '-')}.html").is_file()
     options = (site / "options" / "finetune.html").read_text(encoding="utf-8")
@@ -102,8 +102,8 @@ def test_every_option_and_every_public_name_has_its_place(site):
         if field.name not in hidden:
             assert f"<code>--{field.name.replace('_', '-')}</code>" in options
     python = Read((site / "python.html").read_text(encoding="utf-8"))
-    assert {name.lower() for name in filbert.__all__} <= python.ids
-    assert "predictorload" in python.ids
+    names = {*filbert.__all__, *(f"{c}{m}" for c, found in public_members.items() for m in found)}
+    assert {name.lower() for name in names} <= python.ids
 
 
 def test_search_works_in_a_folder_without_a_server_and_nothing_is_fetched(site, browser):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from filbert.train.trainable import freeze
 STEPS = 20
 LR, DECAY, BETA1, BETA2, EPS = 1e-2, 0.1, 0.9, 0.98, 1e-6
 Array = np.ndarray[Any, np.dtype[np.float64]]
-# (weight, mean, mean of squares, gradient, step from 1, decay) -> u
-Update = Callable[[Array, Array, Array, int, float], Array]
 
 
 def new_model() -> Model:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from filbert.study import engine
+from filbert.study.child import Ended
 from filbert.study.options import StudyFlags
 from filbert.study.recipe import Study, read_study
 
@@ -38,3 +40,16 @@ def study_of(recipe: dict[str, Any], **flags: Any) -> Study:
 def read():
     """`read(recipe, seeds=2)`: the study."""
     return study_of
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Runs that were asked for, instead of running them."""
+    asked = []
+
+    def pretend(job, *_, **__):
+        asked.append(f"{job.contestant}/{job.seed}")
+        return Ended("failed", "pretended")
+
+    monkeypatch.setattr(engine, "run_child", pretend)
+    return asked

@@ -50,19 +50,6 @@ def kept(made, tmp_path):
     return json.loads(json.dumps(recipe)), tmp_path / "out"
 
 
-@pytest.fixture
-def no_training(monkeypatch):
-    """Runs that were asked for, instead of running them."""
-    asked = []
-
-    def pretend(job, *_, **__):
-        asked.append(f"{job.contestant}/{job.seed}")
-        return Ended("failed", "pretended")
-
-    monkeypatch.setattr(engine, "run_child", pretend)
-    return asked
-
-
 def stamps(out):
     return {p: p.stat().st_mtime_ns for p in sorted(out.glob("contestants/*/seed-*/run.json"))}
 

@@ -15,8 +15,6 @@ from filbert.errors import ConfigError
 from filbert.report.comparison_students import students
 from filbert.report.comparison_study import read_study
 from filbert.report.comparison_tables import markdown
-from filbert.study import engine
-from filbert.study.child import Ended
 from filbert.study.contestants import carry_out
 from filbert.study.engine import run_study
 from filbert.study.runs import mark_of, runs_of
@@ -68,19 +66,6 @@ def kept(made, tmp_path, no_report):
     recipe, compared = made
     shutil.copytree(compared.folder, tmp_path / "out")
     return json.loads(json.dumps(recipe)), tmp_path / "out"
-
-
-@pytest.fixture
-def no_training(monkeypatch):
-    """Runs that were asked for, instead of running them."""
-    asked = []
-
-    def pretend(job, *_, **__):
-        asked.append(f"{job.contestant}/{job.seed}")
-        return Ended("failed", "pretended")
-
-    monkeypatch.setattr(engine, "run_child", pretend)
-    return asked
 
 
 def run_of(folder, name, seed=0):

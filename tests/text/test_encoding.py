@@ -68,7 +68,9 @@ def test_a_token_type_beyond_the_table_is_refused(vocab, tmp_path):
 def test_for_a_model_without_a_second_type_all_types_are_0(vocab, types):
     tokenizer = Tokenizer.load(vocab)
     assert tokenizer.encode([("the", "film")])[0].token_type_ids.any()
+    assert tokenizer.pair_has_types
     tokenizer.check_fits(40, types, vocab)
+    assert not tokenizer.pair_has_types
     (pair,) = tokenizer.encode([("the", "film")])
     ((window,),) = tokenizer.windows([("the", "film")], max_length=8, stride=2)
     for encoding in (pair, window):

@@ -166,7 +166,7 @@ def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then
         run(options(place, "regression", out, overwrite=True))
     monkeypatch.undo()
     assert digest(out) == old
-    run(options(place, "regression", out, overwrite=True, resume=True))
+    run(options(place, "regression", out, resume=True))
     run(options(place, "regression", tmp_path / "straight"))
     assert digest(out) == digest(tmp_path / "straight") != old
     assert not list(tmp_path.glob(".x*"))

@@ -310,7 +310,7 @@ def test_a_full_disk_keeps_the_last_good_state_and_names_it(two, full_disk):
 
 
 def test_a_full_disk_before_the_first_state_is_told_as_well(tmp_path, full_disk):
-    with pytest.raises(RunError, match="There is no earlier state"):
+    with pytest.raises(RunError, match=r"There is no earlier state\..*--resume"):
         save_state(tmp_path / "state", state_at(1, size=10**5))
     assert newest_state(tmp_path / "state") == (None, [])
 

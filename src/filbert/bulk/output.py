@@ -226,7 +226,7 @@ def _checked(out: Path) -> Path:
         if out.is_dir():
             raise InputError(f"{out} is a folder; --out names a file.")
         if not out.parent.is_dir():
-            raise InputError(f"{out} cannot be written: there is no folder {out.parent}.")
+            raise InputError(f"{out} cannot be written. Make the folder {out.parent} first.")
         if not os.access(out.parent, os.W_OK):
             raise InputError(f"{out} cannot be written: permission denied.")
     except OSError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,41 +11,11 @@ from filbert.bulk.job import Job
 from filbert.bulk.output import Output, Stream, unfinished
 from filbert.bulk.run import Engine, carry_out, here
 from filbert.bulk.work import Work
-from filbert.cli.bulk_flags import BulkFlags
+from filbert.cli.bulk_flags import BulkFlags, is_regular, is_stream
 from filbert.cli.counts import Counts
-from filbert.cli.flags import STDIO, output
+from filbert.cli.flags import output
 from filbert.data.expected import ExpectedRows
 from filbert.data.records import Row
-from filbert.errors import ConfigError
-
-ENGINES = ("local", "ray")
-
-
-def check_options(source: str, out: str | None, flags: BulkFlags) -> None:
-    """Refuse options that contradict each other, before a model is loaded."""
-    if flags.engine not in ENGINES:
-        raise ConfigError(f"--engine {flags.engine!r} is not one of {', '.join(ENGINES)}.")
-    if flags.workers is not None and flags.engine != "ray":
-        raise ConfigError("--workers is for --engine ray; the local engine uses all cores.")
-    if flags.workers is not None and flags.workers < 1:
-        raise ConfigError(f"--workers is {flags.workers}; it must be at least 1.")
-    if not _is_stream(out) and source != "-" and out is not None and _are_same(source, out):
-        raise ConfigError(
-            f"--out {out} is the file that is read. Name another, or it would be lost."
-        )
-    if flags.resume and flags.overwrite:
-        raise ConfigError("--resume keeps what an earlier run did, --overwrite drops it. Give one.")
-    if flags.resume and _is_stream(out):
-        raise ConfigError("--resume needs --out FILE: what went elsewhere is not kept.")
-    if flags.resume and not _is_regular(source):
-        raise ConfigError("--resume reads the rows again, and a stream is gone. Give a file.")
-
-
-def _are_same(source: str, out: str) -> bool:
-    try:
-        return os.path.samefile(source, out)
-    except OSError:  # one is not there yet
-        return False
 
 
 def work_through(
@@ -74,10 +42,10 @@ def work_through(
     with _output(out, work, flags, source=source) as answers:
         if answers is None:
             return
-        expected = ExpectedRows(source).after if _is_regular(source) else _unknown
+        expected = ExpectedRows(source).after if is_regular(source) else _unknown
         with (
             Counts(what, work.predictor.max_length, expected) as counts,
-            _engine(flags, job, work, counts, ahead=_is_regular(source)) as chosen,
+            _engine(flags, job, work, counts, ahead=is_regular(source)) as chosen,
         ):
             carry_out(
                 work,
@@ -102,7 +70,7 @@ def _engine(
 def _output(
     out: str | None, work: Work, flags: BulkFlags, *, source: str
 ) -> Iterator[Output | None]:
-    if _is_stream(out):
+    if is_stream(out):
         with output(out) as stream:
             yield Stream(stream)
         return
@@ -110,27 +78,12 @@ def _output(
     with unfinished(
         Path(out),
         work,
-        is_resumable=_is_regular(source),
+        is_resumable=is_regular(source),
         resume=flags.resume,
         overwrite=flags.overwrite,
         say=lambda line: print(line, file=sys.stderr),
     ) as file:
         yield file
-
-
-def _is_stream(out: str | None) -> bool:
-    """Standard output, a device or a pipe."""
-    if out is None or out == STDIO:
-        return True
-    try:
-        mode = os.stat(out).st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _is_regular(source: str) -> bool:
-    return source != "-" and Path(source).is_file()
 
 
 def _unknown(rows: int) -> None:

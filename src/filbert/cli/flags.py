@@ -35,6 +35,43 @@ def file_name(given: str) -> str:
     return "-" if given == STDIO else given
 
 
+def typed_text(given: str) -> str:
+    """A text as the user typed it, or all of stdin.
+
+    Raises:
+        InputError: that is not UTF-8.
+    """
+    from filbert.errors import InputError
+
+    if given != STDIO:
+        return given
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError("The text on stdin is not UTF-8.") from error
+
+
+def refuse_own_source(source: str, out: str | None) -> None:
+    """Make sure that answers are not written over the file that is read.
+
+    Raises:
+        ConfigError: they would be.
+    """
+    from filbert.errors import ConfigError
+
+    if out in (None, STDIO) or source in ("-", STDIO):
+        return
+    assert out is not None
+    try:
+        is_same = os.path.samefile(source, out)
+    except OSError:  # one is not there
+        return
+    if is_same:
+        raise ConfigError(
+            f"--out {out} is the file that is read. Name another, or it would be lost."
+        )
+
+
 @contextmanager
 def output(out: str | None) -> Iterator[IO[str]]:
     """Where answers go: stdout, or a file that appears under its name only when it is complete."""
@@ -58,18 +95,8 @@ def unfinished(path: Path) -> Iterator[Path]:
     Raises:
         InputError: the place cannot be written to.
     """
-    from filbert.errors import InputError
-
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; --out names a file.")
-        replaceable = path.is_file() or not path.exists()
-        if replaceable:
-            part.touch()
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}. {_way(path)}") from error
-    if not replaceable:  # a device or a pipe
+    part = _begun(path)
+    if part is None:
         yield path
         return
     try:
@@ -77,3 +104,29 @@ def unfinished(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Make sure, before anything is computed, that `unfinished` will have a place to write to.
+
+    Raises:
+        InputError: it cannot be written to.
+    """
+    if (part := _begun(path)) is not None:
+        part.unlink(missing_ok=True)
+
+
+def _begun(path: Path) -> Path | None:
+    """An empty file beside `path`; None where `path` is a device or a pipe, which is written to."""
+    from filbert.errors import InputError
+
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; --out names a file.")
+        if path.exists() and not path.is_file():
+            return None
+        part.touch()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}. {_way(path)}") from error
+    return part

@@ -8,6 +8,7 @@ from typing import Any
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 
+from filbert.cli.bulk_flags import BulkFlags
 from filbert.data.columns import ColumnNames
 from filbert.data.objective import ObjectiveOptions
 from filbert.serve.operation import Operation
@@ -17,16 +18,16 @@ from filbert.train.options import TrainOptions
 from filbert.train.pretrain_options import ModelOptions
 
 # A list that is no longer stays whole.
-_SHORT = 30
+_SHORT = 20
 # What is said about the model or the file stands first; these follow, each under its title.
 _SECTIONS = {
-    "A new model": ModelOptions,
-    "Training examples out of text": ObjectiveOptions,
-    "Training": TrainOptions,
-    "What the task reads and learns": TaskOptions,
-    "Columns": ColumnNames,
-    "How it runs": Operation,
-    "What is let in": Settings,
+    "A new model": (ModelOptions,),
+    "Training examples out of text": (ObjectiveOptions,),
+    "Training": (TrainOptions,),
+    "What the task reads and learns": (TaskOptions,),
+    "Columns": (ColumnNames,),
+    "How it runs": (Operation, BulkFlags),
+    "What is let in": (Settings,),
 }
 # They are among the sections' fields, but say what every user wants to know first.
 _FIRST = ("model", "train", "dev", "out", "overwrite", "resume", "device", "host", "port", "json")
@@ -46,8 +47,8 @@ def print_panel(console: Console, options: ConsoleOptions, panel: HelpPanel) -> 
         return
     rest = list(panel.entries)
     parts = []
-    for title, kind in _SECTIONS.items():
-        names = {f.name.replace("_", "-") for f in fields(kind)} - set(_FIRST)
+    for title, kinds in _SECTIONS.items():
+        names = {f.name.replace("_", "-") for kind in kinds for f in fields(kind)} - set(_FIRST)
         own = [entry for entry in rest if _name(entry) in names and not entry.required]
         if len(own) > 2:
             rest = [entry for entry in rest if entry not in own]

@@ -6,21 +6,30 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from filbert.cli.flags import STDIO, output
+from filbert.cli.flags import STDIO, check_file, output
 from filbert.errors import ConfigError
 
 
-def check_page(out: str | None, *, json: bool) -> None:
-    """Refuse two documents on one stdout, and no page, before anything is computed.
+def check_page(out: str | None, *, printed: str | None = None) -> None:
+    """Refuse two documents on one stdout, and a page that cannot be, before anything is computed.
+
+    Args:
+        out: what `write_page` will get.
+        printed: the flag whose document goes to stdout, if it was given.
 
     Raises:
-        ConfigError: --json, and the page on stdout too; a name that no browser opens as a page.
+        ConfigError: that, and the page on stdout too; a name that no browser opens as a page.
+        InputError: the file cannot be written.
     """
-    if out not in (None, STDIO) and Path(out).suffix.lower() not in ("", ".html", ".htm"):
-        raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
-    if json and out == STDIO:
+    if out is None:
+        return
+    if out != STDIO:
+        if Path(out).suffix.lower() not in ("", ".html", ".htm"):
+            raise ConfigError(f"--out {out}: a page is one HTML file. Name it such as page.html.")
+        check_file(Path(out))
+    elif printed is not None:
         raise ConfigError(
-            "--json and --out - both go to stdout. Give --out a file name, or leave one out."
+            f"{printed} and --out - both go to stdout. Give --out a file name, or leave one out."
         )
 
 

@@ -233,6 +233,13 @@ def read_sentences(
         )
     split = tokens in known or names.tokens_column is not None
     required = ("tokens", "tags") if split else ("text", "spans")
+    if known and labelled and not split and names.own("spans") not in known:
+        listed = ", ".join(printable(name, 30) for name in known[:20])
+        raise InputError(
+            f'{path}: no column "{names.own("spans")}"; the columns are {listed}. Tagging needs '
+            "CoNLL lines, rows with tokens and tags, or rows with a text and its spans "
+            "(--spans-column NAME)."
+        )
     return names.read(path, required=required if labelled else required[:1], on_error=on_error)
 
 

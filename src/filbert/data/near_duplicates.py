@@ -60,11 +60,6 @@ class NearDuplicates:
     clusters: np.ndarray
     equal_to: np.ndarray
 
-    @property
-    def num_repeats(self) -> int:
-        """Rows that follow another one of their cluster."""
-        return int(np.count_nonzero(self.clusters != np.arange(len(self.clusters))))
-
     def groups(self) -> list[list[int]]:
         """The clusters of two rows or more, by their first row."""
         order = np.argsort(self.clusters, kind="stable")

@@ -145,7 +145,9 @@ def _guarded(path: str | Path, choice: Choice, on_error: OnError | None) -> Iter
     if first is None and not report.count:
         if str(path) == "-":
             raise InputError("stdin: no rows came in. Name a file, or pipe one text a line.")
-        raise InputError(f"{shown(path)}: no rows; the file is empty or holds a header only.")
+        raise InputError(
+            f"{shown(path)}: no rows; the file is empty or holds a header only. Check it."
+        )
 
 
 def _rows(path: str | Path, choice: Choice, report: Report) -> Iterator[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def stratified_split(
     and those of equal size by lot: each goes to the split that is then the least full of the
     group's classes, rows placed by rows wanted, averaged over the group's rows (the rule of the
     longest processing time on machines of different speed: Gonzalez, Ibarra and Sahni 1977). The
-    single rows then fill up what is wanting. `split_table` says what came of it.
+    single rows then fill up what is wanting.
 
     Args:
         labels: of the n rows.
@@ -101,36 +100,6 @@ def stratified_split(
         counts[:, number] += given
     _require_every_class(counts, names, list(classes), wanted, is_grouped=groups is not None)
     return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
-
-
-def split_table(
-    labels: Sequence[Hashable], split: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, Any]]:
-    """What a split has become, as plain values: {split: {"rows", "share", "label_counts",
-    "label_shares"}}, the last by label: the share of the label's rows that the split has.
-    """
-    every = [_counted(labels, rows) for rows in split.values()]
-    total: dict[str, int] = {}
-    for counts in every:
-        for label, count in counts.items():
-            total[label] = total.get(label, 0) + count
-    num_rows = sum(map(len, split.values()))
-    return {
-        name: {
-            "rows": len(rows),
-            "share": len(rows) / max(1, num_rows),
-            "label_counts": counts,
-            "label_shares": {label: counts.get(label, 0) / total[label] for label in total},
-        }
-        for (name, rows), counts in zip(split.items(), every, strict=True)
-    }
-
-
-def _counted(labels: Sequence[Hashable], rows: np.ndarray) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows.tolist():
-        counts[str(labels[row])] = counts.get(str(labels[row]), 0) + 1
-    return dict(sorted(counts.items()))
 
 
 def _large_groups(groups: np.ndarray, lots: np.ndarray) -> list[np.ndarray]:

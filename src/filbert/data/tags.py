@@ -318,20 +318,17 @@ def scheme_of(sequences: Iterable[Sequence[str]]) -> str | None:
     return next(iter(left), None)
 
 
-def _is_bio(pairs: Sequence[tuple[str, str]]) -> bool:
-    kinds = ["", *(kind for _, kind in pairs)]
-    return all(
-        p in "BO" or (p == "I" and kind == before)
-        for (p, kind), before in zip(pairs, kinds, strict=False)
-    )
+def _follows(free: str, bound: str) -> Callable[[Sequence[tuple[str, str]]], bool]:
+    """A scheme whose prefixes `free` stand anywhere, and `bound` behind a tag of its kind alone."""
 
+    def obeys(pairs: Sequence[tuple[str, str]]) -> bool:
+        kinds = ["", *(kind for _, kind in pairs)]
+        return all(
+            prefix in free or (prefix == bound and kind == before)
+            for (prefix, kind), before in zip(pairs, kinds, strict=False)
+        )
 
-def _is_iob1(pairs: Sequence[tuple[str, str]]) -> bool:
-    kinds = ["", *(kind for _, kind in pairs)]
-    return all(
-        p in "IO" or (p == "B" and kind == before)
-        for (p, kind), before in zip(pairs, kinds, strict=False)
-    )
+    return obeys
 
 
 def _is_iobes(pairs: Sequence[tuple[str, str]]) -> bool:
@@ -346,7 +343,7 @@ def _is_iobes(pairs: Sequence[tuple[str, str]]) -> bool:
 
 
 _OBEYS: dict[str, Callable[[Sequence[tuple[str, str]]], bool]] = {
-    "BIO": _is_bio,
-    "IOB1": _is_iob1,
+    "BIO": _follows("BO", "I"),
+    "IOB1": _follows("IO", "B"),
     "IOBES": _is_iobes,
 }

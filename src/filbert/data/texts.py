@@ -67,16 +67,25 @@ def text_row(item: Any, index: int) -> Row:
     return Row(values, "texts", index + 1)
 
 
+def refuse_one_text(texts: Iterable[Any]) -> None:
+    """Make sure that it is not a text itself, whose letters would count as texts.
+
+    Raises:
+        InputError: it is.
+    """
+    if isinstance(texts, str):
+        raise InputError(
+            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
+        )
+
+
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
     """The same texts and pairs, each looked at.
 
     Raises:
         InputError: a bare string instead of a list, or something that is no text; with its index.
     """
-    if isinstance(texts, str):
-        raise InputError(
-            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
-        )
+    refuse_one_text(texts)
     for index, text in enumerate(texts):
         if isinstance(text, list | tuple) and len(text) == 2:
             if isinstance(text[0], str) and isinstance(text[1], str):

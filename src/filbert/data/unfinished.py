@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -122,6 +123,10 @@ def locked(folder: Path) -> Iterator[Path]:
         except BlockingIOError:
             raise ConfigError(f"{folder}: another filbert is writing there. Wait for it.") from None
         yield folder
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+            error.filename = str(folder)  # writing to an open file names none
+        raise
     finally:
         os.close(descriptor)
 

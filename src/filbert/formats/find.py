@@ -91,7 +91,7 @@ def find_model(
     ):
         raise InputError(
             f"{printable(name, 200)!r}: no such folder, and it is no Hugging Face Hub id "
-            "(owner/name) either."
+            "(owner/name) either. Check the path."
         )
     if revision is not None and not _REVISION.fullmatch(revision):
         raise ConfigError(

@@ -92,7 +92,8 @@ def fetch(
         if folder is None:
             raise InputError(
                 f"{name!r} is no folder here and not, or not whole, in the local cache{at}, and "
-                "fetching is switched off (HF_HUB_OFFLINE or local files only)."
+                "fetching is switched off (HF_HUB_OFFLINE or local files only). Check the path, or "
+                "switch it on."
             )
         return folder
     with _bars_on_a_terminal_only():
@@ -319,7 +320,7 @@ def push(
 
     check_repo(repo_id)
     if is_offline(None):
-        raise InputError("Uploading needs the network, which HF_HUB_OFFLINE switches off.")
+        raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
     token = token or huggingface_hub.get_token()
     if not token:
         raise InputError(

@@ -28,7 +28,7 @@ def check_tls(certificate: str | None, key: str | None) -> None:
     # OpenSSL says of a missing file only that there is none.
     for flag, name in (("--certificate", certificate), ("--key", key)):
         if name is not None and not (os.path.isfile(name) and os.access(name, os.R_OK)):
-            raise ConfigError(f"{flag} {name}: there is no such file, or it may not be read.")
+            raise ConfigError(f"{flag} {name}: no such file, or it is closed. Check the path.")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # Without a function OpenSSL would ask for the passphrase at the terminal.

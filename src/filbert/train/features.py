@@ -77,10 +77,10 @@ def compute_features(
     states: dict[int, Tensor] = {}
     for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
         batch = collate([examples[i] for i in indices]).to(device)
+        at = standing_rows(batch, causal=causal) if only_one else None
         with torch.no_grad(), precision.autocast(device):
-            hidden = model.encoder(batch).float()
-        at = standing_rows(batch, causal=causal)
-        rows = hidden[at].split(1) if only_one else hidden.split(list(batch.lengths))
+            hidden = model.encoder(batch, at).float()
+        rows = hidden.split(1 if only_one else list(batch.lengths))
         for index, row in zip(indices, rows, strict=True):
             # A clone, because a view would keep the whole batch alive.
             states[id(examples[index])] = row.cpu().clone()

@@ -85,12 +85,12 @@ def settle_precision(options: TrainOptions, out: str | None, parallel: Parallel)
 
 
 def already_finished(
-    options: TrainOptions, out: str, overwrite: bool, fingerprint: str, parallel: Parallel
+    options: TrainOptions, out: str, fingerprint: str, parallel: Parallel
 ) -> dict[str, Any] | None:
     """With --resume: run.json of this very run where it has come to its end; the same on all ranks.
 
     Raises:
-        ConfigError: another run has come to its end there, and `overwrite` is off.
+        ConfigError: another run has come to its end there.
     """
     if not options.resume:
         return None
@@ -100,10 +100,10 @@ def already_finished(
     if finished is not None and finished.get("fingerprint") == fingerprint:
         say(f"{out} holds this run, and it is finished; nothing was done.")
         return finished
-    if finished is not None and not overwrite:
+    if finished is not None:
         raise ConfigError(
             f"{out} holds a finished run with other options, data or model. "
-            f"Name another --out, or replace it with --overwrite."
+            f"Name another --out, or give --overwrite in place of --resume."
         )
     return None
 

@@ -15,7 +15,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError
 from filbert.speed.names import PRECISIONS
-from filbert.tasks.base import TaskOptions
+from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
 
 # Flags that hold several names.
@@ -183,7 +183,7 @@ class DataOptions(DataFlags):
 
     Attributes:
         task: classification, regression, tagging, span_qa, multiple_choice or embedding.
-        model: folder, built-in name or Hub id to start from.
+        model: to start from: a folder, a built-in name (filbert-mini, minilm) or a Hub id.
         train: training rows.
         dev: rows to choose the best step, the threshold and the temperature on.
         test: rows that are only measured, at the end.
@@ -216,6 +216,7 @@ class FinetuneOptions(TrainOptions, DataOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_name(self.task)
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
         for name in ("train", "dev", "test"):
@@ -241,7 +242,8 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
     `keep_layers` numbers, `clean` names in a list.
 
     Raises:
-        ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
+        ConfigError: an unknown name (the nearest one is given), a missing one, a wrong type, or
+            both resume and overwrite.
     """
     known = {f.name: f for f in fields(options)}
     for name in given:
@@ -259,6 +261,11 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
     for name, value in values.items():
         if value is not None and "tuple" in str(known[name].type):
             values[name] = names_of(value)
+    if values.get("resume") and values.get("overwrite"):
+        raise ConfigError(
+            "--resume goes on with what an earlier run did, --overwrite drops it. Give one; an "
+            "interrupted --overwrite goes on with --resume alone."
+        )
     for name in ("class_weights", "keep_layers", "clean"):
         given_list = values.get(name)
         if isinstance(given_list, list | tuple):

@@ -113,7 +113,7 @@ def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> 
     """
     options, sources = job.options, job.sources
     assert options.out is not None
-    finished = already_finished(options, options.out, options.overwrite, job.fingerprint, parallel)
+    finished = already_finished(options, options.out, job.fingerprint, parallel)
     if finished is not None:
         return finished if parallel.is_first else {}
     if not parallel.is_first:

@@ -117,7 +117,7 @@ class Saver:
         if state.facts["fingerprint"] != self.fingerprint:
             raise ConfigError(
                 "The interrupted run had other options, data or model, so it cannot be resumed "
-                "with these. Give the same command, or start anew with --overwrite."
+                "with these. Give the same command, or --overwrite in place of --resume."
             )
         groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}}
         for name, tensor in state.tensors.items():

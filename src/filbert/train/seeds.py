@@ -63,9 +63,7 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
             say(f"seed {number}: run {number - options.seed + 1} of {options.seeds}")
             place = folder / "seeds" / str(number)
             try:
-                one = replace(
-                    options, seed=number, seeds=1, out=str(place), overwrite=place.exists()
-                )
+                one = replace(options, seed=number, seeds=1, out=str(place), overwrite=False)
                 runs[str(number)] = finetune(one)
             except RunError as error:
                 failed[str(number)] = str(error)

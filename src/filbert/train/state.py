@@ -237,11 +237,10 @@ def _not_saved(folder: Path, step: int, error: Exception) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__
     reason = getattr(cause, "strerror", None) or str(error).rstrip(".")
     good = next(iter(_sound(folder).values()), None)
-    return f"The state of step {step} cannot be saved in {folder}: {reason}. " + (
-        f"The last good state is {good.name}. Remove the cause, then repeat the command with "
-        f"--resume."
-        if good
-        else "There is no earlier state. Remove the cause, then repeat the command."
+    last = f"The last good state is {good.name}" if good else "There is no earlier state"
+    return (
+        f"The state of step {step} cannot be saved in {folder}: {reason}. {last}. "
+        "Remove the cause, then repeat the command with --resume."
     )
 
 

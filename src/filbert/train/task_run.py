@@ -103,9 +103,7 @@ def run_task(
         if parallel.is_first:
             check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
         job = prepare(parallel)
-        finished = already_finished(
-            options, options.out, options.overwrite, job.fingerprint, parallel
-        )
+        finished = already_finished(options, options.out, job.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
         if not parallel.is_first:

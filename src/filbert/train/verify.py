@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from safetensors.torch import load_file
 
-from filbert.errors import RunError
-from filbert.train.folder import check_out
+from filbert.errors import ConfigError, RunError
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 from filbert.train.state import digest_of
@@ -46,15 +45,18 @@ def verify_resume(options: FinetuneOptions, kill_after: int | None = None) -> Ve
         kill_after: the step after which the second run is killed; half of the steps when not given.
 
     Raises:
-        ConfigError: `out` holds something.
+        ConfigError: `out` holds something, or the recipe resumes or overwrites.
         RunError: one of the runs failed; its last words are in the message.
     """
+    if options.resume or options.overwrite:
+        raise ConfigError(
+            "--resume, --overwrite: both runs of verify-resume are new ones, in a new folder. "
+            "Leave them out."
+        )
     out = Path(options.out).absolute()
-    check_out(out, overwrite=False)
-    straight, resumed = (
-        replace(options, out=str(out / name), overwrite=False, resume=False)
-        for name in ("straight", "resumed")
-    )
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise ConfigError(f"{options.out} is not empty; name a new folder with --out.")
+    straight, resumed = (replace(options, out=str(out / name)) for name in ("straight", "resumed"))
     say("first run: straight through")
     _finish(_start(straight))
     steps = int(json.loads((out / "straight" / "run.json").read_text(encoding="utf-8"))["steps"])

@@ -32,7 +32,8 @@ def check(
     files:
         the training rows, then dev and test rows when there are any.
     task:
-        what the rows are for.
+        what the rows are for: classification, regression, tagging, span_qa, multiple_choice or
+        embedding.
     model:
         folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words,
         of texts that are cleaned as it cleans them unless --clean says otherwise.

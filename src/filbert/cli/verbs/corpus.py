@@ -88,8 +88,6 @@ def corpus(
 
     from filbert.data.blocks import default_workers
     from filbert.data.build import CorpusOptions, build_corpus
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
 
     options = CorpusOptions(
         sentences=sentences,
@@ -98,6 +96,9 @@ def corpus(
         shard_tokens=shard_tokens,
         skip_bad_lines=skip_bad_lines,
     )
+    from filbert.formats.find import find_model
+    from filbert.formats.opening import read_tokenizer
+
     with progress_on_stderr(corpus) as (on_progress, on_bad), _skipping_named():
         built = build_corpus(
             corpus,

@@ -23,13 +23,14 @@ def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bo
     json:
         print the metrics as JSON.
     """
+    options = DistillOptions.from_keywords(vars(options))
+
     from pathlib import Path
 
     from rich.console import Console
 
     from filbert.report.run import write_run_report
 
-    options = DistillOptions.from_keywords(vars(options))
     if options.from_text:
         from filbert.report.pretraining_table import pretraining_table as table
         from filbert.train.distill_pretraining import distill_pretraining as run_distillation

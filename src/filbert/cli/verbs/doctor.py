@@ -17,6 +17,8 @@ PACKAGES = (
     "scikit-learn",
     "pyarrow",
 )
+# Told where they are installed.
+EXTRAS = ("fastapi", "uvicorn", "onnx", "onnxruntime", "ray", "tensorboard", "umap-learn")
 
 
 def doctor(*, json: bool = False) -> None:
@@ -59,7 +61,8 @@ def _facts() -> dict[str, Any]:
         "filbert": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) or "not installed" for name in PACKAGES},
+        "extras": {name: found for name in EXTRAS if (found := _version(name))} or "none",
         "processor": device_name(cpu),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -69,12 +72,13 @@ def _facts() -> dict[str, Any]:
         "bf16_gain": round(bf16_gain(), 2),
         "gpu": device_name(device) if device.type == "cuda" else "none",
         "precision_in_training": f"{precision.name}: {precision.reason}",
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "free_disk_gb": round(shutil.disk_usage(".").free / 1e9, 1),
     }
 
 
-def _version(name: str) -> str:
+def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return None

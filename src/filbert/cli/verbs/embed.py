@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.bulk_flags import BulkFlags
+from filbert.cli.bulk_flags import BulkFlags, check_options
 
 
 def embed(
@@ -27,7 +27,7 @@ def embed(
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id.
+        folder, built-in name (minilm, filbert-mini) or Hub id.
     file:
         CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     out:
@@ -51,9 +51,6 @@ def embed(
     from functools import partial
     from pathlib import Path
 
-    from filbert.bulk.job import Job
-    from filbert.bulk.work import Vectors
-    from filbert.cli.bulk import check_options, work_through
     from filbert.cli.flags import file_name
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
@@ -70,6 +67,11 @@ def embed(
         raise ConfigError(
             f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
         ) from error
+
+    from filbert.bulk.job import Job
+    from filbert.bulk.work import Vectors
+    from filbert.cli.bulk import work_through
+
     make = partial(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from filbert.train.options import DataFlags
+
+if TYPE_CHECKING:
+    from filbert.speed.loss import MetricChange
 
 
 def evaluate(
@@ -36,7 +39,8 @@ def evaluate(
     data:
         the labelled rows.
     task:
-        with --predictions: the task they are for.
+        with --predictions: what they answer: classification, regression, tagging, span_qa,
+        multiple_choice or embedding.
     predictions:
         JSONL in the shape that `filbert predict` writes, one line a row of --data, in its order.
     null_odds:
@@ -77,9 +81,6 @@ def evaluate(
     from dataclasses import fields
     from pathlib import Path
 
-    from rich.console import Console
-    from rich.table import Table
-
     from filbert.cli.flags import file_name, print_json
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
@@ -115,20 +116,30 @@ def evaluate(
         changes = {c.name: {"value": c.exact, "loss": c.loss} for c in moved.values()}
         print_json(metrics if loss is None else metrics | {"against": {against: changes}})
     else:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("metric")
-        table.add_column("value", justify="right")
-        if loss is not None:
-            table.add_column(str(against), justify="right")
-            table.add_column("worse by", justify="right")
-        for name, value in _flat(metrics):
-            cells = [f"{value:.4f}" if isinstance(value, float) else str(value)]
-            if name in moved:
-                cells += [f"{moved[name].exact:.4f}", f"{moved[name].loss:+.4f}"]
-            table.add_row(name, *cells)
-        Console().print(table, highlight=False)
+        _print_table(metrics, moved, against)
     if loss is not None and max_loss is not None:
         loss.check(max_loss, f"{model} in {precision} on {data}")
+
+
+def _print_table(
+    metrics: dict[str, Any], moved: dict[str, MetricChange], against: str | None
+) -> None:
+    """A line a figure; where it `moved`, what it is in the other precision and how much worse."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    if against is not None:
+        table.add_column(against, justify="right")
+        table.add_column("worse by", justify="right")
+    for name, value in _flat(metrics):
+        cells = [f"{value:.4f}" if isinstance(value, float) else str(value)]
+        if name in moved:
+            cells += [f"{moved[name].exact:.4f}", f"{moved[name].loss:+.4f}"]
+        table.add_row(name, *cells)
+    Console().print(table, highlight=False)
 
 
 def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -66,7 +65,7 @@ def fill(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
-    from filbert.cli.flags import STDIO, print_json
+    from filbert.cli.flags import STDIO, print_json, refuse_own_source
     from filbert.errors import ConfigError, InputError, printable
     from filbert.text.masks import EXAMPLE, MASK, check_masked
 
@@ -81,12 +80,10 @@ def fill(
         raise InputError(
             f'{printable(text)!r} has no {MASK}. Write: filbert fill [MODEL] "{EXAMPLE}"'
         )
-    if out is not None and file is not None and Path(out).resolve() == Path(file).resolve():
-        raise ConfigError(
-            f"--out {out} is the file that is read. Name another, or it would be lost."
-        )
     if out is not None and file is None:
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
+    if file is not None:
+        refuse_own_source(file, out)
     from filbert.predict import Predictor
 
     predictor = Predictor.load(

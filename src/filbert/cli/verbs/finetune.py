@@ -22,6 +22,8 @@ def finetune(
     json:
         print the metrics as JSON.
     """
+    options = FinetuneOptions.from_keywords(vars(options))
+
     from pathlib import Path
 
     from rich.console import Console
@@ -31,7 +33,6 @@ def finetune(
     from filbert.train.seeds import run as run_finetuning
     from filbert.train.seeds import spread_lines
 
-    options = FinetuneOptions.from_keywords(vars(options))
     run = run_finetuning(options)
     if not run:  # not the first of several processes
         return

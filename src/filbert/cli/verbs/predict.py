@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.bulk_flags import BulkFlags
+from filbert.cli.bulk_flags import BulkFlags, check_options
 from filbert.data.columns import ColumnNames
 
 
@@ -35,15 +35,17 @@ def predict(
     flags:
         how the model runs, and how the work goes on.
     """
-    from filbert.bulk.job import Job
-    from filbert.bulk.work import Answers
-    from filbert.cli.bulk import check_options, work_through
     from filbert.cli.flags import file_name
-    from filbert.train.options import names_of
 
     source = file_name(file)
     flags = flags or BulkFlags()
     check_options(source, out, flags)
+
+    from filbert.bulk.job import Job
+    from filbert.bulk.work import Answers
+    from filbert.cli.bulk import work_through
+    from filbert.train.options import names_of
+
     names = columns or ColumnNames()
     if names.choice_columns:
         names = replace(names, choice_columns=names_of(names.choice_columns))

@@ -28,6 +28,8 @@ def pretrain(
     json:
         print the result as JSON.
     """
+    options = PretrainOptions.from_keywords(vars(options))
+
     from pathlib import Path
 
     from rich.console import Console
@@ -35,7 +37,6 @@ def pretrain(
     from filbert.report.pretraining_table import pretraining_table
     from filbert.report.run import write_run_report
 
-    options = PretrainOptions.from_keywords(vars(options))
     if options.dry_run:
         from filbert.report.pretraining_table import estimate_table
         from filbert.train.dry_run import dry_run

@@ -13,6 +13,9 @@ def quickstart(
 ) -> None:
     """Run the embedded example, from text to report: is a comment toxic?
 
+    Checks 4,000 comments, fine-tunes a small model on them and sets it beside TF-IDF on others: a
+    few minutes on a processor, without a network.
+
     Parameters
     ----------
     out:

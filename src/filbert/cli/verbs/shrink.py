@@ -68,12 +68,8 @@ def shrink(
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
     from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
     from filbert.shrink.options import ShrinkOptions
-    from filbert.shrink.run import shrink as shrink_model
-    from filbert.shrink.run import study_heads
     from filbert.train.options import NAME_LISTS, names_of
-    from filbert.train.trainable import layers_to_keep
 
     names = columns or ColumnNames()
     given = {name: getattr(names, name, None) for name in NAME_LISTS}
@@ -95,6 +91,8 @@ def shrink(
         }
         if useless := [flag for flag, value in unread.items() if value is not None]:
             raise ConfigError(f"--importance only looks; leave out {', '.join(useless)}.")
+        from filbert.shrink.run import study_heads
+
         found = study_heads(model, data, names)
         if json:
             print_json(found)
@@ -103,13 +101,9 @@ def shrink(
         return
     if out is None:
         raise ConfigError("--out names the folder to write; only --importance does without.")
-    place = find_model(model)
-    check_target(out, place, overwrite=overwrite, markers=("config.json",))
-    layers = None
-    if keep_layers is not None:
-        layers = layers_to_keep(keep_layers, read_checkpoint(place).config.num_hidden_layers)
     options = ShrinkOptions(
-        keep_layers=layers,
+        # Which they are, the model's own number of layers decides.
+        keep_layers=None if keep_layers is None else (),
         heads=heads,
         keep_heads=keep_heads,
         embedding_size=embedding_size,
@@ -119,6 +113,16 @@ def shrink(
         text_column=names.text_column,
         data=data,
     )
+    place = find_model(model)
+    check_target(out, place, overwrite=overwrite, markers=("config.json",))
+
+    from filbert.formats.opening import read_checkpoint
+    from filbert.shrink.run import shrink as shrink_model
+    from filbert.train.trainable import layers_to_keep
+
+    if keep_layers is not None:
+        num_layers = read_checkpoint(place).config.num_hidden_layers
+        options = replace(options, keep_layers=layers_to_keep(keep_layers, num_layers))
     facts = shrink_model(model, out, options, names)
     if json:
         print_json(facts)

@@ -30,9 +30,11 @@ def verify_resume(
     json:
         print JSON.
     """
+    options = FinetuneOptions.from_keywords(vars(options))
+
     from filbert.train.verify import verify_resume as verify
 
-    verdict = verify(FinetuneOptions.from_keywords(vars(options)), kill_after)
+    verdict = verify(options, kill_after)
     if json:
         print_json(verdict._asdict() | {"same": verdict.same})
     else:
