@@ -210,8 +210,6 @@ _scorers: WeakKeyDictionary[Predictor, Scorer] = WeakKeyDictionary()
 
 
 def _scorer(predictor: Predictor) -> Scorer:
-    if not isinstance(predictor.model, Model):
-        raise ConfigError("An exported model does not fill masks. Use the original model.")
     if predictor not in _scorers:
         _scorers[predictor] = scorer_of(
             predictor.model,

@@ -163,8 +163,6 @@ def _check_part(part: str, predictor: Predictor, words: WordSets, label: str | N
             raise ConfigError("An exported graph shows no vectors of words.")
         _check_words("[[association]]", words.associations)
     elif part == "log-probability":
-        if isinstance(predictor.model, SessionModel):
-            raise ConfigError("An exported graph scores no masks.")
         masked_lm_part(predictor.model)
         mask_name(predictor.tokenizer)
         _check_words("[[log_probability]]", words.log_probabilities)

@@ -14,16 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
-from filbert.errors import ConfigError, InputError, printable
-from filbert.fill import masked_lm_part
+from filbert.data.examples import Example
+from filbert.errors import InputError, printable
+from filbert.fill import mask_logits, masked_lm_part
 from filbert.inspection.bias.sentences import known_words, placed
 from filbert.inspection.bias.statistics import difference_intervals, effect_size, permuted
 from filbert.inspection.bias.words import TARGET, LogProbability
 from filbert.inspection.occurrences import tokens_within
 from filbert.metrics.paired import holm
-from filbert.model.heads import Features
 from filbert.predict import Predictor
 from filbert.speed.onnx_session import SessionModel
 from filbert.text.masks import mask_name
@@ -89,8 +87,6 @@ def shifts(
         FormatError: its vocabulary has no mask.
         InputError: a sentence is longer than the model reads.
     """
-    if isinstance(predictor.model, SessionModel):
-        raise ConfigError("An exported graph scores no masks. Use the original model.")
     masked_lm_part(predictor.model)
     mask_name(predictor.tokenizer)
     found = []
@@ -263,18 +259,11 @@ def mask_log_probabilities(
     """
     model = predictor.model
     assert not isinstance(model, SessionModel)
-    head, encoder = masked_lm_part(model), model.encoder
-    table = encoder.embeddings.word.weight
     chosen = torch.from_numpy(ids).to(predictor.device)
     found = np.empty((len(examples), len(ids)))
-    for indices in by_length([len(one.input_ids) for one in examples], predictor.max_tokens):
-        batch = collate([examples[i] for i in indices])
-        starts = np.cumsum([0, *batch.lengths[:-1]])
-        places = [int(examples[i].target[0]) for i in indices]
-        at = torch.from_numpy(starts + np.array(places)).to(predictor.device)
-        batch = batch.to(predictor.device)
-        with torch.inference_mode(), predictor.precision.autocast(predictor.device):
-            features = Features(encoder(batch, at), None, table, batch)
-            logs_KV = head(features).float().log_softmax(-1)
-        found[indices] = logs_KV[:, chosen].double().cpu().numpy()
+    scored = mask_logits(
+        model, examples, max_tokens=predictor.max_tokens, precision=predictor.precision
+    )
+    for owners, logits_KV in scored:
+        found[owners] = logits_KV.log_softmax(-1)[:, chosen].double().cpu().numpy()
     return found
