@@ -9,8 +9,8 @@ from filbert.report import numbers
 from filbert.report.table import best_values, result_rows, result_table
 
 
-def printed(run) -> str:
-    console = Console(file=io.StringIO(), width=120, color_system=None)
+def printed(run, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(result_table(run))
     return console.file.getvalue()
 
@@ -37,6 +37,15 @@ def test_a_name_in_square_brackets_is_printed_as_it_is(make_run):
     _, run = make_run()
     run["baselines"][0]["name"] = "[red]odd[/red]"
     assert "[red]odd[/red]" in printed(run)
+
+
+def test_a_name_of_usual_length_keeps_its_line_beside_intervals_at_80_columns(make_run):
+    _, run = make_run()
+    run["model"]["source"] = "filbert-mini"
+    interval = {"low": 0.657, "high": 0.747}
+    run["intervals"] = {"filbert-mini": dict.fromkeys(("roc_auc", "pr_auc", "f1"), interval)}
+    text = printed(run, width=80)
+    assert "filbert-mini " in text and text.count("0.657–0.747") == 3 and "…" not in text
 
 
 def test_a_run_without_measurements_still_prints_a_table(make_run):

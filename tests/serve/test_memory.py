@@ -29,9 +29,9 @@ print(full, kept, resident_bytes())
 # Every thread frees and asks again while all of them live, so each would have a pool of its own.
 _THREADS = """
 import ctypes, sys, threading
-from filbert.serve.memory import share_pools
+from filbert.serve.memory import keep_less
 if sys.argv[1] == "shared":
-    share_pools()
+    keep_less()
 together = threading.Barrier(8)
 def work():
     together.wait(); blocks = [b"x" * 5_000 for _ in range(100)]; together.wait()

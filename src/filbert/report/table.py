@@ -187,8 +187,10 @@ def result_table(run: dict[str, Any]) -> Table:
     split = judged_split(run)
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
     title = None if split is None else f"{numbers.count(num_rows)} {split} rows"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("model")
+    # Intervals are wide: narrower gaps leave a name of usual length its line at 80 columns.
+    narrow = bool(run.get("intervals"))
+    table = Table(title=title, title_justify="left", header_style="bold", collapse_padding=narrow)
+    table.add_column("model", overflow="fold")
     for _, heading in short_columns(run):
         table.add_column(escape(heading), justify="right")
     table.add_column("seconds", justify="right")

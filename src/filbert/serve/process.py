@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from filbert.errors import FormatError
 from filbert.serve.connections import Counts, Door
 from filbert.serve.listening import cannot_listen, url_of
-from filbert.serve.memory import share_pools
+from filbert.serve.memory import keep_less
 from filbert.serve.operation import Operation
 from filbert.serve.settings import Settings
 from filbert.serve.supervise import ALONE, Post
@@ -69,7 +69,7 @@ def work(
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    share_pools()
+    keep_less()
     import torch
     import uvicorn
 

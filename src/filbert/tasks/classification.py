@@ -217,7 +217,8 @@ class Classification:
         if len(labels) < 2 and not self.multilabel:
             raise InputError(
                 f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
-                f"a classifier needs at least two."
+                "a classifier needs at least two. Another column may be meant (--label-column), or "
+                "rows in the order of their labels were cut: shuffle them first."
             )
         if not labels:
             raise InputError("The training rows hold no label at all.")
