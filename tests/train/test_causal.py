@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import filbert
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
+from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
 from filbert.formats import huggingface
 from filbert.formats.bigru_start import write_bigru_start
@@ -81,8 +82,7 @@ def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     before = [json.loads(line)["score"] for line in lines]
     model = filbert.load(str(causal_run.folder / "model"))
     assert model.model.config.causal and model.task.name == "classification"
-    options = FinetuneOptions(task="", model="", train="", out="")
-    rows = model.task.read(causal_run.facts["data"]["dev"]["path"], options)
+    rows = model.task.read(causal_run.facts["data"]["dev"]["path"], ColumnNames())
     after = [answer["score"] for answer in model.predict_rows(rows)]
     assert after == pytest.approx(before, abs=1e-6)
     assert any("causal: every token" in note for note in causal_run.facts["model"]["notes"])

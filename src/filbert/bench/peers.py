@@ -98,13 +98,16 @@ def exported(job: Job, precision: str) -> Encode:
     """As `Predictor.embed` does it with the backend onnxruntime, from token ids on."""
     import torch
 
+    from filbert.bench.conversion import convert
     from filbert.bench.torch_sides import encode_by
     from filbert.formats.checkpoint import with_new_head
     from filbert.formats.opening import read_checkpoint, read_tokenizer
     from filbert.predict import Predictor
     from filbert.speed.onnx_session import SessionModel
 
-    folder, source = converted(job, _EXPORTS[precision]), Path(job.model)
+    # Its process has torch in it anyway.
+    source = Path(job.model)
+    folder = convert(_EXPORTS[precision], source, Path(job.place))
     # A session takes as many.
     torch.set_num_threads(job.threads)
     model = SessionModel(folder, with_new_head(read_checkpoint(source), None))

@@ -17,7 +17,7 @@ from filbert.data.loader import by_length
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.pooling import Dense, hidden_states, pool, row_read
-from filbert.speed.execution import overlapped, to_host
+from filbert.speed.execution import in_eval_mode, overlapped, to_host
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
@@ -51,7 +51,7 @@ def run_vectors(
         on_batch: told each batch's tokens.
         graphs: of the same model, for weights that need no cast; they serve the last layer alone.
     """
-    model.eval()
+    in_eval_mode(model)
     encoder, device, causal = model.encoder, model.device, model.config.causal
     last_alone = layers == (model.config.num_hidden_layers,)
     if not last_alone:
