@@ -37,7 +37,7 @@ check: $(VENV)/.dev
 
 # Two processes, each with one thread: tensors are tiny here, and threads that wait for each other cost more than they give.
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20 --durations-min 5
 
 # Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
 test-ray: $(VENV)/.dev
