@@ -23,8 +23,8 @@ _M_ARENA_MAX = -8
 # products and batches some hundred sizes, but few of them often.
 _KEPT_PRODUCTS = "512"
 
-# A look at the memory costs microseconds, giving back some tens of milliseconds, in which nobody gets
-# any. What batches free and soon take again is not worth it; what one large request leaves is.
+# A look at the memory costs microseconds, giving back some tens of milliseconds, in which nobody
+# gets any. What batches free and soon take again is not worth it; what one large request leaves is.
 _SECONDS = 5.0
 _WORTH_IT = 128 * 2**20
 
