@@ -40,6 +40,28 @@ def test_behind_a_bad_header_line_no_row_is_taken_for_the_header(tmp_path, first
     assert problem in refused(path)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
+def test_who_keeps_an_error_or_stops_early_keeps_no_file_open(tmp_path, name):
+    row = b'{"text": "a"}\n'
+    path = put(tmp_path, name, row * 20_000 + b"a\xff\n" + row * 200_000)
+
+    def is_open() -> bool:
+        links = Path("/proc/self/fd").iterdir()
+        return any(os.readlink(link) == str(path) for link in links if link.is_symlink())
+
+    with pytest.raises(InputError) as kept:
+        list(read_rows(path))
+    assert not is_open() and kept.value.__traceback__ is not None
+    rows = read_rows(path)
+    next(rows)
+    assert is_open()
+    rows.close()
+    assert not is_open()
+    if name != "a.txt":
+        column_names(path)
+        assert not is_open()
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.csv.gz"])
 def test_lines_that_end_with_cr_only_are_named_as_the_cause(tmp_path, name):
     content = b"text,label\ra,1\rb,2\r"

@@ -101,13 +101,15 @@ def column_names(path: str | Path) -> list[str]:
         return list(open_parquet(path).schema_arrow.names)
     if kind == "text":
         return ["text"]
-    report = Report(None)
-    if kind == "jsonl":
-        lines = Lines(path)
+    report, lines = Report(None), Lines(path)
+    try:
+        if kind != "jsonl":
+            return _header(path, RECORDS[kind](lines, report))
         for _, values in objects(lines, iter(lines), report):
             return list(values)
-        raise InputError(f"{path}: an empty file; there is no row in it.")
-    return _header(path, RECORDS[kind](Lines(path), report))
+    finally:
+        lines.close()
+    raise InputError(f"{path}: an empty file; there is no row in it.")
 
 
 def file_digest(path: str | Path) -> str:
@@ -154,7 +156,19 @@ def _rows(path: str | Path, choice: Choice, report: Report) -> Iterator[Row]:
     kind = _format_of(path)
     if kind == "parquet":
         return parquet_rows(str(path), choice, report)
-    lines = Lines(path)
+    return _closing(lines := Lines(path), _line_rows(path, kind, lines, choice, report))
+
+
+def _closing(lines: Lines, rows: Iterator[Row]) -> Iterator[Row]:
+    try:
+        yield from rows
+    finally:
+        lines.close()
+
+
+def _line_rows(
+    path: str | Path, kind: str, lines: Lines, choice: Choice, report: Report
+) -> Iterator[Row]:
     if kind in RECORDS:
         return _table_rows(str(path), RECORDS[kind](lines, report), choice, report, kind)
     source = iter(lines)

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -125,6 +125,12 @@ class Lines:
         self.bad: dict[int, str] = {}
         self._count = 0  # lines handed out or about to be
         self._offset = 0  # bytes before them
+        self._source: Iterator[bytes] = iter(())
+
+    def close(self) -> None:
+        """Close the file, also where an error keeps what reads it from being forgotten."""
+        if isinstance(self._source, Generator):
+            self._source.close()
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._pieces())
@@ -140,7 +146,8 @@ class Lines:
         held: list[bytes] = []
         size = 0
         skipped = 0
-        for block in self.blocks():
+        self._source = self.blocks()
+        for block in self._source:
             end = block.rfind(b"\n") + 1
             if not end:
                 size += len(block)
