@@ -235,6 +235,7 @@ ANY = st.one_of(
 @given(ANY, st.booleans())
 @example("don\u200bt do", True)
 @example("DONT_", True)
+@example("\u0130dont", False)
 def test_a_text_that_the_study_cleaned_is_clean(text, keep_negations):
     study = Cleaning(tuple(STEPS), keep_negations)
     once = study(text)

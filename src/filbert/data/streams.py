@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from weakref import ref
 
 from filbert.errors import InputError
 
@@ -125,12 +126,14 @@ class Lines:
         self.bad: dict[int, str] = {}
         self._count = 0  # lines handed out or about to be
         self._offset = 0  # bytes before them
-        self._source: Iterator[bytes] = iter(())
+        # Weak, since it knows these lines: who lets go of both has closed the file.
+        self._source: ref[Generator[bytes, None, None]] | None = None
 
     def close(self) -> None:
         """Close the file, also where an error keeps what reads it from being forgotten."""
-        if isinstance(self._source, Generator):
-            self._source.close()
+        source = None if self._source is None else self._source()
+        if source is not None:
+            source.close()
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._pieces())
@@ -146,8 +149,9 @@ class Lines:
         held: list[bytes] = []
         size = 0
         skipped = 0
-        self._source = self.blocks()
-        for block in self._source:
+        source = self.blocks()
+        self._source = ref(source)
+        for block in source:
             end = block.rfind(b"\n") + 1
             if not end:
                 size += len(block)
@@ -211,7 +215,7 @@ class Lines:
             text = "\n"
         return text
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Generator[bytes, None, None]:
         """The file's bytes, decompressed, without a byte order mark."""
         name = shown(self.path)
         kind = kind_of(self.path)[1]
