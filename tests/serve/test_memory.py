@@ -64,21 +64,29 @@ def test_threads_share_two_pools(how: str, pools: set[int], tmp_path: Path) -> N
     assert (tmp_path / "pools.xml").read_text().count("<heap nr=") in pools
 
 
-def test_only_what_has_grown_is_worth_giving_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    million = 10**6
-    sizes = iter([100 * million, 220 * million, 240 * million, 110 * million, 240 * million])
+@pytest.mark.parametrize(
+    ("sizes", "times"),
+    [
+        ([100, 220, 220], 0),
+        ([100, 220, 240, 110, 220], 1),
+        ([100, 101, 101, 101, 101, 101, 101, 100], 1),
+        ([100] * 9, 0),
+    ],
+    ids=["little", "much", "little for long", "nothing"],
+)
+def test_what_has_grown_is_given_back(sizes, times, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes at the start, at every look, and after each time, in millions of bytes."""
+    left = iter(sizes)
     given: list[int] = []
 
     def resident() -> int:
-        try:
-            return next(sizes)
-        except StopIteration:
-            raise asyncio.CancelledError from None
+        for size in left:
+            return size * 10**6
+        raise asyncio.CancelledError
 
     monkeypatch.setattr(memory, "_SECONDS", 0.0)
     monkeypatch.setattr(memory, "resident_bytes", resident)
     monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(memory.give_back_often())
-    # 100 at first; 220 is too little, 240 is not; 110 is left, and 240 again too little.
-    assert len(given) == 1
+    assert len(given) == times

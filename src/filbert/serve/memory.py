@@ -27,6 +27,8 @@ _KEPT_PRODUCTS = "512"
 # gets any. What batches free and soon take again is not worth it; what one large request leaves is.
 _SECONDS = 5.0
 _WORTH_IT = 128 * 2**20
+# Anything is, after so many looks: what was in use at the last time may be free by now.
+_LOOKS = 6
 
 
 @cache
@@ -65,11 +67,15 @@ def resident_bytes() -> int:
 
 
 async def give_back_often() -> None:
-    """Give back whenever much has been added since the last time, for as long as it is awaited."""
+    """Give back whenever much has been added since the last time, for as long as it is awaited.
+
+    What little has been added is given back every half a minute.
+    """
     loop = asyncio.get_running_loop()
-    least = resident_bytes()
+    least, looks = resident_bytes(), 0
     while True:
         await asyncio.sleep(_SECONDS)
-        if resident_bytes() > least + _WORTH_IT:
+        looks += 1
+        if resident_bytes() > least + (_WORTH_IT if looks < _LOOKS else 0):
             await loop.run_in_executor(None, give_back)
-            least = resident_bytes()
+            least, looks = resident_bytes(), 0
