@@ -23,12 +23,9 @@ _M_ARENA_MAX = -8
 # products and batches some hundred sizes, but few of them often.
 _KEPT_PRODUCTS = "512"
 
-# A look at the memory costs microseconds, giving back some tens of milliseconds, in which nobody
-# gets any. What batches free and soon take again is not worth it; what one large request leaves is.
-_SECONDS = 5.0
-_WORTH_IT = 128 * 2**20
-# Anything is, after so many looks: what was in use at the last time may be free by now.
-_LOOKS = 6
+# Giving back takes some tens of milliseconds, in which nobody gets any.
+_SECONDS = 30.0
+_WORTH_IT = 32 * 2**20
 
 
 @cache
@@ -67,15 +64,11 @@ def resident_bytes() -> int:
 
 
 async def give_back_often() -> None:
-    """Give back whenever much has been added since the last time, for as long as it is awaited.
-
-    What little has been added is given back every half a minute.
-    """
+    """Give back whenever much has been added since the last time, for as long as it is awaited."""
     loop = asyncio.get_running_loop()
-    least, looks = resident_bytes(), 0
+    least = resident_bytes()
     while True:
         await asyncio.sleep(_SECONDS)
-        looks += 1
-        if resident_bytes() > least + (_WORTH_IT if looks < _LOOKS else 0):
+        if resident_bytes() > least + _WORTH_IT:
             await loop.run_in_executor(None, give_back)
-            least, looks = resident_bytes(), 0
+            least = resident_bytes()
