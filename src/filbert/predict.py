@@ -34,7 +34,7 @@ from filbert.speed.onnx_session import SessionModel, check_backend
 from filbert.speed.precision import Precision, choose_device, choose_precision
 from filbert.speed.quantize import quantized
 from filbert.speed.vectors import run_vectors
-from filbert.stored_task import check_max_length, stored_max_length, task_of
+from filbert.stored_task import check_max_length, keeping_answers, stored_max_length, task_of
 from filbert.tasks.base import Prediction, Task, uncleaned
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Tokenizer
@@ -97,8 +97,8 @@ class Predictor:
 
         Args:
             name: what to load.
-            precision: "float32" (the default: exact), "bf16", "auto" (the faster of these) or
-                "int8": dense layers in integers; see docs/precision.md.
+            precision: "float32" (the default: exact), "bf16", "auto" (the faster of these that
+                keeps a task's answers) or "int8" (dense layers); see docs/precision.md.
             backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
@@ -126,9 +126,11 @@ class Predictor:
         if max_tokens is not None and max_tokens < 1:
             raise ConfigError(f"max_tokens is {max_tokens}; it must be above zero.")
         target = choose_device("cpu" if exported else device)
+        task = task_of(checkpoint, folder)
         wanted = "float32" if exported else precision
         chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
-        task = task_of(checkpoint, folder)
+        if wanted == "auto":
+            chosen = keeping_answers(chosen, checkpoint, task)
         model: Model | SessionModel
         if exported:
             model = SessionModel(folder, checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
@@ -11,8 +12,14 @@ from filbert.errors import ConfigError, FormatError, printable
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.weights import read_json
 from filbert.model.config import EncoderConfig
+from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class, task_names
 from filbert.text.clean import Cleaning
+
+log = logging.getLogger(__name__)
+
+# The most that "auto" may cost any metric on the dev rows: 0.3 points.
+AUTO_MAY_LOSE = 0.003
 
 
 def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
@@ -58,6 +65,30 @@ def cleaned_alike(task: Task, folder: Path) -> Task:
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from error
     return replace(task, clean=clean)  # type: ignore[type-var]
+
+
+def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) -> Precision:
+    """What "auto" takes of a model: bf16 only where its answers have been seen to bear it.
+
+    Vectors and masked words move by what docs/precision.md says; answers may change sides.
+
+    Args:
+        fast: the faster format on this machine.
+        checkpoint: whose filbert.json says what bf16 cost on the dev rows (`train.bf16_check`).
+        task: what the head answers; None where it answers nothing.
+    """
+    if fast.name != "bf16" or task is None:
+        return fast
+    found = (checkpoint.filbert or {}).get("bf16_loss")
+    if not isinstance(found, dict) or not isinstance(found.get("loss"), int | float):
+        reason = "nobody has measured what bf16 would cost this model's answers"
+    elif found["loss"] > AUTO_MAY_LOSE:
+        points, metric = 100 * found["loss"], found.get("metric")
+        reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
+    else:
+        return fast
+    log.info("precision auto: float32, since %s", printable(reason, 200))
+    return Precision("float32", reason)
 
 
 def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:

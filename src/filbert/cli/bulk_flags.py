@@ -24,7 +24,7 @@ class BulkFlags:
     Attributes:
         max_length: cut texts to this many tokens; the model's own limit when not given.
         max_tokens: tokens per packed batch.
-        precision: float32, bf16, int8, or auto for the faster of the first two on this machine.
+        precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
         backend: torch, or onnxruntime for a folder that filbert export made.
         device: cpu, cuda, ...; the first GPU when there is one.
         graphs: on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.

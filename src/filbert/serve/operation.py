@@ -19,7 +19,7 @@ class Operation:
             cores.
         certificate: PEM file with a certificate and those that signed it; with it, https.
         key: PEM file with its key, when it is not in the same file.
-        precision: float32, bf16, int8, or auto for the faster of the first two on this machine.
+        precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
         backend: torch, or onnxruntime for folders that filbert export made.
         device: cpu, cuda, ...; the first GPU when there is one.
         graphs: on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.

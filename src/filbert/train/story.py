@@ -13,7 +13,7 @@ from typing import Any
 _TOLD = (
     "filbert", "commit", "command", "name", "started", "finished", "seconds", "status", "steps",
     "tokens", "options", "versions", "device", "precision", "base_model", "tokenizer", "data",
-    "metrics", "best", "teacher",
+    "metrics", "best", "bf16_loss", "teacher",
 )  # fmt: skip
 # Options that name files or folders.
 PATHS = (

@@ -22,6 +22,7 @@ from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Task
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.bf16_check import bf16_loss
 from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
@@ -136,12 +137,15 @@ def run_task(
                 predictions = fitted.decode(output, splits[name].examples)
                 metrics[name] = fitted.metrics(splits[name].gold, predictions)
                 _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+            own = _own(job, outcome)
+            rounded = None
+            if "dev" in splits:
+                dev, exact = splits["dev"], metrics["dev"]
+                rounded = bf16_loss(job.checkpoint, own, fitted, dev, exact, parallel.device)
             run |= closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
-            run |= job.more() if job.more is not None else {}
+            run |= {"bf16_loss": rounded} | (job.more() if job.more is not None else {})
             story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
-            save_model(
-                folder / "model", _own(job, outcome), job.tokenizer, job.checkpoint, fitted, story
-            )
+            save_model(folder / "model", own, job.tokenizer, job.checkpoint, fitted, story)
     return run
 
 

@@ -55,7 +55,7 @@ def evaluate(
     max_length:
         cut texts to this many tokens; the model's own limit when not given.
     precision:
-        float32, bf16, auto for the faster of the two on this machine, or int8.
+        float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
     against:
         another precision, such as float32: evaluate in both and say how far each metric moves.
     max_loss:
