@@ -12,8 +12,8 @@ from typing import Any
 import filbert.serve.app
 from filbert.cli.main import run
 
-_LEAK, _BEGAN = float(sys.argv[1]), time.monotonic()
-_make, _kept = filbert.serve.app.make_app, []
+_LEAK = float(sys.argv[1])
+_make, _kept, _first = filbert.serve.app.make_app, [], []
 
 
 class Leaking:
@@ -23,7 +23,9 @@ class Leaking:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        while len(_kept) < _LEAK * (time.monotonic() - _BEGAN):
+        if not _first:
+            _first.append(time.monotonic())
+        while len(_kept) < _LEAK * (time.monotonic() - _first[0]):
             _kept.append(b"x" * 2**20)
         await self.app(scope, receive, send)
 

@@ -160,6 +160,10 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
         "statuses": dict(sorted(statuses.items())),
         "hostile": {name: dict(found) for name, found in sorted(hostile.items())},
         "MiB after warm-up": round(statistics.median(after[:fifth])),
+        "MiB, least and median of each tenth": [
+            (round(min(part)), round(statistics.median(part)))
+            for part in _tenths([size for _, size in memory])
+        ],
         "growth MiB": round(growth, 1),
         "wrong": [
             *(f"{n} x status {s}" for s, n in every.items() if s >= 500 and s != 503),
@@ -208,6 +212,11 @@ def control(models: list[str], texts: list[str], place: Path, given: argparse.Na
     if found["growth MiB"] <= given.growth:
         found["wrong"].append("the check did not see the leak")
     return found
+
+
+def _tenths(sizes: list[float]) -> list[list[float]]:
+    length = max(1, len(sizes) // 10)
+    return [sizes[at : at + length] for at in range(0, len(sizes), length)]
 
 
 # Overload

@@ -222,29 +222,36 @@ def default_of(argument: Argument) -> str:
 
 
 def recipes_page() -> str:
-    """The recipes that come along; those of one model key by key."""
-    said = {
-        flag.lstrip("-").replace("-", "_"): argument.parameter.help or ""
-        for argument in Verb("pretrain").arguments
-        for flag in argument.names
-    }
+    """The recipes that come along, whole and key by key."""
     parts = [
         "# Recipes\n\nThe files that come with filbert, whole, and what each of their keys says. "
         "A name stands for the file: `filbert pretrain mini-cpu`. To change one, copy it and give "
         "the path of the copy instead."
     ]
-    for path in (*built_in(), *built_in(studies=True)):
+    for verb, path in ((v, p) for v in ("pretrain", "distill", "compare") for p in built_in(v)):
+        said = key_helps(verb)
         text = path.read_text(encoding="utf-8")
+        # A key that no option explains is a mistake, and stops the building.
         rows = [
             (f"`{key}`", f"`{value}`", _cell(said[key]))
             for key, value in read_recipe(path).items()
-            if key in said
+            if key != "contestants"
         ]
         part = f"## {path.stem}\n\n```toml\n{text}```\n\n"
-        if path in built_in():
-            part += _table(("key", "value", "what it says"), rows)
+        part += _table(("key", "value", "what it says"), rows)
+        if verb == "compare":
+            part += "\n\nThe keys of a contestant: [compare](compare.md#the-recipe).\n"
         parts.append(part)
     return "\n\n".join(parts)
+
+
+def key_helps(verb: str) -> dict[str, str]:
+    """What the options of a verb say, by the keys that a recipe has for them."""
+    return {
+        flag.lstrip("-").replace("-", "_"): argument.parameter.help or ""
+        for argument in Verb(verb).arguments
+        for flag in argument.names
+    }
 
 
 # Python

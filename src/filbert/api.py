@@ -163,7 +163,7 @@ def compare(
     if isinstance(recipe, Mapping):
         study = read_study(recipe, flags)
     else:
-        path = recipe_path(str(recipe), studies=True)
+        path = recipe_path(str(recipe), "compare")
         study = read_study(read_recipe(path), flags, name=path.stem)
 
     from filbert.study.engine import run_study

@@ -110,3 +110,7 @@ def test_inference_and_latency_get_rows_that_name_the_peer(report):
     )
     assert rows[0].endswith("| **3.0 x** |")
     assert "filbert-int8: p50 10.0 ms, p99 10.0 ms, first request 1.5 medians" in rows[0]
+
+
+def test_our_own_readme_says_what_our_own_results_say(report):
+    assert report.main(["--check"]) == 0

@@ -186,7 +186,7 @@ class Reader:
 
     def type(self, line: str) -> None:
         """A line of a shell, which may be a pipe with filbert in it."""
-        if re.match(r"(pip install|make|cd) ", line):
+        if re.match(r"(pip install|make|cd|source|python3 -m venv) ", line):
             return check_spoken(line)
         if re.match(r"export \w+=", line):
             name, value = line.removeprefix("export ").split("=", 1)

@@ -12,6 +12,7 @@ import pytest
 
 import filbert
 from filbert.cli.main import VERBS
+from filbert.recipes import built_in
 from filbert.train.options import FinetuneOptions
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,9 @@ def test_every_option_and_every_public_name_has_its_place(site, public_members):
     for field in fields(FinetuneOptions):
         if field.name not in hidden:
             assert f"<code>--{field.name.replace('_', '-')}</code>" in options
+    recipes = Read((site / "recipes.html").read_text(encoding="utf-8"))
+    shipped = [path.stem for verb in ("pretrain", "distill", "compare") for path in built_in(verb)]
+    assert set(shipped) <= recipes.ids
     python = Read((site / "python.html").read_text(encoding="utf-8"))
     names = {*filbert.__all__, *(f"{c}{m}" for c, found in public_members.items() for m in found)}
     assert {name.lower() for name in names} <= python.ids

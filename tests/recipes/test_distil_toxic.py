@@ -14,8 +14,8 @@ from filbert.recipes import read_recipe, recipe_path
 from filbert.study.options import StudyFlags
 from filbert.study.recipe import read_study
 
-RECIPE = read_recipe(recipe_path("distil-toxic", studies=True))
-STUDY = read_recipe(recipe_path("toxic-study", studies=True))
+RECIPE = read_recipe(recipe_path("distil-toxic", "compare"))
+STUDY = read_recipe(recipe_path("toxic-study", "compare"))
 TABLES = RECIPE["contestants"]
 
 

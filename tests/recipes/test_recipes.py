@@ -20,7 +20,7 @@ from filbert.recipes import built_in
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.schedule import rate_at_step
 
-RECIPES = built_in()
+RECIPES = built_in("pretrain")
 NAMES = [path.stem for path in RECIPES]
 
 ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01, "clip": 1.0}

@@ -15,7 +15,7 @@ from filbert.recipes import built_in, read_recipe, recipe_path
 from filbert.study.options import StudyFlags
 from filbert.study.recipe import read_study
 
-STUDY = recipe_path("toxic-study", studies=True)
+STUDY = recipe_path("toxic-study", "compare")
 RECIPE = read_recipe(STUDY)
 # What differs between the two contestants of the pair that is about direction alone.
 PAIR = ("redrawn-3", "redrawn-3-causal")
@@ -60,7 +60,7 @@ def smaller(recipe, tiny_model):
 def test_the_recipe_says_what_it_is_for_and_how_it_is_started():
     head = list(takewhile(is_comment, STUDY.read_text(encoding="utf-8").splitlines()))
     assert any(line.startswith(f"# filbert compare {STUDY.stem} --data ") for line in head)
-    assert STUDY in built_in(studies=True)
+    assert STUDY in built_in("compare")
 
 
 def test_the_study_has_the_contestants_that_it_is_about(tiny_model):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from filbert.batch import pack
+from filbert.cli.main import run
 from filbert.formats import huggingface
 from filbert.formats.distilled import student_checkpoint
 from filbert.formats.fresh import fresh_checkpoint
@@ -37,3 +38,23 @@ def test_a_student_without_token_types_is_a_distilbert_of_theirs(head, tmp_path)
         mine = student.build()(pack([ids]))
     wanted = output.logits if head else output.last_hidden_state
     assert torch.allclose(mine, wanted[0], atol=1e-6)
+
+
+def test_what_distill_writes_is_read_with_its_tokenizer(masked_lm, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["the film was good", "a play and a bad film"] * 8), "utf-8")
+    words = ["distill", "distilbert", "--teacher", masked_lm, "--corpus", text, "--dev", text]
+    words += ["--out", tmp_path / "out", "--layers", 1, "--max-length", 16, "--steps", 2]
+    words += ["--batch-size", 8, "--precision", "float32"]
+    assert run([str(word) for word in words]) == 0, capsys.readouterr().err
+    folder = tmp_path / "out" / "model"
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    assert type(theirs).__name__ == "DistilBertForMaskedLM"
+    given = transformers.AutoTokenizer.from_pretrained(folder)(
+        "the film was good", "a play", return_tensors="pt"
+    )
+    assert set(given) == {"input_ids", "attention_mask"}
+    with torch.no_grad():
+        output = theirs(**given).logits
+        mine = huggingface.read(folder).build()(pack(given["input_ids"].tolist()))
+    assert torch.allclose(mine, output[0], atol=1e-5)

@@ -57,7 +57,9 @@ def predictors(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     """A real server over an app on a free port, in a thread of its own; its address."""
-    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
+    config = uvicorn.Config(
+        app, port=0, http="h11", log_config=None, access_log=False, lifespan="on"
+    )
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, daemon=True)
     thread.start()

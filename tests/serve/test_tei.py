@@ -85,6 +85,13 @@ def test_a_server_may_refuse_to_cut_unless_asked(serve):
     with serve("vectors", auto_truncate=False) as strict:
         assert strict.post("/embed", json={"inputs": LONG}).status_code == 413
         assert strict.post("/embed", json={"inputs": LONG, "truncate": True}).status_code == 200
+    with serve("masks", auto_truncate=False, max_attention_tokens=8) as strict:
+        masked = strict.post("/fill", json={"inputs": "[MASK] " + LONG})
+        assert masked.status_code == 413
+        assert strict.post("/fill", json={"inputs": "the [MASK] was good"}).status_code == 200
+        shown = strict.post("/attention", json={"inputs": SENTENCE + " " + SENTENCE})
+        assert "this model reads 8" in shown.json()["error"]
+        assert strict.post("/attention", json={"inputs": "the film"}).status_code == 200
 
 
 def test_the_left_side_can_be_cut_instead(client, predictors):
@@ -256,10 +263,19 @@ def test_a_model_among_the_parameters_counts(client):
     assert client.post("/similarity", json=body).status_code == 404
 
 
+def choices(*sizes):
+    """A request with so many contexts, each with so many answers to choose from."""
+    inputs = [{"context": context, "choices": ["a"] * count} for context, count in sizes]
+    return {"inputs": inputs, "model": "choices"}
+
+
 def test_a_long_text_is_not_read_again_for_each_of_many(client):
     for path, asked in (
         ("/rerank", {"query": "a" * 2_000, "texts": ["a"] * 6_000, "model": "classes"}),
         ("/answer", {"question": "a" * 2_000, "context": ["a"] * 6_000}),
+        ("/predict", choices(("a" * 2_000, 6_000))),
+        # Each of them alone would be let in.
+        ("/predict", choices(*[("a" * 2_000, 600)] * 10)),
     ):
         answer = client.post(path, json=asked)
         assert (answer.status_code, "at most" in answer.text) == (413, True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.train.conftest import stress
 
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
 from filbert.predict import Predictor
 from filbert.speed import precision
 from filbert.train.finetune import finetune
-from tests.train.conftest import stress
 
 TASKS = ["classification", "embedding"]
 

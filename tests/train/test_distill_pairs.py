@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -228,6 +229,13 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
         ({"train": "a.csv", "alpha": 1.5}, "from 0 to 1"),
         ({"train": "a.csv", "temperature": 0.0}, "above zero"),
         ({"train": "a.csv", "method": "tinybert", "layer_map": "1-3"}, "such as 1,3,5"),
+        ({"train": "a.csv", "method": "tinybert", "layer_map": ""}, "such as 1,3,5"),
+        ({"train": "a.csv", "method": "tinybert", "layer_map": []}, "such as 1,3,5"),
+        ({"train": "a.csv", "temperature": "2"}, "must be a finite number"),
+        ({"train": "a.csv", "temperature": math.inf}, "must be a finite number"),
+        ({"train": "a.csv", "alpha": True}, "must be a finite number"),
+        ({"corpus": "a.txt", "method": "distilbert", "soft_weight": None}, "a finite number"),
+        ({"corpus": "a.txt", "method": "distilbert", "layers": 2.5}, "must be a whole number"),
         ({"train": "a.csv", "augment_copies": 3}, "give --augment-with"),
         ({"train": "a.csv", "patience": 2}, "need dev rows"),
         ({"train": "a.csv", "seeds": 3}, "not for distillation"),

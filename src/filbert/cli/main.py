@@ -111,7 +111,7 @@ def launch(
     if tokens[:1] and tokens[0] in RECIPE_VERBS and recipe is None and len(tokens) > 1:
         verb, first, *rest = tokens
         if not first.startswith("-"):
-            tokens, recipe = (verb, *rest), recipe_path(first)
+            tokens, recipe = (verb, *rest), recipe_path(first, verb)
     if tokens[:1] == (STUDY_VERB,) and recipe is not None:
         tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
     if recipe is not None and not tokens:

@@ -17,12 +17,12 @@ else:
 _FOLDER = Path(__file__).parent
 
 
-def recipe_path(name: str, *, studies: bool = False) -> Path:
+def recipe_path(name: str, verb: str) -> Path:
     """A recipe that the user named: a file, or the name of a built-in one.
 
     Args:
         name: as the user typed it.
-        studies: whether a study is wanted, with a table of contestants, or one model's recipe.
+        verb: which reads it: "pretrain", "distill" or "compare".
 
     Raises:
         InputError: there is neither.
@@ -30,7 +30,7 @@ def recipe_path(name: str, *, studies: bool = False) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
         return path
-    known = [file.stem for file in built_in(studies=studies)]
+    known = [file.stem for file in built_in(verb)]
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
@@ -41,10 +41,16 @@ def recipe_path(name: str, *, studies: bool = False) -> Path:
     return _FOLDER / f"{name}.toml"
 
 
-def built_in(*, studies: bool = False) -> list[Path]:
-    """The recipes that come along: of single models, or of studies."""
-    files = sorted(_FOLDER.glob("*.toml"))
-    return [f for f in files if ("\n[contestants." in f.read_text(encoding="utf-8")) == studies]
+def built_in(verb: str) -> list[Path]:
+    """The recipes that come along for "pretrain", "distill" or "compare"."""
+    return [path for path in sorted(_FOLDER.glob("*.toml")) if _verb_of(path) == verb]
+
+
+def _verb_of(path: Path) -> str:
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "contestants" in content:
+        return "compare"
+    return "distill" if "method" in content else "pretrain"
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _M_ARENA_MAX = -8
 _KEPT_PRODUCTS = "512"
 
 # Giving back takes some tens of milliseconds, in which nobody gets any.
-_SECONDS = 30.0
+_SECONDS = 10.0
 _WORTH_IT = 32 * 2**20
 
 

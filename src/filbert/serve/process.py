@@ -175,6 +175,8 @@ def _config(app: FastAPI, settings: Settings, operation: Operation) -> uvicorn.C
 
     return uvicorn.Config(
         app,
+        # The other one, httptools, lets the head of a request grow without end.
+        http="h11",
         ws="none",
         lifespan="on",
         timeout_keep_alive=math.ceil(settings.idle_seconds),

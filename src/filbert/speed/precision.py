@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import torch
 
 from filbert.errors import ConfigError
 from filbert.speed.names import PRECISIONS
+
+log = logging.getLogger(__name__)
 
 # bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts
 # eat the gain.
@@ -85,6 +88,12 @@ def choose_precision(
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
+    if requested == "bf16" and device.type == "cpu" and (gain := bf16_gain()) < 1:
+        log.warning(
+            "bf16 is only %.1f times as fast as float32 on this processor. Leave --precision out, "
+            "or take float32.",
+            gain,
+        )
     if requested != "auto":
         return Precision(requested, "as asked")
     if device.type == "cuda":

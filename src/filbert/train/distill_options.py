@@ -319,7 +319,8 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             raise ConfigError(f"soft_on is {self.soft_on!r}; it must be all or masked.")
         if self.seed >= 2**31:
             raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
-        if self.layer_map and not re.fullmatch(r"\d{1,4}(\s*,\s*\d{1,4})*", self.layer_map.strip()):
+        numbers = r"\d{1,4}(\s*,\s*\d{1,4})*"
+        if self.layer_map is not None and not re.fullmatch(numbers, self.layer_map.strip()):
             raise ConfigError(
                 f"layer_map is {self.layer_map!r}; give the teacher's layer for each of the "
                 "student's, from 0 and between commas, such as 1,3,5."

@@ -331,6 +331,8 @@ def _more(pair: _Pair) -> dict[str, Any]:
     return {
         "method": pair.options.method,
         "teacher": teacher | {"metrics": metrics},
+        # Pairs of a student's and a teacher's layer, by what is compared there.
+        "layer_map": {one.kind: one.layers for one in pair.lessons},
         "student": _facts(pair.options.student or "layers of the teacher", pair.model),
         "extra_rows": len(pair.loader.rows) - len(pair.rows.splits["train"].rows),
         "baselines": [row],

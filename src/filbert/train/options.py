@@ -107,10 +107,14 @@ class TrainOptions:
     language: str | None = None
 
     def __post_init__(self) -> None:
-        for part in fields(TrainOptions):
+        for part in fields(self):
             value = getattr(self, part.name)
-            if _is_number(part) and value is not None and not _is_finite(value):
+            if not _is_number(part) or (value is None and "None" in str(part.type)):
+                continue
+            if not _is_finite(value):
                 raise ConfigError(f"{part.name} is {value!r}; it must be a finite number.")
+            if not isinstance(value, int) and "float" not in str(part.type):
+                raise ConfigError(f"{part.name} is {value!r}; it must be a whole number.")
         positive = {"batch_size", "max_tokens", "lr", "epochs", "steps", "eps", "eval_every"}
         positive |= {"seeds", "layer_decay"}
         for name in positive:
@@ -275,6 +279,9 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
     if type(values.get("keep_layers")) is int:
         values["keep_layers"] = str(values["keep_layers"])
     for name, value in values.items():
+        # As TOML has 1e5.
+        if _is_number(known[name]) and isinstance(value, float) and value.is_integer():
+            values[name] = value if "float" in str(known[name].type) else int(value)
         is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
         if is_text and not isinstance(value, str | None):
             raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")

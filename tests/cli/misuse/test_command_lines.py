@@ -82,7 +82,7 @@ KINDS = {
     "vocab without a size": ("vocab text.txt --out out --kind wordpiece", "--size"),
     "vocab without text": ("vocab --out out --kind wordpiece --size 9", "CORPUS"),
     "an option without its value": ("predict m --max-length", "--max-length"),
-    "one argument too many": ("info a b c", "c"),
+    "one argument too many": ("info a b c", "'b'"),
     # Misspelt options
     "a misspelt option of predict": ("predict m --max-lenght 3", "--max-lenght", "--max-length"),
     "a misspelt option of finetune": (FINETUNE + "--batch-sise 3", "--batch-size"),
@@ -170,7 +170,7 @@ KINDS = {
     "no rows in a batch": (FINETUNE + "--batch-size 0", "batch_size", "0"),
     "a warmup of more than everything": (FINETUNE + "--warmup 2", "warmup", "2"),
     "a dropout of everything": (FINETUNE + "--dropout 1.5", "dropout", "1.5"),
-    "a length below three": ("check --task classification rows.csv --max-length 2", "3"),
+    "a length below three": ("check --task classification rows.csv --max-length 2", "max-length"),
     "no seeds": (FINETUNE + "--seeds 0", "seeds"),
     "a likeness of more than everything": (
         "check --task classification rows.csv --near-duplicates --similarity 2", "similarity", "2",
@@ -185,7 +185,7 @@ KINDS = {
         "predict filbert-mini text.txt --out a.jsonl --engine ray --workers -1", "workers",
     ),
     "a port that there is not": (SERVE + "--port 99999", "99999"),
-    "a negative time": (SERVE + "--max-wait-ms -1", "max"),
+    "a negative time": (SERVE + "--max-wait-ms -1", "--max-wait-ms"),
     "no workers to serve": (SERVE + "--workers 0", "workers"),
     "no seconds for bench": ("bench encode --seconds 0", "seconds"),
     "no texts for bench": ("bench encode --texts 0", "texts"),
@@ -248,7 +248,7 @@ KINDS = {
     "a key without a certificate": (SERVE + "--key key.pem", "--certificate"),
     "a certificate that is not there": (SERVE + "--certificate nowhere.pem", "nowhere.pem"),
     "keys that are not there": (SERVE + "--api-keys nowhere.txt", "nowhere.txt"),
-    "two models of one name": ("serve a=filbert-mini a=filbert-mini", "a"),
+    "two models of one name": ("serve a=filbert-mini a=filbert-mini", "both called a"),
     "a vector for each token of a masked model": (
         PRETRAIN + "--second-length 64 --second-share 2", "second_share",
     ),

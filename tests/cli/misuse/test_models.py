@@ -195,26 +195,28 @@ MODELS = {
     "an export of a format that does not go": ("predict FILM --backend onnxruntime", "export"),
     # Beyond the model
     "a length beyond its positions": ("predict FILM --max-length 999", "999", "64"),
-    "a layer that it has not": ("embed TINY --out v.npy --layers 9", "9", "2"),
-    "a layer to inspect that it has not": ("inspect TINY hello --text --layer 9", "9"),
-    "a head to inspect that it has not": ("inspect TINY hello --text --layer 0 --head 9", "9"),
+    "a layer that it has not": ("embed TINY --out v.npy --layers 97", "97", "2 layers"),
+    "a layer to inspect that it has not": ("inspect TINY hello --text --layer 97", "97"),
+    "a head to inspect that it has not": ("inspect TINY hello --text --layer 0 --head 97", "97"),
     "layers to keep that it has not": ("shrink TINY --out out --keep-layers 5", "5", "2"),
-    "heads to keep that it has not": ("shrink TINY --out out --keep-heads 0:9", "9"),
+    "heads to keep that it has not": ("shrink TINY --out out --keep-heads 0:97", "97"),
     "more heads than it has": ("shrink FILM --out out --heads 99 --data films.csv", "99"),
     "a table wider than it is": ("shrink TINY --out out --embedding-size 99", "99", "32"),
     "layers to freeze that it has not": (
-        "finetune --task classification --model TINY --train rows.csv --out out --freeze 0-9", "9",
+        "finetune --task classification --model TINY --train rows.csv --out out --freeze 0-97",
+        "97",
     ),
     "layers to draw anew that it has not": (
-        "finetune --task classification --model TINY --train rows.csv --out out --reinit-layers 9",
-        "9",
+        "finetune --task classification --model TINY --train rows.csv --out out --reinit-layers 97",
+        "97",
     ),
     "a metric that the task has not": (
         "finetune --task classification --model TINY --train rows.csv --dev rows.csv --out out "
         "--metric f2", "f2", "f1",
     ),
     "a positive class that there is not": (
-        "finetune --task classification --model TINY --train rows.csv --out out --positive z", "z",
+        "finetune --task classification --model TINY --train rows.csv --out out --positive zebra",
+        "zebra",
     ),
     "weights of classes that do not fit": (
         "finetune --task classification --model TINY --train rows.csv --out out "

@@ -25,7 +25,7 @@ KINDS = {
     "a run below a file": (TRAIN + "rows.csv/run", "rows.csv"),
     "a run where nobody may write": (TRAIN + "/proc/run", "/proc"),
     "vectors where a folder is": (
-        "embed TINY rows.csv --out v.npy/ --model taken/notes.txt", "--model",
+        "embed TINY rows.csv --out taken --text-column taken/notes.txt", "taken", "folder",
     ),
     "vectors in a missing folder": ("embed TINY rows.csv --out no/v.npy", "no/v.npy"),
     "answers in a missing folder": ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
@@ -246,6 +246,10 @@ def test_a_processor_without_fast_bf16_is_told_and_not_refused(
     )  # fmt: skip
     assert done.status == 0, done.err
     assert "bf16 is only 0.1 times as fast on this processor" in done.err
+    # Who asks for it by name gets it, and advice.
+    done = call("predict", models["FILM"], films / "dev.csv", "--precision", "bf16")
+    assert done.status == 0
+    assert "Leave --precision out, or take float32." in done.err
 
 
 def test_two_hundred_kinds_and_more():

@@ -147,17 +147,24 @@ class Desk:
                     "read.",
                 )
 
-    def check_repeated(self, text: str, others: Sequence[Any], name: str) -> None:
-        """See that a text which is read anew with each of the others is not read too often.
+    def check_repeated(self, name: str, texts: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        """See that texts which are read anew with each of others are not read too often.
+
+        Args:
+            name: of the field.
+            texts: each with its others.
 
         Raises:
             Refusal: 413.
         """
-        if len(text) * len(others) > _MOST_REPEATED:
+        size = sum(len(text) * len(others) for text, others in texts)
+        if size > _MOST_REPEATED:
+            text, others = max(texts, key=lambda one: len(one[0]) * len(one[1]))
             raise Refusal(
                 413,
                 f"`{name}` has {len(text):,} characters and is read with each of {len(others):,} "
-                f"texts; {_MOST_REPEATED:,} characters are read at most. Send fewer texts at once.",
+                f"texts: {size:,} characters in all, and {_MOST_REPEATED:,} are read at most. Send "
+                "fewer texts at once.",
             )
 
     def refuse_cut(self, answers: Answers, truncate: bool | None, max_length: int) -> None:

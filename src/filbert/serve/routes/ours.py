@@ -56,6 +56,7 @@ def add(app: FastAPI, desk: Desk) -> None:
                 "text.",
             )
         answers = await desk.run(engine, "fill", texts, top=body.top)
+        desk.refuse_cut(answers, None, engine.predictor.max_length)
         found = [done.value for done in answers.items]
         return reply(found[0] if single else found, answers, started)
 
@@ -86,7 +87,7 @@ def add(app: FastAPI, desk: Desk) -> None:
         documents = [body.context] if isinstance(body.context, str) else body.context
         desk.check([body.question], "question")
         desk.check(documents, "context")
-        desk.check_repeated(body.question, documents, "question")
+        desk.check_repeated("question", [(body.question, documents)])
         items = [{"question": body.question, "context": text} for text in documents]
         answers = await desk.run(engine, "predict", items)
         ranked = best_first([done.value for done in answers.items])
@@ -133,6 +134,8 @@ def add(app: FastAPI, desk: Desk) -> None:
             heads=heads,
             max_length=settings.max_attention_tokens,
         )
+        most = min(settings.max_attention_tokens, engine.predictor.max_length)
+        desk.refuse_cut(answers, None, most)
         (done,) = answers.items
         maps = await json_of_arrays(done.value.maps, digits=4)
         content = shown | {

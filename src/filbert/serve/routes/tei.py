@@ -124,9 +124,10 @@ def add(app: FastAPI, desk: Desk) -> None:
             raise Refusal(422, "`inputs` mixes texts and choices; send them in two requests.")
         engine = desk.engine(body.model, kinds.pop() if kinds else "predict")
         desk.check([list(_texts_of(item)) for item in items], "inputs")
-        for item in items:
-            if isinstance(item, dict):
-                desk.check(item["choices"], "choices")
+        questions = [item for item in items if isinstance(item, dict)]
+        for item in questions:
+            desk.check(item["choices"], "choices")
+        desk.check_repeated("context", [(item["context"], item["choices"]) for item in questions])
         answers = await _predictions(desk, engine, items, body)
         scores = [
             scores_of(engine, item, done.value, raw=body.raw_scores)
@@ -155,7 +156,7 @@ def add(app: FastAPI, desk: Desk) -> None:
             vectors = np.stack([done.value for done in answers.items])
             scores = (vectors[1:] @ vectors[0]).tolist()
         else:
-            desk.check_repeated(body.query, body.texts, "query")
+            desk.check_repeated("query", [(body.query, body.texts)])
             pairs = [(body.query, text) for text in body.texts]
             answers = await _predictions(desk, engine, pairs, body)
             scores = [_relevance(task, done.value, raw=body.raw_scores) for done in answers.items]

@@ -1,0 +1,88 @@
+"""The recipes of distillation: their published numbers, and a small run each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filbert.cli.main import run
+from filbert.formats import huggingface
+from filbert.recipes import built_in, read_recipe, recipe_path
+from filbert.train.distill_options import DistillOptions
+
+# A second copy, typed from the papers.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    # Sanh et al. 2019 and its code: 5 CE + 2 MLM + 1 cosine at temperature 2.
+    "distilbert": {
+        "method": "distilbert", "layers": 6, "temperature": 2.0, "soft_weight": 5.0,
+        "mlm_weight": 2.0, "cosine_weight": 1.0, "soft_on": "all", "lr": 5e-4, "eps": 1e-6,
+        "weight_decay": 0.0, "warmup": 0.05, "clip": 5.0, "epochs": 3.0, "batch_size": 4000,
+    },
+    # Jiao et al. 2020, section 4: 4 layers of 312.
+    "tinybert-general": {
+        "method": "tinybert", "layers": 4, "hidden_size": 312, "intermediate_size": 1200,
+        "heads": 12, "max_length": 128, "epochs": 3.0,
+    },
+    "tinybert-task": {
+        "method": "tinybert", "epochs": 23.0, "batch_size": 32, "lr": 5e-5,
+        "temperature": 1.0, "alpha": 0.0,
+    },
+    # Wang et al. 2021, section 4.
+    "minilm-v2": {
+        "method": "minilm", "layers": 6, "hidden_size": 384, "relation_heads": 48,
+        "batch_size": 256, "steps": 400_000, "lr": 6e-4,
+    },
+}  # fmt: skip
+SMALL = {
+    "distilbert": "--layers 1 --batch-size 8",
+    "tinybert-general": "--layers 1 --hidden-size 16 --heads 4 --intermediate-size 24",
+    "minilm-v2": "--layers 1 --hidden-size 16 --heads 4 --intermediate-size 24 --relation-heads 4",
+    "tinybert-task": "",
+}
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_the_published_numbers(name: str) -> None:
+    recipe = read_recipe(recipe_path(name, "distill"))
+    source = {"train": "a.csv"} if name == "tinybert-task" else {"corpus": "a.txt"}
+    options = DistillOptions.from_keywords({"teacher": "t", "out": "o", **source, **recipe})
+    found = {key: getattr(options, key) for key in PUBLISHED[name]}
+    assert found == PUBLISHED[name]
+    if name == "tinybert-task":
+        # 20 passes for the inside, 3 for the answers.
+        assert round(options.hidden_share * options.epochs) == 20
+    if name == "minilm-v2":
+        assert options.warmup * 400_000 == 4_000
+
+
+def test_all_of_them_are_looked_at_and_offered(capsys) -> None:
+    assert [path.stem for path in built_in("distill")] == sorted(PUBLISHED)
+    assert run(["distill", "distilbrt"]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean distilbert?" in said
+    assert "bert-base-2018" not in said
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_a_small_run(name: str, masked_lm: Path, film_run, films: Path, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    teacher: Path = masked_lm
+    if name == "tinybert-task":
+        teacher = film_run.folder / "model"
+        given = ["--train", films / "dev.csv", "--student", masked_lm]
+    else:
+        text = tmp_path / "text.txt"
+        text.write_text("\n\n".join(["the film was good", "a play and a bad film"] * 8), "utf-8")
+        given = ["--corpus", text, "--dev", text]
+    words = ["distill", name, "--teacher", teacher, *given, *SMALL[name].split(), "--out", out]
+    words += ["--max-length", 16, "--steps", 2, "--precision", "float32"]
+    assert run([str(word) for word in words]) == 0, capsys.readouterr().err
+    content = json.loads((out / "run.json").read_text("utf-8"))
+    assert content["status"] == "done"
+    assert content["options"]["lr"] == read_recipe(recipe_path(name, "distill"))["lr"]
+    student = huggingface.read(out / "model")
+    if name != "tinybert-task":
+        assert student.config.num_hidden_layers == 1
