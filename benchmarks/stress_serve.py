@@ -14,8 +14,8 @@ overload: three times as many requests as it can answer. What is let in has to b
 kill: of several processes one is killed, again and again. Only its own clients may notice, and it
     has to be there again at the end.
 
-The models are filbert-mini with random heads: the work is real, what they say means nothing. A few
-seconds are enough to see that the script works, and are in the tests.
+The models are filbert-mini with random heads: the work is real, what they say means nothing. The
+tests run all parts but `kill` for a few seconds.
 """
 
 from __future__ import annotations

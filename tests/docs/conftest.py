@@ -20,14 +20,12 @@ import filbert
 from filbert import samples
 from filbert.cli.main import run
 from filbert.formats import huggingface
-from filbert.formats.bigru_start import write_bigru_start
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.find import find_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, PretrainingHead
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.words import new_words
 
 WORDS = ["Ada", "met", "Alan", "in", "London", "and", "they", "spoke", "of", "engines"]
 TEXTS = [" ".join(WORDS[i % 4 :]) for i in range(16)]
@@ -275,7 +273,6 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "runs/pretrain/model": masked,
         "teacher": run_folder,
         "quickstart-run": run_folder,
-        "bigru-start": lambda path: write_bigru_start(path, new_words(WORDS), dim=8, hidden=4),
         "runs/toxic": run_folder,
         "runs/films": run_folder,
         "runs/polarity": run_folder,

@@ -32,7 +32,9 @@ def study(tmp_path_factory):
     student |= {"kind": "distilled", "source": "minilm", "options": {"method": "pkd"}}
     student["share"] = {"of": "minilm", "value": 0.975, "low": None, "high": None}
     student["costs"] |= {"latency_seconds": 0.00321, "training_seconds": 60.0}
+    student["costs"] |= {"flops_per_row": 0.7e9}
     minilm["costs"] |= {"latency_seconds": 0.01, "training_seconds": 3600.0}
+    minilm["costs"] |= {"flops_per_row": 1.4e9}
     int8 |= {"kind": "quantised", "source": "minilm-3"}
     int8["options"] = {"precision": "int8", "backend": "torch"}
     int8["share"] = {"of": "minilm", "value": 0.9, "low": 0.85, "high": 0.93}
@@ -57,6 +59,8 @@ def test_the_teacher_stands_first_and_everybody_beside_it(study):
     assert student["made"] == "distilled, pkd" and student["one text"] == "3.21 ms"
     assert student["share, 95\xa0% interval"].startswith("97.5")
     assert student["differs by"].startswith("−") and student["against"] == "1.9 times"
+    assert student["compute"] == "50.0\xa0%" and by_name["minilm"]["compute"] == "1.4 GFLOP"
+    assert by_name["filbert-mini"]["compute"] == "–"
     assert student["training in all"] == "61 min 0 s"
     assert by_name["minilm"]["training in all"] == "60 min 0 s"
     int8 = by_name["filbert-mini"]

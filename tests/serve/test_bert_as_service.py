@@ -39,8 +39,8 @@ def bert(client):
 def test_the_route_answers_in_the_shape_of_bert_as_service(client, expected):
     answer = client.post("/encode", json={"id": 123, "texts": TEXTS, "is_tokenized": False})
     content = answer.raise_for_status().json()
-    assert set(content) == {"id", "result"}
-    assert content["id"] == 123
+    assert set(content) == {"id", "result", "status"}
+    assert (content["id"], content["status"]) == (123, 200)
     np.testing.assert_allclose(np.array(content["result"]), expected, atol=TOLERANCE)
     assert answer.headers["x-truncated"] == "false"
 

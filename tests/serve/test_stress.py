@@ -11,18 +11,29 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "stress_serve.py"
 
 
-def test_hostile_requests_break_nothing_and_a_leak_would_be_seen(tmp_path):
-    options = ["--seconds", "3", "--clients", "4", "--hostile", "0.3"]
-    options += ["--growth", "150", "--out", str(tmp_path)]
+def stress(parts: list[str], place: Path, *options: str) -> tuple[list[dict], int]:
+    """What each part found, and the exit status."""
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--parts", "mixed", "control", *options],
+        [sys.executable, SCRIPT, "--parts", *parts, *options, "--out", str(place)],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.stdout, done.stderr[-2000:]
-    mixed, control = map(json.loads, done.stdout.splitlines())
+    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+
+
+def test_hostile_requests_break_nothing_and_a_leak_would_be_seen(tmp_path):
+    options = ["--seconds", "3", "--clients", "4", "--hostile", "0.3", "--growth", "150"]
+    (mixed, control), status = stress(["mixed", "control"], tmp_path, *options)
     assert mixed["wrong"] == []
     assert control["wrong"] == []
     assert sum(map(len, mixed["hostile"].values())) > 5
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert status == 0
+
+
+def test_what_is_too_much_is_refused_and_all_of_it_answered(tmp_path):
+    (found,), _ = stress(["overload"], tmp_path, "--seconds", "4", "--budget", "0.2")
+    # The times of so short a run judge nothing.
+    assert found["accepted"] + found["refused"] == found["asked"] > 10
+    assert min(found["accepted"], found["refused"]) > 0

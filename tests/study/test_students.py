@@ -110,12 +110,17 @@ def test_a_student_costs_its_own_training_and_a_quantised_model_none(made):
     for name in ("small", "gru", "tiny, cleaned"):
         assert entries[name]["costs"].keys() >= {
             "training_seconds", "rows_per_second", "latency_seconds", "weight_bytes", "peak_bytes",
+            "flops_per_row",
         }  # fmt: skip
     for name in ("small-int8", "tiny-onnx"):
         costs = entries[name]["costs"]
         assert not {"training_seconds", "cpu_seconds", "peak_bytes"} & costs.keys()
         assert costs["rows_per_second"] > 0 and costs["latency_seconds"] > 0
     small, int8 = entries["small"]["costs"], entries["small-int8"]["costs"]
+    whole, onnx = entries["tiny, cleaned"]["costs"], entries["tiny-onnx"]["costs"]
+    # Half of the layers; no format changes how many products there are.
+    assert small["flops_per_row"] == int8["flops_per_row"] < 0.6 * whole["flops_per_row"]
+    assert onnx["flops_per_row"] == whole["flops_per_row"]
     assert int8["weight_bytes"] < 0.7 * small["weight_bytes"]
     # Torch reads the original's folder; the exported one is smaller.
     assert int8["bytes_on_disk"] == small["bytes_on_disk"]

@@ -56,6 +56,19 @@ def test_a_bigru_with_words_of_its_own_learns_from_the_teacher(task, gru, taught
     assert facts["student"]["vocab_size"] != facts["teacher"]["vocab_size"]
 
 
+@pytest.mark.parametrize("task", ["classification", "regression", "tagging"])
+def test_a_new_bigru_knows_the_words_of_the_training_rows(task, taught, tmp_path):
+    given = taught(task, tmp_path / "x", student="bigru", keep_layers=None, steps=12, lr=0.02)
+    facts = distill_task(given)
+    assert facts["student"]["name"] == "bigru"
+    config = read_checkpoint(tmp_path / "x" / "model").config
+    assert config.recurrent and (config.embedding_size, config.hidden_size) == (300, 256)
+    known = read_tokenizer(tmp_path / "x" / "model").vocab_size
+    assert 5 < known == config.vocab_size
+    again = distill_task(replace(given, out=str(tmp_path / "y")))
+    assert again["metrics"] == facts["metrics"]
+
+
 def test_answers_go_to_the_words_they_are_for_in_another_vocabulary():
     task = Tagging(labels=("O", "B-x"))
 

@@ -29,15 +29,17 @@ def students(study: Study) -> Section | None:
                 lines.append([one.name, *_beside(study, one, first, shares[one.name])])
     head = [
         "contestant", "made", heading, f"share, {study.level} interval", "differs by",
-        f"{study.level} interval", "rows/s", "against", "one text", "on disk", "weights",
+        f"{study.level} interval", "compute", "rows/s", "against", "one text", "on disk", "weights",
         "training in all",
     ]  # fmt: skip
     text = (
         f"The share is that of the {heading} of {' or '.join(named(r) for r in references)}: "
         "means of the seeds, on the test rows; its interval is over rows, and over seeds where "
         "there are several. The difference is of the seeds that are best on dev, tested as above. "
-        "One text: the median time of a single text. Weights: of the loaded model. Training in "
-        "all: with that of what it is made from; without, it stands in the table of costs."
+        "Compute: of the encoder's matrix products for a row, in whatever format, against that of "
+        "the first line. One text: the median time of a single text. Weights: of the loaded "
+        "model. Training in all: with that of what it is made from; without, it stands in the "
+        "table of costs."
     )
     parts: list[object] = []
     choice = study.results.get("choice")
@@ -54,7 +56,8 @@ def share_of(one: Contestant) -> dict[str, Any]:
 
 def _own(study: Study, one: Contestant) -> list[object]:
     value = figure(one.value(study.decisive[0]), study.digits)
-    cells: list[object] = [_made(one), value, *[numbers.MISSING] * 3, cost(one, "rows_per_second")]
+    cells: list[object] = [_made(one), value, *[numbers.MISSING] * 3, cost(one, "flops_per_row")]
+    cells.append(cost(one, "rows_per_second"))
     return [*cells, numbers.MISSING, *_sizes(study, one)]
 
 
@@ -70,8 +73,11 @@ def _beside(
     difference, ends, _, _ = pair_cells(study.pair(one.name, first.name, key), study.digits)
     mine, theirs = (c.cost("rows_per_second") for c in (one, first))
     ratio = times(mine / theirs) if mine and theirs else numbers.MISSING
+    mine, theirs = (c.cost("flops_per_row") for c in (one, first))
+    compute = numbers.percent(mine / theirs) if mine and theirs else numbers.MISSING
     value = figure(one.value(key), study.digits)
-    cells: list[object] = [_made(one), value, kept, difference, ends, cost(one, "rows_per_second")]
+    cells: list[object] = [_made(one), value, kept, difference, ends, compute]
+    cells.append(cost(one, "rows_per_second"))
     return [*cells, ratio, *_sizes(study, one)]
 
 

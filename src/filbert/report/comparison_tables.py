@@ -23,6 +23,7 @@ COSTS = (
     ("cpu_seconds", "processor time"),
     ("rows_per_second", "rows/s"),
     ("latency_seconds", "one text"),
+    ("flops_per_row", "compute"),
     ("parameters", "parameters"),
     ("bytes_on_disk", "on disk"),
     ("weight_bytes", "weights"),
@@ -60,6 +61,8 @@ def cost_text(name: str, value: float | None) -> str:
         return pace(value)
     if name == "latency_seconds":
         return numbers.MISSING if value is None else f"{1e3 * value:.3g} ms"
+    if name == "flops_per_row":
+        return numbers.MISSING if value is None else f"{value / 1e9:.3g} GFLOP"
     if name == "parameters":
         return numbers.parameters(None if value is None else round(value))
     return bytes_(value)

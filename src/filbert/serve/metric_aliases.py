@@ -1,5 +1,5 @@
 """The names under which text-embeddings-inference shows the same figures, so that dashboards and
-alerts written for it go on working.
+alerts that use these go on working.
 
 Source: huggingface/text-embeddings-inference, router/src/http/server.rs and core/src/queue.rs. Its
 labels differ: ours say `route` and `model`, not `method`. Its inference time is that of a request,

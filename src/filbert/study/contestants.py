@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
@@ -22,6 +22,7 @@ from filbert.formats.files import write_atomically, write_json
 from filbert.study.costs import (
     Effort,
     Watch,
+    flops_per_row,
     latency,
     load_average,
     measure,
@@ -35,6 +36,9 @@ from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
 from filbert.train.folder import read_run
 from filbert.train.options import FinetuneOptions
+
+if TYPE_CHECKING:
+    from filbert.predict import Predictor
 
 # The splits whose predictions every run writes.
 JUDGED = ("dev", "test")
@@ -136,6 +140,10 @@ def carry_out(job: Job) -> None:
         measured |= {"training_seconds": effort.seconds, **parts.whole(effort.cpu_seconds)}
     if made.weight_bytes is not None:
         measured["weight_bytes"] = made.weight_bytes
+    if made.predictor is not None:
+        lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+        config, most = made.predictor.model.config, made.predictor.max_length
+        measured["flops_per_row"] = flops_per_row(config, map(json.loads, lines), most)
     costs = {
         "parameters": facts["model"]["parameters"],
         **measured,
@@ -161,6 +169,7 @@ class Made:
         predict: answers rows as the model does.
         model: its folder.
         weight_bytes: of the weights when the model is loaded, where that is known.
+        predictor: the model, loaded; None of a linear one.
     """
 
     facts: dict[str, Any]
@@ -168,6 +177,7 @@ class Made:
     predict: Callable[[Sequence[Row]], list[Prediction]]
     model: Path
     weight_bytes: int | None = None
+    predictor: Predictor | None = None
 
 
 def _trained(job: Job, task: Classification) -> Made:
@@ -218,7 +228,7 @@ def _trained(job: Job, task: Classification) -> Made:
     seconds += facts.get("answers_seconds", 0.0)
     cpu = facts.get("training_cpu_seconds")
     effort = start + Effort(seconds, math.nan if cpu is None else cpu)
-    return Made(facts, effort, predict, model, weight_bytes(predictor.model))
+    return Made(facts, effort, predict, model, weight_bytes(predictor.model), predictor)
 
 
 def _write_start(job: Job) -> Effort:
@@ -288,7 +298,7 @@ def _quantised(job: Job, task: Classification) -> Made:
     }
     # A session keeps its weights to itself.
     size = weight_bytes(predictor.model) if job.options["backend"] == "torch" else None
-    return Made(facts, None, predict, folder, size)
+    return Made(facts, None, predict, folder, size, predictor)
 
 
 def _linear(job: Job, task: Classification) -> Made:

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,10 @@ from torch import nn
 
 from filbert.data.records import Row
 from filbert.formats.files import write_json
+from filbert.model.config import EncoderConfig
 from filbert.model.quantized import QuantizedLinear
+from filbert.speed.flops import forward_flops
+from filbert.tasks.base import Prediction
 
 # Rows of a pass, and how many passes: half a minute of a base model on two cores in all.
 TIMED_ROWS = 1_024
@@ -113,6 +116,20 @@ def latency(predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row]) -> dic
         "latency_seconds_p95": float(np.quantile(found, 0.95)),
         "latency_rows": len(found),
     }
+
+
+def flops_per_row(config: EncoderConfig, answers: Iterable[Prediction], max_length: int) -> float:
+    """FLOP of the encoder's matrix products for a row, the mean of those that were answered.
+
+    In whatever number format: a multiply-add is 2. Rows that are cut count what is left of them.
+
+    Args:
+        config: of the encoder.
+        answers: to the rows, with `num_tokens`.
+        max_length: tokens to which they were cut.
+    """
+    lengths = [min(answer["num_tokens"], max_length) for answer in answers]
+    return forward_flops(config, lengths, num_masked=0, num_pooled=len(lengths)) / len(lengths)
 
 
 def weight_bytes(model: nn.Module) -> int:

@@ -15,8 +15,8 @@ from filbert.train.folder import read_run
 
 # Costs that seeds have in common; the others describe a single run.
 COSTS = (
-    "training_seconds", "cpu_seconds", "rows_per_second", "latency_seconds", "parameters",
-    "bytes_on_disk", "weight_bytes", "peak_bytes", "peak_device_bytes",
+    "training_seconds", "cpu_seconds", "rows_per_second", "latency_seconds", "flops_per_row",
+    "parameters", "bytes_on_disk", "weight_bytes", "peak_bytes", "peak_device_bytes",
 )  # fmt: skip
 # Options that decide what comes out, with the values that a run really had.
 EFFECTIVE = (

@@ -82,7 +82,7 @@ KINDS = {
     "vocab without a size": ("vocab text.txt --out out --kind wordpiece", "--size"),
     "vocab without text": ("vocab --out out --kind wordpiece --size 9", "CORPUS"),
     "an option without its value": ("predict m --max-length", "--max-length"),
-    "one argument too many": ("info a b c", "'b'"),
+    "one argument too many": ("info a b c", "'c'"),
     # Misspelt options
     "a misspelt option of predict": ("predict m --max-lenght 3", "--max-lenght", "--max-length"),
     "a misspelt option of finetune": (FINETUNE + "--batch-sise 3", "--batch-size"),
@@ -170,7 +170,9 @@ KINDS = {
     "no rows in a batch": (FINETUNE + "--batch-size 0", "batch_size", "0"),
     "a warmup of more than everything": (FINETUNE + "--warmup 2", "warmup", "2"),
     "a dropout of everything": (FINETUNE + "--dropout 1.5", "dropout", "1.5"),
-    "a length below three": ("check --task classification rows.csv --max-length 2", "max-length"),
+    "a length below three": (
+        "check --task classification rows.csv --max-length 2", "max_length is 2",
+    ),
     "no seeds": (FINETUNE + "--seeds 0", "seeds"),
     "a likeness of more than everything": (
         "check --task classification rows.csv --near-duplicates --similarity 2", "similarity", "2",

@@ -195,7 +195,7 @@ MODELS = {
     "an export of a format that does not go": ("predict FILM --backend onnxruntime", "export"),
     # Beyond the model
     "a length beyond its positions": ("predict FILM --max-length 999", "999", "64"),
-    "a layer that it has not": ("embed TINY --out v.npy --layers 97", "97", "2 layers"),
+    "a layer that it has not": ("embed TINY --out v.npy --layers 97", "97", "-3..2"),
     "a layer to inspect that it has not": ("inspect TINY hello --text --layer 97", "97"),
     "a head to inspect that it has not": ("inspect TINY hello --text --layer 0 --head 97", "97"),
     "layers to keep that it has not": ("shrink TINY --out out --keep-layers 5", "5", "2"),

@@ -13,6 +13,7 @@ FILES = {
     "rows.csv": b"text,label\ngood,a\nbad,b\nfilm,a\nplay,b\n",
     "text.txt": b"the film was good\n\nthe play was bad\n",
     "taken/notes.txt": b"x",
+    "v.npy/notes.txt": b"x",
     "page.html": b"old",
     "study.toml": b'data = "rows.csv"\nseeds = 1\n[contestants.one]\nmodel = "filbert-mini"\n',
 }
@@ -24,9 +25,7 @@ KINDS = {
     "a run among other files": (TRAIN + "taken --dev taken/notes.txt", "taken", "--out"),
     "a run below a file": (TRAIN + "rows.csv/run", "rows.csv"),
     "a run where nobody may write": (TRAIN + "/proc/run", "/proc"),
-    "vectors where a folder is": (
-        "embed TINY rows.csv --out taken --text-column taken/notes.txt", "taken", "folder",
-    ),
+    "vectors where a folder is": ("embed TINY v.npy/notes.txt --out v.npy", "v.npy", "folder"),
     "vectors in a missing folder": ("embed TINY rows.csv --out no/v.npy", "no/v.npy"),
     "answers in a missing folder": ("predict FILM rows.csv --out no/a.jsonl", "no/a.jsonl"),
     "answers over the rows": ("predict FILM rows.csv --out rows.csv", "rows.csv"),
@@ -237,7 +236,7 @@ def test_a_hub_that_does_not_answer_is_a_sentence(refused, monkeypatch, tmp_path
 
 
 def test_a_processor_without_fast_bf16_is_told_and_not_refused(
-    call, films, models, tmp_path, monkeypatch
+    call, films, models, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr("filbert.speed.precision.bf16_gain", lambda: 0.1)
     done = call(
@@ -249,7 +248,7 @@ def test_a_processor_without_fast_bf16_is_told_and_not_refused(
     # Who asks for it by name gets it, and advice.
     done = call("predict", models["FILM"], films / "dev.csv", "--precision", "bf16")
     assert done.status == 0
-    assert "Leave --precision out, or take float32." in done.err
+    assert "Leave --precision out, or take float32." in caplog.text
 
 
 def test_two_hundred_kinds_and_more():

@@ -42,6 +42,7 @@ class Encoded(BaseModel):
 
     id: int | str | None
     result: list[list[float]] | list[str]
+    status: int
 
 
 def add(app: FastAPI, desk: Desk) -> None:
@@ -65,7 +66,9 @@ def add(app: FastAPI, desk: Desk) -> None:
         desk.refuse_cut(answers, None, engine.predictor.max_length)
         vectors = [done.value for done in answers.items]
         result = await json_parts(vectors, as_base64=body.encoding_format == "base64")
-        content = b'{"id":' + to_json(body.id) + b',"result":[' + b",".join(result) + b"]}"
+        content = b'{"id":' + to_json(body.id) + b',"result":[' + b",".join(result)
+        # As flask-json adds to every answer there.
+        content += b'],"status":200}'
         return reply(content, answers, started)
 
 
