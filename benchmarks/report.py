@@ -212,6 +212,20 @@ def _latency(found: dict[str, float]) -> str:
     )
 
 
+def serve(records: Sequence[Record]) -> list[str]:
+    """Sixteen clients, float32 on all sides; nothing from half of them."""
+    asked = [r for r in newest(records, "side", "clients") if r["clients"] == 16]
+    mine = next((r for r in asked if r["side"] == "filbert"), None)
+    peers = [r for r in asked if not r["side"].startswith("filbert")]
+    if mine is None or not peers:
+        return []
+    best = max(peers, key=lambda r: float(r["rate"]))
+    cells = [f"{r['rate']:.0f} requests/s, p99 {r['p99_ms']:.0f} ms" for r in (mine, best)]
+    ratio = f"{times(mine['rate'] / best['rate'])}, vectors equal to {mine['difference']:.0e}"
+    what = "serve vectors of real comments to 16 clients, MiniLM, float32"
+    return [row(what, "make bench-serve", cells[0], f"{best['side']}: {cells[1]}", ratio)]
+
+
 def by_hand(records: Sequence[Record]) -> list[str]:
     names = ("what", "command", "filbert", "peer", "ratio")
     return [row(*(record.get(name, "") for name in names)) for record in newest(records, "what")]
@@ -223,6 +237,7 @@ MAKERS: dict[str, Callable[[Sequence[Record]], list[str]]] = {
     "embed": embed,
     "inference": inference,
     "latency": latency,
+    "serve": serve,
     "pretrain_mlm": pretrain_mlm,
     "by_hand": by_hand,
 }

@@ -114,3 +114,15 @@ def test_inference_and_latency_get_rows_that_name_the_peer(report):
 
 def test_our_own_readme_says_what_our_own_results_say(report):
     assert report.main(["--check"]) == 0
+
+
+def test_a_server_stands_beside_the_best_peer_at_sixteen_clients(report):
+    def record(side, rate, clients=16):
+        figures = {"rate": rate, "p99_ms": 5000.0 / rate, "difference": 2.5e-7}
+        return {"side": side, "clients": clients, **figures}
+
+    sides = [record("filbert", 80.0), record("a", 40.0), record("b", 20.0), record("c", 90.0, 64)]
+    # The newest counts.
+    (line,) = report.serve([record("filbert", 10.0), *sides, record("filbert, bf16", 120.0)])
+    assert "| 80 requests/s, p99 62 ms | a: 40 requests/s, p99 125 ms | **2.0 x**, " in line
+    assert report.serve(sides[:1]) == report.serve(sides[1:]) == []
