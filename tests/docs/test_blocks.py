@@ -27,7 +27,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from filbert import quickstart, samples
-from filbert.cli.main import run
+from filbert.cli.main import RECIPE_VERBS, app, run
+from filbert.recipes import recipe_path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -332,6 +333,23 @@ def test_what_is_not_run_says_why(capsys):
         print(f"\n{len(marked)} blocks of the documents are not run:")
         for page, block in marked:
             print(f"  {page.name}:{block.line}: {block.mark}")
+
+
+def test_what_is_not_run_is_understood():
+    seen = 0
+    for page in PAGES:
+        for block in (b for b in blocks_of(page) if b.by_hand and b.language == "bash"):
+            for line in block.text.splitlines():
+                found = re.search(r"(?:^|[ |]|-m )filbert (?P<words>[^#>|]*)", line)
+                if found is None:
+                    continue
+                words = shlex.split(found["words"])
+                if words[0] in RECIPE_VERBS and not words[1].startswith("-"):
+                    assert recipe_path(words.pop(1), words[0]).is_file(), line
+                main = app.meta if words[0].startswith("--") else app
+                main.parse_args(words, exit_on_error=False, print_error=False)
+                seen += 1
+    assert seen > 10
 
 
 def test_no_command_hides_in_a_block_without_a_language():
