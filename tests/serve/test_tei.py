@@ -73,7 +73,9 @@ def test_what_is_cut_is_told_and_on_request_refused(client):
     assert cut.headers["x-truncated"] == "true"
     whole = client.post("/embed", json={"inputs": SENTENCE})
     assert whole.headers["x-truncated"] == "false"
-    assert whole.headers["x-compute-tokens"] == "7"
+    assert whole.headers["x-compute-tokens"] == whole.headers["x-num-tokens"] == "7"
+    # Before it was cut to 64.
+    assert (cut.headers["x-num-tokens"], cut.headers["x-compute-tokens"]) == ("169", "71")
     times = ("x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time")
     assert all(float(whole.headers[name]) >= 0 for name in times)
     refused = client.post("/embed", json={"inputs": [SENTENCE, LONG], "truncate": False})

@@ -28,6 +28,7 @@ _SHOWN_HEADERS = (
     "x-request-id",
     "x-tokenization-time",
     "x-total-time",
+    "x-num-tokens",
     "x-truncated",
     "retry-after",
 )

@@ -57,8 +57,10 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
     def application() -> FastAPI:
         """In a replica, whose share of the machine's cores Ray has set."""
+        from filbert.serve.memory import keep_less
         from filbert.serve.process import open_app
 
+        keep_less()
         app, _ = open_app(names, settings, operation)
         return app
 

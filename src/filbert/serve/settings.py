@@ -52,8 +52,8 @@ class Settings:
         max_input_tokens: most tokens that are read for one text where all of it is read in windows,
             as by /answer and /tag; more get 413. Other routes cut, and say so.
         max_attention_tokens: tokens to which /attention cuts its text.
-        max_response_bytes: largest answer of /attention, /embed_all, /fill, /tokenize and
-            /decode; a larger one gets 413.
+        max_response_bytes: largest answer, of all routes but those with a vector a text; a larger
+            one gets 413.
         auto_truncate: cut texts that are too long for a model, and say so, when a request does not
             say what to do with them; else they get 413.
         max_concurrent_requests: requests that are worked on at once; one more gets 429.

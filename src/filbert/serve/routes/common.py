@@ -28,6 +28,7 @@ _T = TypeVar("_T")
 # Numbers, and bytes, that are written as JSON before other requests get their turn.
 _NUMBERS_AT_ONCE = 50_000
 _BYTES_AT_ONCE = 1_000_000
+_ITEMS_AT_ONCE = 100
 
 # What reads more characters than this has to wait for its kind: what they hold adds up.
 _LARGE = 65_536
@@ -208,8 +209,54 @@ def reply(content: Any, answers: Answers, started: float) -> Response:
     }
     headers = {name: f"{1000 * seconds:.3f}" for name, seconds in milliseconds.items()}
     headers["x-compute-tokens"] = str(times.tokens)
+    headers["x-num-tokens"] = str(sum(done.num_tokens for done in answers.items))
     headers["x-truncated"] = str(any(done.truncated for done in answers.items)).lower()
     return Response(body, media_type="application/json", headers=headers)
+
+
+async def json_of(content: Any, most: int) -> bytes:
+    """A JSON value, written in pieces; other requests get their turn while much is written.
+
+    Raises:
+        Refusal: 413, it is longer than `most` bytes; 424, a number is not finite.
+    """
+    found: list[bytes] = []
+    length = recent = 0
+    try:
+        for piece in _pieces(content):
+            found.append(piece)
+            length += len(piece)
+            if length > most:
+                raise too_large(most)
+            recent += len(piece)
+            if recent > _BYTES_AT_ONCE:
+                recent = 0
+                await asyncio.sleep(0)
+    except ValueError as error:
+        raise _not_finite() from error
+    return b"".join(found)
+
+
+def _pieces(content: Any) -> Iterator[bytes]:
+    """A value's JSON; long lists, and what holds them, item by item."""
+    is_list = isinstance(content, list)
+    if is_list and len(content) > _ITEMS_AT_ONCE or is_list and any(map(_holds_much, content)):
+        for index, item in enumerate(content):
+            yield b"," if index else b"["
+            yield from _pieces(item)
+        yield b"]"
+    elif _holds_much(content):
+        for index, (key, value) in enumerate(content.items()):
+            yield (b"," if index else b"{") + _json(key) + b":"
+            yield from _pieces(value)
+        yield b"}"
+    else:
+        yield _json(content)
+
+
+def _holds_much(value: Any) -> bool:
+    lists = (part for part in value.values()) if isinstance(value, dict) else ()
+    return any(isinstance(part, list) and len(part) > _ITEMS_AT_ONCE for part in lists)
 
 
 async def json_of_arrays(

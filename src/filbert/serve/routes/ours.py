@@ -14,7 +14,7 @@ from filbert.data.texts import cleaned
 from filbert.serve.answers import Answered, Attention, Filled, Tagged
 from filbert.serve.engine import Engine
 from filbert.serve.errors import Refusal
-from filbert.serve.routes.common import Desk, documented, json_of_arrays, reply
+from filbert.serve.routes.common import Desk, documented, json_of, json_of_arrays, reply
 from filbert.serve.schema import AnswerRequest, AttentionRequest, FillRequest, TagRequest
 from filbert.serve.settings import Settings
 from filbert.text.masks import mask_spans
@@ -58,7 +58,9 @@ def add(app: FastAPI, desk: Desk) -> None:
         answers = await desk.run(engine, "fill", texts, top=body.top)
         desk.refuse_cut(answers, None, engine.predictor.max_length)
         found = [done.value for done in answers.items]
-        return reply(found[0] if single else found, answers, started)
+        content = found[0] if single else found
+        most = desk.settings.max_response_bytes
+        return reply(await json_of(content, most), answers, started)
 
     @app.post(
         "/tag",
@@ -73,7 +75,9 @@ def add(app: FastAPI, desk: Desk) -> None:
         desk.check(texts, "inputs")
         answers = await desk.run(engine, "predict", texts)
         found = [done.value for done in answers.items]
-        return reply(found[0] if single else found, answers, started)
+        content = found[0] if single else found
+        most = desk.settings.max_response_bytes
+        return reply(await json_of(content, most), answers, started)
 
     @app.post(
         "/answer",
@@ -95,7 +99,9 @@ def add(app: FastAPI, desk: Desk) -> None:
             "truncated": any(done.truncated for done in answers.items),
             "num_tokens": sum(done.num_tokens for done in answers.items),
         }
-        return reply(best if single else best | {"answers": ranked}, answers, started)
+        content = best if single else best | {"answers": ranked}
+        most = desk.settings.max_response_bytes
+        return reply(await json_of(content, most), answers, started)
 
     @app.post(
         "/attention",

@@ -22,6 +22,7 @@ from filbert.serve.errors import Refusal
 from filbert.serve.routes.common import (
     Desk,
     documented,
+    json_of,
     json_of_arrays,
     last_words,
     prompted,
@@ -133,7 +134,9 @@ def add(app: FastAPI, desk: Desk) -> None:
             scores_of(engine, item, done.value, raw=body.raw_scores)
             for item, done in zip(items, answers.items, strict=True)
         ]
-        return reply(scores[0] if single else scores, answers, started)
+        content = scores[0] if single else scores
+        most = desk.settings.max_response_bytes
+        return reply(await json_of(content, most), answers, started)
 
     @app.post(
         "/rerank",
@@ -164,7 +167,9 @@ def add(app: FastAPI, desk: Desk) -> None:
         ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
         if body.return_text:
             ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
-        return reply(ranks, answers, started)
+        content = ranks
+        most = desk.settings.max_response_bytes
+        return reply(await json_of(content, most), answers, started)
 
     async def what_it_is_for(body: dict[str, Any]) -> Response:
         """What the model was made for, as text-embeddings-inference has it at these addresses."""
