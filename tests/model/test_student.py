@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.distil_losses import cosine_distance, soft_targets
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.model.lessons import Lesson, check_lessons
+from filbert.model.lessons import Lesson, check_lessons, lesson_sum
 from filbert.model.rotary import rotate
 from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached, own_weights
 from filbert.model.trace import traced
@@ -163,6 +164,25 @@ def test_every_lesson_reaches_the_student_and_its_projections():
     taught(texts(5, 9)).sums.sum().backward()
     missing = [name for name, p in taught.named_parameters() if p.grad is None]
     assert missing == [] and set(taught.projections) == {"embeddings", "hidden"}
+
+
+@pytest.mark.parametrize("kind", ["embeddings", "hidden"])
+def test_a_narrower_student_is_compared_through_its_projection(kind):
+    projection = torch.nn.Linear(2, 3, bias=False)
+    projection.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    layer = 0 if kind == "embeddings" else 1
+    mine = SimpleNamespace(hidden={layer: torch.tensor([[1.0, 2.0]])})
+    theirs = SimpleNamespace(hidden={layer: torch.tensor([[1.0, 0.0, 0.0]])})
+    found = lesson_sum(
+        Lesson(kind, ((layer, layer),)),
+        mine,
+        theirs,
+        pack([[7]]),
+        torch.nn.ModuleDict({kind: projection}),
+        causal=False,
+    )
+    # (1, 2) becomes (1, 2, 3): 0, 4 and 9 in the mean over the width.
+    assert float(found.detach()) == pytest.approx(13 / 3)
 
 
 def test_the_last_layer_is_compared_after_the_last_norm():
