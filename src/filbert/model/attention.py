@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.model.attention_plan import AttentionPlan, Group, StaticPlan, distance
-from filbert.model.dropout import keep_mask
+from filbert.model.dropout import keep_bits, kept, scale_of
 from filbert.model.rotary import rotate
 
 log = logging.getLogger(__name__)
@@ -100,17 +100,20 @@ class _GroupedAttention(torch.autograd.Function):
         for group in groups:
             query, key, value = to_heads(qkv_T3AD[group.start : group.end], group)
             weights = _probabilities(query, key, group, on_tape=keep_for_gradient)
-            mask = keep_mask(weights, rate) if rate else None
+            keep = keep_bits(weights, rate) if rate else None
             if keep_for_gradient:
-                saved += [weights] if mask is None else [weights, mask]
-            dropped = weights if mask is None else weights * mask
+                saved += [weights] if keep is None else [weights, keep]
+            dropped = weights if keep is None else kept(weights, keep)
             mixed = _products(dropped, value, group)
+            if rate:
+                # Here it is fewer numbers than among the weights.
+                mixed.mul_(scale_of(rate))
             _store(mixed[None], out_T1AD, group)
         # Rows of nobody, in inference alone; what lay there might be no number.
         out_T1AD[groups[-1].end :].zero_()
         if keep_for_gradient:
             ctx.save_for_backward(qkv_T3AD, *saved)
-            ctx.groups, ctx.has_masks = groups, bool(rate)
+            ctx.groups, ctx.rate = groups, rate
         return out_T1AD.squeeze(1)
 
     @staticmethod
@@ -126,16 +129,17 @@ class _GroupedAttention(torch.autograd.Function):
             query, key, value = to_heads(qkv_T3AD[rows], group)
             # Empty places hold copies of real rows, so their part of the gradient must be zero.
             grad = to_heads(grad_TAD[rows].unsqueeze(1), group)[0]
+            if ctx.rate:
+                grad = grad * scale_of(ctx.rate)
             if group.is_padding is not None:
                 grid = grad.view(group.count, num_heads, group.length, size)
                 grid.masked_fill_(group.is_padding.transpose(2, 3), 0.0)
             weights = next(saved)
-            mask = next(saved) if ctx.has_masks else None
             grad_weights = torch.bmm(grad, value.transpose(1, 2))
             dropped = weights
-            if mask is not None:
-                dropped = weights * mask
-                grad_weights.mul_(mask)
+            if ctx.rate:
+                keep = next(saved)
+                dropped, grad_weights = kept(weights, keep), kept(grad_weights, keep)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             grads_3BLD = torch.empty((3, *key.shape), dtype=key.dtype, device=key.device)
             torch.bmm(grad_scores, key, out=grads_3BLD[0])
