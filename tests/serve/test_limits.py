@@ -268,6 +268,8 @@ def test_other_origins_are_let_in_only_where_the_operator_says_so(serve):
         assert "x-stainless-os" in allowed.headers["access-control-allow-headers"]
         other = opened.get("/info", headers={"Origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
+        asked = opened.options("/embed", headers=asking | {"Origin": "https://example.com"})
+        assert "--cors" in refused(asked, 400, "Empty")
     with pytest.raises(ConfigError):
         Settings(cors="example.org").origins()
 

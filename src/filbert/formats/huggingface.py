@@ -27,6 +27,7 @@ from filbert.formats.recognition import family_of, named_family
 from filbert.formats.saved_weights import MAX_SHARD_BYTES, remove_others, save_tensors
 from filbert.formats.sentence_transformers import transformer_folder
 from filbert.formats.weights import MAX_JSON_BYTES, open_weights, read_json, weight_files
+from filbert.text.tokenizer import Tokenizer
 
 # Entries of config.json that say nothing about the encoder, but other tools' tokenizers need them.
 _TOKENIZER_KEYS = (
@@ -206,3 +207,12 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
                 f"{path} is damaged or was changed: its sha256 is not the one in filbert.json. "
                 "Restore it; if you changed it on purpose, remove its entry there."
             )
+
+
+def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) -> None:
+    """Save a tokenizer beside its model: other tools pass token types only where it has any.
+
+    A model without such a table takes none, whatever the tokenizer's pairs have.
+    """
+    has_none = checkpoint.config.type_vocab_size == 0
+    tokenizer.save(folder, token_type_ids=False if has_none else None)

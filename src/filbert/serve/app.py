@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
 from filbert.serve.access_log import AccessLog
 from filbert.serve.engines import Engines
-from filbert.serve.errors import add_handlers
+from filbert.serve.errors import Refusal, add_handlers, response_to
 from filbert.serve.limits import Gate
 from filbert.serve.memory import give_back_often
 from filbert.serve.metrics import Metrics
@@ -40,6 +42,18 @@ _DESCRIPTION = (
     "Every head of a BERT-family encoder behind one server: in the dialects of "
     "text-embeddings-inference, OpenAI and bert-as-service, and filbert's own."
 )
+
+
+class _Origins(CORSMiddleware):
+    """Refuses in the shape of all errors."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        found = super().preflight_response(request_headers)
+        if found.status_code == 200:
+            return found
+        message = "This origin, method or header is not let in; --cors names the origins that are."
+        kept = {k: v for k, v in found.headers.items() if not k.startswith("content-")}
+        return response_to(Refusal(400, message, headers=kept), "")
 
 
 def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
@@ -88,7 +102,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     app.add_middleware(Gate, settings=settings)
     if origins := settings.origins():
         app.add_middleware(
-            CORSMiddleware,
+            _Origins,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
             # Clients send headers of their own, such as x-stainless-os; none of them is a danger.

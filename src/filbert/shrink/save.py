@@ -55,8 +55,7 @@ def save_shrunk(
     vectors = _vectors(source, checkpoint, tokenizer)
     with replace_folder(out) as new:
         digests = huggingface.write(checkpoint, new)
-        no_types = checkpoint.config.type_vocab_size == 0
-        tokenizer.save(new, token_type_ids=False if no_types else None)
+        huggingface.write_tokenizer(tokenizer, checkpoint, new)
         if vectors is not None:
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
         story = {key: stored[key] for key in _KEPT if key in stored}

@@ -67,9 +67,7 @@ def model_folder(
     checkpoint = replace(checkpoint, tensors=weights)
     with replace_folder(folder) as new:
         digests = huggingface.write(checkpoint, new)
-        # A model without such a table takes none, and other tools would pass them to it.
-        no_types = checkpoint.config.type_vocab_size == 0
-        tokenizer.save(new, token_type_ids=False if no_types else None)
+        huggingface.write_tokenizer(tokenizer, checkpoint, new)
         story = story | {"files": {name: {"sha256": digest} for name, digest in digests.items()}}
         (new / "filbert.json").write_text(json.dumps(story, indent=2, default=list) + "\n", "utf-8")
         (new / "README.md").write_text(card, "utf-8")

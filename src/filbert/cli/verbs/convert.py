@@ -156,7 +156,7 @@ def _write_huggingface(
         tokenizer.max_length = length
     with replace_folder(target, marker=marker) as new:
         digests = huggingface.write(checkpoint, new, extra=extra)
-        tokenizer.save(new)
+        huggingface.write_tokenizer(tokenizer, checkpoint, new)
         if not from_google and (place / "modules.json").is_file():
             vectors = read_sentence_vectors(place, checkpoint.config.hidden_size)
             if vectors.max_length is None:
