@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from filbert.serve import memory
+from filbert.speed.memory import c_library
 
 pytestmark = pytest.mark.skipif(
-    memory._c_library() is None, reason="the C library is not glibc: nothing is done there"
+    c_library() is None, reason="the C library is not glibc: nothing is done there"
 )
 
 _HOLES = """

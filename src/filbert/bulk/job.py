@@ -8,6 +8,7 @@ from typing import Any
 
 from filbert.bulk.work import Work
 from filbert.predict import Predictor
+from filbert.speed.packing import pack_layers
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,6 @@ class Job:
 
     def open(self) -> Work:
         """Load the model."""
-        return self.make(Predictor.load(self.model, **self.options))
+        predictor = Predictor.load(self.model, **self.options)
+        pack_layers(predictor.model)
+        return self.make(predictor)

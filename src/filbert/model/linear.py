@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # Our activation -> oneDNN's (unary operation, algorithm).
-_FUSED = {
+FUSED = {
     None: ("none", ""),
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
@@ -62,19 +62,28 @@ def bf16_is_fused() -> bool:
     return torch.bfloat16 in _fused_dtypes()
 
 
+def fuses(layer: nn.Linear) -> bool:
+    """Whether oneDNN has a product for a layer's weight that is worth the call."""
+    weight = layer.weight
+    return (
+        weight.device.type == "cpu"
+        and weight.numel() >= _WORTH_WEIGHTS
+        and weight.dtype in _fused_dtypes()
+    )
+
+
 def dense(rows: Tensor, layer: nn.Module, activation: str | None = None) -> Tensor:
     """activation(rows @ weight.T + bias): (T, in) to (T, out).
 
-    A layer that is no nn.Linear, such as a quantised one, knows its own product.
+    A layer that is no nn.Linear, such as a quantised or packed one, knows its own product.
     """
     if not isinstance(layer, nn.Linear):
         return layer(rows, activation)  # type: ignore[no-any-return]
     fused = (
-        rows.device.type == "cpu"
-        and layer.weight.numel() >= _WORTH_WEIGHTS
-        and activation in _FUSED
+        fuses(layer)
+        and rows.device.type == "cpu"
+        and activation in FUSED
         and rows.dtype == layer.weight.dtype
-        and rows.dtype in _fused_dtypes()
         # Whoever listens to the layer would hear nothing.
         and not layer._forward_hooks
         and not (torch.is_grad_enabled() and (rows.requires_grad or layer.weight.requires_grad))
@@ -83,9 +92,10 @@ def dense(rows: Tensor, layer: nn.Module, activation: str | None = None) -> Tens
     )
     if not fused:
         return activate(layer(rows), activation)
-    unary, algorithm = _FUSED[activation]
-    return _product(rows, layer.weight, layer.bias, unary, [], algorithm)
+    unary, algorithm = FUSED[activation]
+    return product(rows, layer.weight, layer.bias, unary, [], algorithm)
 
 
-def _product(*arguments: Any) -> Tensor:
+def product(*arguments: Any) -> Tensor:
+    """oneDNN's: rows, weight, bias, unary operation, its scalars, its algorithm."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(*arguments))

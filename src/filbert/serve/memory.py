@@ -8,11 +8,10 @@ small models had 2.2 GB after 10,000 requests, of which 0.5 GB were holes (docs/
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-from functools import cache
 from pathlib import Path
-from typing import Any
+
+from filbert.speed.memory import c_library
 
 # Threads share so many pools; with one each, what one has freed is of no use to the others.
 _POOLS = 2
@@ -28,29 +27,19 @@ _SECONDS = 10.0
 _WORTH_IT = 32 * 2**20
 
 
-@cache
-def _c_library() -> Any:
-    """The functions of the C library that this process runs with; None where it has not these."""
-    try:
-        library = ctypes.CDLL(None)
-        return library if library.mallopt and library.malloc_trim else None
-    except (OSError, AttributeError, TypeError):
-        return None
-
-
 def keep_less() -> None:
     """Have threads share pools of memory, where it is glibc's, and oneDNN keep less code.
 
     To be called before threads start and before torch computes. What the environment says stays.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KEPT_PRODUCTS)
-    if (library := _c_library()) and "MALLOC_ARENA_MAX" not in os.environ:
+    if (library := c_library()) and "MALLOC_ARENA_MAX" not in os.environ:
         library.mallopt(_M_ARENA_MAX, _POOLS)
 
 
 def give_back() -> None:
     """Give what is freed to the system: page by page, wherever it lies. glibc only."""
-    if library := _c_library():
+    if library := c_library():
         library.malloc_trim(0)
 
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
+
+# Numbers of mallopt(3), and what it begins with.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_USUAL_MAPS = 65_536
+_OF_THE_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES")
 
 # The most that glibc's malloc learns from, and what is left of it for its own header.
 _LARGEST = 2**25 - 2**14
@@ -22,3 +32,39 @@ def keep_freed_memory() -> None:
     Source: mallopt(3), "dynamic mmap threshold". Other C libraries lose nothing by it.
     """
     torch.empty(_LARGEST, dtype=torch.uint8)
+
+
+@contextmanager
+def all_memory_kept() -> Iterator[None]:
+    """Have the C library keep all that is freed meanwhile, and give it back at the end; glibc only.
+
+    A training step frees its activations, gigabytes, and wants them again in the next one. From the
+    system they come page by page, and blocks above 32 MB, such as the gradient of the word table,
+    would in every step: an eighth of the time on two cores (docs/log.md). What the user has set in
+    the environment stays.
+
+    Source: mallopt(3).
+    """
+    library = None if any(name in os.environ for name in _OF_THE_USER) else c_library()
+    if library is None:
+        keep_freed_memory()
+        yield
+        return
+    library.mallopt(_M_TRIM_THRESHOLD, -1)
+    library.mallopt(_M_MMAP_MAX, 0)
+    try:
+        yield
+    finally:
+        library.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST)
+        library.mallopt(_M_MMAP_MAX, _USUAL_MAPS)
+        library.malloc_trim(0)
+
+
+@cache
+def c_library() -> Any:
+    """The functions of the C library that this process runs with; None where it has not these."""
+    try:
+        library = ctypes.CDLL(None)
+        return library if library.mallopt and library.malloc_trim else None
+    except (OSError, AttributeError, TypeError):
+        return None

@@ -16,7 +16,7 @@ from filbert.data.ahead import Ahead
 from filbert.data.examples import Example
 from filbert.data.loader import Batches
 from filbert.errors import ConfigError, Interrupted, RunError
-from filbert.speed.memory import keep_freed_memory
+from filbert.speed.memory import all_memory_kept
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective
 from filbert.train.course import Course
@@ -69,6 +69,7 @@ def max_tokens_of(options: TrainOptions, device: torch.device) -> int:
     return options.max_tokens or usual
 
 
+@all_memory_kept()
 def train(
     model: Trainable,
     task: Objective,
@@ -107,7 +108,6 @@ def train(
         Interrupted: a signal came; the state is saved.
         ConfigError: the state to resume belongs to another run, or the model cannot be compiled.
     """
-    keep_freed_memory()
     wrapped = parallel.wrap(model)
     optimizer = new_optimizer(model, options)
     so_far = Progress(options.metric or task.selection_metric)
