@@ -211,7 +211,9 @@ def test_a_list_flag_takes_commas_and_words(call, tiny_model, tmp_path, labels):
 
 
 def test_quickstart_goes_from_text_to_report(call, tmp_path):
-    done = call("quickstart", "--out", tmp_path / "q", "--steps", 3)
+    # Of its own model's six layers one: the dev and test rows take most of a minute otherwise.
+    assert call("shrink", "filbert-mini", "--keep-layers", 1, "--out", tmp_path / "one").status == 0
+    done = call("quickstart", "--model", tmp_path / "one", "--out", tmp_path / "q", "--steps", 3)
     assert done.status == 0, done.err
     assert "TF-IDF" in done.out
     assert "ROC AUC" in done.out

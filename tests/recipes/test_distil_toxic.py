@@ -78,7 +78,7 @@ def test_the_study_of_students_runs_whole_with_a_tiny_model(
         )
     results = compared.results
     assert [c["error"] for c in results["contestants"] if c["status"] != "finished"] == []
-    assert len(results["contestants"]) == len(TABLES) == 17
+    assert len(results["contestants"]) == len(TABLES) == 13
     assert results["choice"]["of"] == "minilm" and results["choice"]["chosen"] in TABLES
     page = (compared.folder / "report.html").read_text()
     assert "Teacher and students" in page and results["choice"]["why"][:20] in page

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import torch
-
 # Numbers of mallopt(3), and what it begins with.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _USUAL_MAPS = 65_536
@@ -31,6 +29,8 @@ def keep_freed_memory() -> None:
 
     Source: mallopt(3), "dynamic mmap threshold". Other C libraries lose nothing by it.
     """
+    import torch
+
     torch.empty(_LARGEST, dtype=torch.uint8)
 
 
