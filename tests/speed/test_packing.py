@@ -12,10 +12,10 @@ import filbert
 from filbert.batch import pack
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
+from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
 from filbert.model.packed import PackedLinear
-from filbert.speed.packing import LAYERS, pack_layers
+from filbert.speed.packing import pack_layers
 from filbert.speed.quantize import quantized
 
 
@@ -50,7 +50,7 @@ def hidden_of(model: Model, *lengths: int) -> torch.Tensor:
 def test_packed_layers_give_what_the_layers_gave(act, lengths):
     model = drawn(hidden_act=act)
     before = hidden_of(model, *lengths)
-    assert pack_layers(model) == 2 * len(LAYERS)
+    assert pack_layers(model) == 2 * len(DENSE)
     torch.testing.assert_close(hidden_of(model, *lengths), before, rtol=0, atol=1e-5)
 
 
@@ -79,8 +79,8 @@ def test_a_changed_weight_is_seen():
 
 def test_the_old_weights_are_gone_and_the_rest_stays():
     model = drawn()
-    dense = sum(getattr(x, n).weight.numel() for x in model.encoder.layers for n in LAYERS)
-    biases = sum(getattr(x, n).bias.numel() for x in model.encoder.layers for n in LAYERS)
+    dense = sum(getattr(x, n).weight.numel() for x in model.encoder.layers for n in DENSE)
+    biases = sum(getattr(x, n).bias.numel() for x in model.encoder.layers for n in DENSE)
     before = sum(p.numel() for p in model.parameters())
     pack_layers(model)
     assert sum(p.numel() for p in model.parameters()) == before - dense - biases
@@ -105,5 +105,5 @@ def test_what_is_small_or_int8_stays_and_shared_layers_are_packed_once(tiny_mode
     assert pack_layers(quantized(drawn())) == 0
     shared = drawn(num_hidden_groups=1)
     before = hidden_of(shared, 12)
-    assert pack_layers(shared) == len(LAYERS)
+    assert pack_layers(shared) == len(DENSE)
     torch.testing.assert_close(hidden_of(shared, 12), before, rtol=0, atol=1e-5)

@@ -64,6 +64,10 @@ class Embeddings(nn.Module):
         return self.norm(sum_TE)  # type: ignore[no-any-return]
 
 
+# The dense layers of a `Layer`, input side first.
+DENSE = ("qkv", "attention_out", "up", "down")
+
+
 class Layer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual and a LayerNorm.
 

@@ -29,6 +29,7 @@ def keep_freed_memory() -> None:
 
     Source: mallopt(3), "dynamic mmap threshold". Other C libraries lose nothing by it.
     """
+    # Not above: a server reads this module before its command line is judged.
     import torch
 
     torch.empty(_LARGEST, dtype=torch.uint8)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from filbert.model.encoder import Encoder
+from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
 from filbert.model.linear import fuses
 from filbert.model.packed import PackedLinear
 from filbert.speed.onnx_session import SessionModel
-
-# The dense layers of an encoder's layer.
-LAYERS = ("qkv", "attention_out", "up", "down")
 
 
 def pack_layers(model: Model | SessionModel) -> int:
@@ -28,7 +25,7 @@ def pack_layers(model: Model | SessionModel) -> int:
     count = 0
     with torch.no_grad():
         for layer in model.encoder.layers:
-            for name in LAYERS:
+            for name in DENSE:
                 dense = getattr(layer, name)
                 if isinstance(dense, nn.Linear) and fuses(dense):
                     setattr(layer, name, PackedLinear(dense))

@@ -17,13 +17,11 @@ from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.errors import ConfigError
-from filbert.model.encoder import Encoder, Layer
+from filbert.model.encoder import DENSE, Encoder, Layer
 from filbert.model.grouping import mean_of_sequences
 from filbert.model.heads import Model
 from filbert.model.linear import bf16_is_fused
 from filbert.model.quantized import LEAST, QuantizedLinear
-
-_NAMES = ("qkv", "attention_out", "up", "down")
 
 
 class Sensitivity(NamedTuple):
@@ -50,7 +48,7 @@ def dense_layers(model: Model) -> list[str]:
             "Use float32 or bf16."
         )
     count = len(model.encoder.layers)
-    return [f"encoder.layers.{i}.{name}" for i in range(count) for name in _NAMES]
+    return [f"encoder.layers.{i}.{name}" for i in range(count) for name in DENSE]
 
 
 def quantized(
