@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -32,8 +32,10 @@ from filbert.formats.onnx_folder import (
     save_graph,
 )
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.predict import Predictor
+from filbert.speed.building import float_layers
 from filbert.speed.loss import precision_loss
 from filbert.speed.onnx_session import SessionModel, joined
 
@@ -75,7 +77,8 @@ def export_onnx(
     Args:
         name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
         out: the folder; an old one with a config.json is replaced.
-        int8: quantise the products of the encoder's layers.
+        int8: quantise the products of the encoder's layers, but for those that `filbert calibrate`
+            noted.
         pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
             out. When not given, as the folder says, else the mean.
         data: labelled rows, to compare metrics on.
@@ -100,6 +103,7 @@ def export_onnx(
     assert checkpoint is not None
     vectors = _vectors(predictor, checkpoint, pooling)
     graph = build_graph(checkpoint, vectors)
+    kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
         path = new / MODEL_FILE
@@ -107,7 +111,7 @@ def export_onnx(
             exact = new / "float32"
             exact.mkdir()
             save_graph(graph, exact / MODEL_FILE)
-            quantize_file(exact / MODEL_FILE, path)
+            quantize_file(exact / MODEL_FILE, path, keep=kept)
             shutil.rmtree(exact)
         else:
             save_graph(graph, path)
@@ -125,6 +129,7 @@ def export_onnx(
             "from": name,
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
+            "float_layers": kept,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),
             "largest_difference": agreement.difference,
@@ -133,7 +138,13 @@ def export_onnx(
         }
         if data is not None:
             facts["data"] = _compare_metrics(
-                predictor, model, data, names or ColumnNames(), max_loss=max_loss, out=out
+                predictor,
+                model,
+                data,
+                names or ColumnNames(),
+                precision=facts["precision"],
+                max_loss=max_loss,
+                out=out,
             )
         listed = [new / file for file in ("config.json", MODEL_FILE, WEIGHTS_FILE)]
         story = {
@@ -223,6 +234,7 @@ def _compare_metrics(
     data: str,
     names: ColumnNames,
     *,
+    precision: str,
     max_loss: float | None,
     out: Path,
 ) -> dict[str, Any]:
@@ -245,7 +257,7 @@ def _compare_metrics(
     other = evaluate_model(exported, data, names)
     change = precision_loss(exact, other, task.metric_names)
     if max_loss is not None:
-        change.check(max_loss, f"{out} was not made; on {data}")
+        change.check(max_loss, f"{out} was not made; on {data}", precision)
     return {
         "file": data,
         "sha256": digest,

@@ -26,13 +26,13 @@ from filbert.formats.sentence_transformers import SentenceVectors, read_sentence
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.score import score_texts
+from filbert.speed.building import built
 from filbert.speed.execution import default_max_tokens, first_pass, run_model
 from filbert.speed.graphs import Graphs, graphs_for
 from filbert.speed.memory import keep_freed_memory
 from filbert.speed.names import INFERENCE_PRECISIONS
 from filbert.speed.onnx_session import SessionModel, check_backend
 from filbert.speed.precision import Precision, choose_device, choose_precision
-from filbert.speed.quantize import quantized
 from filbert.speed.vectors import run_vectors
 from filbert.stored_task import check_max_length, keeping_answers, stored_max_length, task_of
 from filbert.tasks.base import Prediction, Task, uncleaned
@@ -92,18 +92,19 @@ class Predictor:
         max_length: int | None = None,
         max_tokens: int | None = None,
         graphs: bool = True,
+        packed: bool = False,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
         Args:
             name: what to load.
-            precision: "float32" (the default: exact), "bf16", "auto" (the faster of these that
-                keeps a task's answers) or "int8" (dense layers); see docs/precision.md.
+            precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
             backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
             graphs: on a GPU, record small batches as CUDA graphs and replay them; see `warm_up`.
+            packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
 
         Raises:
             InputError, FormatError: there is no such model, or it is damaged.
@@ -135,8 +136,7 @@ class Predictor:
         if exported:
             model = SessionModel(folder, checkpoint)
         else:
-            model = checkpoint.build(dtype=chosen.dtype).to(target)
-            model = quantized(model) if chosen.name == "int8" else model
+            model = built(checkpoint, chosen, target, packed=packed)
         if task is not None and task.head_kind is None:
             model.head = task.head(config)
         predictor = cls(

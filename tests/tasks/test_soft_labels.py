@@ -123,6 +123,16 @@ def test_alpha_divides_the_loss_between_labels_and_answers():
     assert answers == pytest.approx(0.75 * kl([0.5, 0.5], softmax(1, 0)))
 
 
+def test_a_teacher_whose_answers_have_no_share_is_not_asked():
+    def asked(examples):
+        raise AssertionError("a pass of the teacher for nothing")
+
+    objective = SoftLabels(TWO, asked, alpha=1.0)
+    assert objective.loss_names == ("hard_loss",)
+    (hard,) = losses(objective, [example(0, target=1)], [[1.0, 0.0]])
+    assert hard == pytest.approx(-math.log(softmax(1, 0)[1]))
+
+
 @pytest.mark.parametrize(
     ("task", "sizes", "width"),
     [(TWO, (1, 1, 1), 2), (Tagging(labels=("O", "B-x")), (2, 1, 2), 2), (SpanQA(), (3, 4, 3), 2)],

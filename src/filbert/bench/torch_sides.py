@@ -55,12 +55,9 @@ def _torch_means(hidden: Tensor, mask: Tensor) -> np.ndarray:
 def filbert(job: Job, precision: str) -> Encode:
     """As `filbert embed` and the server do it, from token ids on."""
     from filbert.predict import Predictor
-    from filbert.speed.packing import pack_layers
 
     torch.set_num_threads(job.threads)
-    predictor = Predictor.load(job.model, precision=precision, device=job.device)
-    pack_layers(predictor.model)
-    return encode_by(predictor)
+    return encode_by(Predictor.load(job.model, precision=precision, device=job.device, packed=True))
 
 
 def encode_by(predictor: Predictor) -> Encode:

@@ -8,7 +8,6 @@ from typing import Any
 
 from filbert.bulk.work import Work
 from filbert.predict import Predictor
-from filbert.speed.packing import pack_layers
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,4 @@ class Job:
 
     def open(self) -> Work:
         """Load the model."""
-        predictor = Predictor.load(self.model, **self.options)
-        pack_layers(predictor.model)
-        return self.make(predictor)
+        return self.make(Predictor.load(self.model, packed=True, **self.options))

@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from filbert.data.columns import ColumnNames
 
 
 def print_json(content: Any) -> None:
@@ -33,6 +36,28 @@ def unabbreviated(token: str) -> str:
 def file_name(given: str) -> str:
     """A file name as the user typed it."""
     return "-" if given == STDIO else given
+
+
+def columns_of(given: ColumnNames | None) -> ColumnNames:
+    """Names of columns as a verb works with them: lists between commas are taken apart."""
+    from dataclasses import replace
+
+    from filbert.data.columns import ColumnNames
+    from filbert.train.options import NAME_LISTS, names_of
+
+    names = given or ColumnNames()
+    found = {name: getattr(names, name, None) for name in NAME_LISTS}
+    lists: dict[str, Any] = {k: names_of(v) for k, v in found.items() if v is not None}
+    return replace(names, **lists)
+
+
+def metric_lines(exact: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """A line for every figure that both have: before and after."""
+    return [
+        f"  {name}  {value:.4f} -> {other[name]:.4f}"
+        for name, value in exact.items()
+        if isinstance(value, float) and isinstance(other.get(name), float)
+    ]
 
 
 def typed_text(given: str) -> str:

@@ -43,7 +43,7 @@ GROUPS = {
         "finetune", "pretrain", "distill", "compare", "evaluate", "replay", "verify_resume",
     ),
     "Answers": ("predict", "embed", "fill", "score", "serve"),
-    "Models": ("info", "convert", "export", "shrink", "push"),
+    "Models": ("info", "convert", "calibrate", "export", "shrink", "push"),
     "Look inside": ("inspect", "explain", "heads", "neighbours", "layers", "bias"),
     "Speed": ("bench",),
 }  # fmt: skip

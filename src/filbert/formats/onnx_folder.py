@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -53,7 +53,7 @@ def save_graph(graph: onnx.ModelProto, path: Path, *, most_inside: int = _MOST_I
     onnx.checker.check_model(path, full_check=True)
 
 
-def quantize_file(source: Path, target: Path) -> None:
+def quantize_file(source: Path, target: Path, *, keep: Collection[str] = ()) -> None:
     """Dynamic int8: weights per output channel, activations per product while it runs.
 
     Quantised are the products of the layers, which is where the time goes; embeddings, pooler and
@@ -64,12 +64,18 @@ def quantize_file(source: Path, target: Path) -> None:
     Args:
         source: a float32 graph.
         target: the file to write.
+        keep: names of the encoder's dense layers that stay float32.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph = onnx.load_model(source, load_external_data=False).graph
-    kept = [node.name for node in graph.node if not node.name.startswith("layer.")]
+    weights = {f"{name}.weight" for name in keep}
+    kept = [
+        node.name
+        for node in graph.node
+        if not node.name.startswith("layer.") or weights.intersection(node.input)
+    ]
     with _quiet():
         quantize_dynamic(
             source,

@@ -133,7 +133,6 @@ def open_app(
     from filbert.serve.engine import Engine, EngineLimits
     from filbert.serve.engines import Engines
     from filbert.serve.metrics import Metrics
-    from filbert.speed.packing import pack_layers
 
     names = (field.name for field in fields(EngineLimits))
     limits = EngineLimits(
@@ -142,8 +141,7 @@ def open_app(
     metrics = Metrics(figures)
     engines = []
     for name, model in models.items():
-        predictor = Predictor.load(model, **operation.loading)
-        pack_layers(predictor.model)
+        predictor = Predictor.load(model, packed=True, **operation.loading)
         predictor.warm_up()
         _see_that_it_works(predictor, model)
         engines.append(Engine(name, predictor, limits, metrics))

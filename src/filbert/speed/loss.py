@@ -36,21 +36,23 @@ class PrecisionLoss(NamedTuple):
     changes: tuple[MetricChange, ...]
     worst: MetricChange | None
 
-    def check(self, limit: float, what: str) -> None:
+    def check(self, limit: float, what: str, precision: str = "float32") -> None:
         """Make sure that no share or correlation falls by more than `limit`.
 
         Args:
             limit: such as 0.005.
             what: begins the message: what was compared.
+            precision: that of the other metrics.
 
         Raises:
             ConfigError: one does.
         """
         if self.worst is not None and self.worst.loss > limit:
             name, exact, other = self.worst
+            way = " filbert calibrate finds what to leave alone." if precision == "int8" else ""
             raise ConfigError(
                 f"{what}: {name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}, "
-                f"and --max-loss allows {limit}."
+                f"and --max-loss allows {limit}.{way}"
             )
 
 

@@ -6,7 +6,7 @@ Embeddings, normalisation, heads and attention's own products stay float.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -77,11 +77,12 @@ def sensitive_layers(
     target: float = 0.999,
     hidden: torch.dtype = torch.float32,
     max_tokens: int = 4096,
+    ranked: Sequence[Sensitivity] | None = None,
 ) -> list[str]:
     """The layers to `keep`, so that vectors stay as near to the exact ones as asked.
 
-    Layers are ranked by what each alone costs (`sensitivities`); the worst are kept, as
-    many as it takes; their number is found by halving.
+    Layers are ranked by what each alone costs; the worst are kept, as many as it takes; their
+    number is found by halving.
 
     Args:
         model: float32.
@@ -89,6 +90,7 @@ def sensitive_layers(
         target: wanted mean cosine between mean-pooled vectors, in (0, 1).
         hidden: as for `quantized`.
         max_tokens: per batch.
+        ranked: what `sensitivities` has found, where that is known.
 
     Returns:
         Names, the worst first; [] where int8 everywhere meets the target, and all of them where
@@ -101,7 +103,9 @@ def sensitive_layers(
         raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
     batches = _batches(examples, max_tokens)
     exact = _vectors(model, batches)
-    worst = [layer.name for layer in sensitivities(model, examples, max_tokens=max_tokens)]
+    if ranked is None:
+        ranked = sensitivities(model, examples, max_tokens=max_tokens)
+    worst = [layer.name for layer in ranked]
 
     def is_enough(num_kept: int) -> bool:
         if num_kept == len(worst):
@@ -119,9 +123,19 @@ def sensitive_layers(
 
 
 def sensitivities(
-    model: Model, examples: Sequence[Example], *, max_tokens: int = 4096
+    model: Model,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int = 4096,
+    on_layer: Callable[[], None] = lambda: None,
 ) -> list[Sensitivity]:
     """Every dense layer with what it alone costs in int8, the worst first.
+
+    Args:
+        model: float32.
+        examples: what the model will see.
+        max_tokens: per batch.
+        on_layer: called when one is done.
 
     Raises:
         ConfigError: as `quantized`; no examples.
@@ -133,7 +147,16 @@ def sensitivities(
     for name in dense_layers(model):
         other = _with(model, _quantized_layers(model, {name}, torch.float32), shared=True)
         found.append(Sensitivity(name, _cosine(exact, _vectors(other, batches))))
+        on_layer()
     return sorted(found, key=lambda layer: layer.cosine)
+
+
+def mean_cosine(
+    first: Model, second: Model, examples: Sequence[Example], *, max_tokens: int = 4096
+) -> float:
+    """Mean over examples between the mean-pooled vectors that two models give them."""
+    batches = _batches(examples, max_tokens)
+    return _cosine(_vectors(first, batches), _vectors(second, batches))
 
 
 def _check(model: Model, keep: Collection[str] = ()) -> None:

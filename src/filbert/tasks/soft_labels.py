@@ -56,7 +56,8 @@ class SoftLabels:
     def loss_names(self) -> tuple[str, ...]:
         """Each is logged with its weight."""
         hard = ("hard_loss",) if self.alpha else ()
-        return (*hard, "soft_loss", *(lesson.name for lesson in self.lessons))
+        soft = ("soft_loss",) if self.alpha < 1 else ()
+        return (*hard, *soft, *(lesson.name for lesson in self.lessons))
 
     @property
     def selection_metric(self) -> str:
@@ -64,9 +65,10 @@ class SoftLabels:
         return self.task.selection_metric
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """The teacher's answers, and the labels of the rows that have any."""
+        """The teacher's answers where they count, and the labels of the rows that have any."""
         at, groups = layout(self.task, examples)
-        answers = torch.empty(0) if self.answers is None else self.answers(examples)
+        asked = self.answers if self.alpha < 1 else None
+        answers = torch.empty(0) if asked is None else asked(examples)
         return Targets(answers, at=at, groups=groups, labels=self._labels(examples))
 
     def _labels(self, examples: Sequence[Example]) -> Targets | None:
@@ -95,7 +97,7 @@ class SoftLabels:
         hard = self.task.count(targets.labels) if targets.labels is not None else 0.0
         return (
             *((hard,) if self.alpha else ()),
-            float(num_answers),
+            *((float(num_answers),) if self.alpha < 1 else ()),
             *(self._lesson_count(lesson, num_sequences) for lesson in self.lessons),
         )
 
@@ -109,19 +111,21 @@ class SoftLabels:
         student, sums = (
             (output.student, output.sums) if isinstance(output, Taught) else (output, ())
         )
-        if self.answers is None:
-            assert isinstance(output, Taught)
-            teacher = by_row(self.task, output.teacher, groups)
-        else:
-            teacher = targets.values
-        soft = self._soft(by_row(self.task, student, groups), teacher.float(), groups)
-        kinds = [(1.0 - self.alpha) * soft]
+        kinds = []
         if self.alpha:
             hard = student.float().sum() * 0.0
             if targets.labels is not None:
                 at = targets.labels.at
                 hard = self.task.loss(student if at is None else student[at], targets.labels)
-            kinds.insert(0, self.alpha * hard)
+            kinds.append(self.alpha * hard)
+        if self.alpha < 1:
+            if self.answers is None:
+                assert isinstance(output, Taught)
+                teacher = by_row(self.task, output.teacher, groups)
+            else:
+                teacher = targets.values
+            soft = self._soft(by_row(self.task, student, groups), teacher.float(), groups)
+            kinds.append((1.0 - self.alpha) * soft)
         kinds += [lesson.weight * s for lesson, s in zip(self.lessons, sums, strict=True)]
         return torch.stack(kinds)
 

@@ -118,7 +118,7 @@ def evaluate(
     else:
         _print_table(metrics, moved, against)
     if loss is not None and max_loss is not None:
-        loss.check(max_loss, f"{model} in {precision} on {data}")
+        loss.check(max_loss, f"{model} in {precision} on {data}", precision)
 
 
 def _print_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,18 +59,20 @@ def export(
     if max_loss is not None and not max_loss >= 0:
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
 
-    from filbert.cli.flags import print_json
+    from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.export import export_onnx
     from filbert.formats.find import find_model
-    from filbert.train.options import names_of
 
     check_target(out, find_model(model), overwrite=overwrite, markers=("config.json",))
-    names = columns or ColumnNames()
-    if names.choice_columns:
-        names = replace(names, choice_columns=names_of(names.choice_columns))
     facts = export_onnx(
-        model, out, int8=int8, pooling=pooling, data=data, names=names, max_loss=max_loss
+        model,
+        out,
+        int8=int8,
+        pooling=pooling,
+        data=data,
+        names=columns_of(columns),
+        max_loss=max_loss,
     )
     if json:
         print_json(facts)
@@ -80,6 +81,8 @@ def export(
 
 
 def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
+    from filbert.cli.flags import metric_lines
+
     size = sum(path.stat().st_size for path in out.glob("model.onnx*")) / 1e6
     lines = [
         f"{out}: {facts['precision']}, opset {facts['opset']}, {size:,.1f} MB: "
@@ -90,8 +93,5 @@ def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
     compared = facts.get("data")
     if compared:
         lines.append(f"On {compared['file']}:")
-        for name, exact in compared["float32"].items():
-            other = compared["exported"].get(name)
-            if isinstance(exact, float) and isinstance(other, float):
-                lines.append(f"  {name}  {exact:.4f} -> {other:.4f}")
+        lines += metric_lines(compared["float32"], compared["exported"])
     return lines

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -66,13 +65,12 @@ def heads(
     json:
         print heads.json.
     """
-    from filbert.cli.flags import file_name, print_json
+    from filbert.cli.flags import columns_of, file_name, print_json
     from filbert.cli.head_study import HeadJob, run_job
     from filbert.cli.head_tables import print_heads
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
     from filbert.formats.find import find_model
-    from filbert.train.options import NAME_LISTS, names_of
 
     if limit < 1 or min_count < 1:
         raise ConfigError("--limit and --min-count must be above zero.")
@@ -89,9 +87,6 @@ def heads(
         )
     if out is not None:
         check_target(out, find_model(model), overwrite=overwrite, markers=("heads.json",))
-    names = columns or ColumnNames()
-    given = {name: getattr(names, name, None) for name in NAME_LISTS}
-    lists: dict[str, Any] = {k: names_of(v) for k, v in given.items() if v is not None}
     job = HeadJob(
         model=model,
         file=None if file is None else file_name(file),
@@ -103,7 +98,7 @@ def heads(
         min_count=min_count,
         subtypes=subtypes,
         max_length=max_length,
-        names=replace(names, **lists),
+        names=columns_of(columns),
     )
     facts = run_job(job, out)
     if json:

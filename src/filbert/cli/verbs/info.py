@@ -156,10 +156,19 @@ def _facts(name: str) -> dict[str, Any]:
         "sentence_vectors": predictor.sentence_vectors.facts(),
         "config": dataclasses.asdict(checkpoint.config),
         "metrics": stored.get("metrics"),
+        "int8": _int8(stored),
         "export": export if exported else None,
         "run": _run(stored),
         "notes": list(checkpoint.notes),
     }
+
+
+def _int8(stored: dict[str, Any]) -> dict[str, Any] | None:
+    """What `filbert calibrate` noted, without what each layer costs."""
+    noted = stored.get("int8")
+    if not isinstance(noted, dict):
+        return None
+    return {key: noted.get(key) for key in ("float_layers", "layers", "cosine", "worst", "loss")}
 
 
 def _run(stored: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -35,7 +34,7 @@ def predict(
     flags:
         how the model runs, and how the work goes on.
     """
-    from filbert.cli.flags import file_name
+    from filbert.cli.flags import columns_of, file_name
 
     source = file_name(file)
     flags = flags or BulkFlags()
@@ -44,11 +43,8 @@ def predict(
     from filbert.bulk.job import Job
     from filbert.bulk.work import Answers
     from filbert.cli.bulk import work_through
-    from filbert.train.options import names_of
 
-    names = columns or ColumnNames()
-    if names.choice_columns:
-        names = replace(names, choice_columns=names_of(names.choice_columns))
+    names = columns_of(columns)
     job = Job(model, flags.loading, Answers)
     work = job.open()
     rows = work.predictor.known_task().read(source, names, labelled=False)

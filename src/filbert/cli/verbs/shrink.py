@@ -64,17 +64,13 @@ def shrink(
     json:
         print what was done as JSON.
     """
-    from filbert.cli.flags import file_name, print_json
+    from filbert.cli.flags import columns_of, file_name, print_json
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
     from filbert.formats.find import find_model
     from filbert.shrink.options import ShrinkOptions
-    from filbert.train.options import NAME_LISTS, names_of
 
-    names = columns or ColumnNames()
-    given = {name: getattr(names, name, None) for name in NAME_LISTS}
-    lists: dict[str, Any] = {k: names_of(v) for k, v in given.items() if v is not None}
-    names = replace(names, **lists)
+    names = columns_of(columns)
     data = None if data is None else file_name(data)
     if importance:
         if data in (None, "-") or out is not None:

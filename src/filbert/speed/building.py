@@ -1,0 +1,54 @@
+"""The model of a checkpoint, ready to compute: on its device, in its precision, packed."""
+
+from __future__ import annotations
+
+import torch
+
+from filbert.errors import FormatError
+from filbert.formats.checkpoint import Checkpoint
+from filbert.model.heads import Model
+from filbert.speed.packing import pack_layers
+from filbert.speed.precision import Precision
+from filbert.speed.quantize import dense_layers, quantized
+
+
+def built(
+    checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
+) -> Model:
+    """The encoder and head of a checkpoint.
+
+    Args:
+        checkpoint: what was read.
+        precision: settled; in "int8" the layers that `filbert calibrate` noted stay float32.
+        device: where it will compute.
+        packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
+
+    Raises:
+        ConfigError: int8 on a GPU, or of a model without such layers.
+        FormatError: filbert.json notes layers that the model does not have.
+    """
+    model = checkpoint.build(dtype=precision.dtype).to(device)
+    if precision.name == "int8":
+        model = quantized(model, keep=float_layers(checkpoint, model))
+    if packed:
+        pack_layers(model)
+    return model
+
+
+def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
+    """The dense layers that stay float32 beside int8, as `filbert calibrate` noted them.
+
+    Raises:
+        FormatError: filbert.json notes something else.
+    """
+    noted = (checkpoint.filbert or {}).get("int8")
+    if noted is None:
+        return []
+    names = noted.get("float_layers") if isinstance(noted, dict) else None
+    known = dense_layers(model)
+    if not isinstance(names, list) or any(name not in known for name in names):
+        raise FormatError(
+            f"{checkpoint.source or 'filbert.json'}: what filbert.json notes on int8 is not about "
+            "this model. Run filbert calibrate on it again."
+        )
+    return names
