@@ -208,7 +208,7 @@ def test_overwrite_runs_anew_what_has_changed_and_nothing_else(
     assert results["positive"] == "neg"
 
 
-def test_a_killed_comparison_goes_on_where_it_was(recipe, tmp_path):
+def test_a_killed_comparison_goes_on_where_it_was(recipe, read, tmp_path, one_process):
     recipe |= {"steps": 120, "save_every": 10}
     out = tmp_path / "out"
     killed = begin(recipe, out, tmp_path)
@@ -224,9 +224,8 @@ def test_a_killed_comparison_goes_on_where_it_was(recipe, tmp_path):
     results = json.loads((out / "results.json").read_text())
     assert [c["status"] for c in results["contestants"]] == ["finished", "finished"]
     # Not one bit other than a run that nobody disturbed.
-    whole = begin(recipe, tmp_path / "whole", tmp_path)
-    whole.communicate()
-    assert whole.returncode == 0
+    with one_process():
+        run_study(read(recipe), tmp_path / "whole")
     place = "contestants/tiny/seed-0/predictions/test.jsonl"
     assert (out / place).read_bytes() == (tmp_path / "whole" / place).read_bytes()
 
