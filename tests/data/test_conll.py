@@ -181,6 +181,17 @@ def test_a_broken_first_row_does_not_hide_the_others(tmp_path: Path):
     assert len(rows) == len(errors) == 1
 
 
+def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: Path):
+    good = "EU\tNNP\tB-NP\tB-ORG\t\nran\tVB\tB-VP\tO\t\n"
+    assert next(read_conll(_file(tmp_path, good))).values["tags"] == ["B-ORG", "O"]
+    bad = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\n"
+    with pytest.raises(InputError, match=r":2: 3 columns, and 4 in the lines before it"):
+        list(read_conll(_file(tmp_path, bad)))
+    empty = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\t\n"
+    with pytest.raises(InputError, match=r":2: 3 columns, and 4 in"):
+        list(read_conll(_file(tmp_path, empty)))
+
+
 # Words
 
 
@@ -194,11 +205,17 @@ def test_a_broken_first_row_does_not_hide_the_others(tmp_path: Path):
         ("naïve cafe\u0301s", ["naïve", "cafe\u0301s"]),
         ("हिन्दी में", ["हिन्दी", "में"]),
         ("❤️a 👍🏽", ["❤️", "a", "👍", "🏽"]),
+        ("我住在Berlin市。", ["我", "住", "在", "Berlin", "市", "。"]),
+        ("ไปที่กี่", ["ไ", "ป", "ที่", "กี่"]),
+        ("می\u200cخواهم a\u00adb", ["می\u200cخواهم", "a\u00adb"]),
+        ("क\u094d\u200dष", ["क\u094d\u200dष"]),
         ("\u0301", ["\u0301"]),
         ("  ", []),
     ],
 )
-def test_words_are_runs_of_letters_and_every_other_character_alone(text: str, words: list[str]):
+def test_words_are_runs_of_letters_or_single_letters_where_nobody_writes_blanks(
+    text: str, words: list[str]
+):
     assert [text[start:end] for start, end in split_words(text)] == words
 
 

@@ -111,6 +111,14 @@ def test_answers_in_two_lists_are_the_same_answers(tmp_path: Path) -> None:
     assert read(path)[0].values == WANTED
 
 
+@pytest.mark.parametrize("start", [-1, 0, 5])
+def test_an_answer_without_text_is_no_answer(tmp_path: Path, start: int) -> None:
+    path = write(
+        tmp_path / "x.jsonl", {**WANTED, "answers": [{"text": " ", "answer_start": start}]}
+    )
+    assert read(path)[0].values["answers"] == []
+
+
 def test_a_parquet_file_of_hugging_face_is_read(tmp_path: Path) -> None:
     import pyarrow
     from pyarrow import parquet

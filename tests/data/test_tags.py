@@ -153,9 +153,40 @@ def test_every_break_of_bio_is_found_and_is_milder_when_it_is_mended():
 
 
 def test_a_span_that_gets_no_word_is_found():
-    row = Row({"text": "one", "spans": [[0, 1], [1, 2]]}, "f.jsonl", 7)
+    row = Row({"text": "one two", "spans": [[0, 3], [3, 4]]}, "f.jsonl", 7)
     found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
-    assert [(f.kind, f.where) for f in found] == [("lost_span", "f.jsonl:7, characters 1 to 2")]
+    assert [(f.kind, f.where) for f in found] == [("lost_span", "f.jsonl:7, characters 3 to 4")]
+
+
+def test_a_span_that_takes_more_than_was_marked_is_found():
+    row = Row({"text": "one two", "spans": [[0, 3], [4, 6]]}, "f.jsonl", 7)
+    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
+    assert [(f.kind, f.where) for f in found] == [("widened_span", "f.jsonl:7, characters 4 to 6")]
+
+
+@pytest.mark.parametrize(
+    ("tags", "leaders", "wanted"),
+    [
+        ("B-a I-a O", [0, -1, 2, 3], "B-a I-a I-a O"),
+        ("B-a B-a", [0, -1, 2, -1], "B-a O B-a O"),
+        ("B-a", [-1, 1, 1], "O B-a I-a"),
+        ("O B-b I-b", [0, 0, 2, -1, -1, 5], "O O B-b I-b I-b I-b"),
+        ("", [-1, -1], "O O"),
+    ],
+)
+def test_a_word_without_a_token_cuts_no_entity_in_two(tags: str, leaders: list[int], wanted: str):
+    assert tags_in.spread_tags(tags.split(), leaders) == wanted.split()
+
+
+@pytest.mark.parametrize(
+    "given", ["B-p I-p O B-l", "B-p E-p O S-l", "B-p L-p O U-l", "I-p I-p O I-l"]
+)
+def test_predictions_of_any_scheme_are_the_same_answer(given: str):
+    row = Row(_words("B-p I-p O B-l"), "f.jsonl", 7)
+    sentence = sentence_of(row)
+    wanted = tags_in.Gold(row.values["tags"], sentence, row.where)
+    answer = tags_in.check_answer({"tags": given.split()}, "p.jsonl:1")
+    assert tags_in.answered_tags(wanted, answer) == row.values["tags"]
 
 
 @pytest.mark.parametrize("prediction", [{}, {"tags": "O"}, {"tags": [1]}, {"entities": [3]}])

@@ -106,6 +106,19 @@ def test_multilabel_rows_give_lists_or_names_between_commas():
     assert golds == [[True, True, False], [True, False, True], [False] * 3, [False] * 3]
 
 
+def test_a_json_list_in_a_csv_field_is_a_list():
+    task = multi('["a", "b, c"]', " []", "a")
+    assert task.labels == ("a", "b, c")
+    with pytest.raises(InputError, match="begin like a JSON list and are none"):
+        multi("[a, b]")
+
+
+def test_zeros_and_ones_are_no_names_of_labels():
+    with pytest.raises(InputError, match="the labels are 4 zeros and ones.*--label-columns"):
+        multi([0, 1, 1, 0])
+    assert multi(["0", "1"], ["0"]).labels == ("0", "1")
+
+
 def test_label_columns_hold_zero_or_one():
     task = Classification.from_options(TaskOptions(), ColumnNames(label_columns=("x", "y")))
     good = Row({"text": "t", "x": "1", "y": "0"}, "a.csv", 2)

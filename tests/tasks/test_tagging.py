@@ -384,7 +384,12 @@ def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny: Tokenizer):
     found = [(f.level, f.kind, f.where) for f in task.findings(rows, tiny, 64)]
     assert found == [
         ("error", "broken_bio", "f:3"),
+        ("warning", "widened_span", "g:1, characters 0 to 1"),
         ("warning", "lost_span", "g:1, characters 1 to 2"),
         ("note", "word_without_token", "f:4"),
     ]
-    assert [f.kind for f in task.findings(rows, None, 64)] == ["broken_bio", "lost_span"]
+    assert [f.kind for f in task.findings(rows, None, 64)] == [
+        "broken_bio",
+        "widened_span",
+        "lost_span",
+    ]

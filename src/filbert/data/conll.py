@@ -30,6 +30,7 @@ from filbert.data.streams import (
 )
 from filbert.errors import InputError, printable
 from filbert.text.encoding import Encoding
+from filbert.text.scripts import UNSPACED
 
 SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".ner")
 
@@ -38,6 +39,10 @@ MAX_WORDS = 1_000_000
 
 _BLANKS = " \t\r\n"
 _PIECE = re.compile(r"\w+|[^\w\s]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_ANY_PIECE = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]")
+# Joiners, the soft hyphen and the word joiner: no word by themselves, and tokenizers drop them.
+_JOINERS = "\u200c\u200d\u00ad\u2060"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +65,13 @@ def split_words(text: str) -> list[tuple[int, int]]:
     """Characters [start, end) of the words of a text, by a rule that knows no vocabulary.
 
     A run of letters, digits and underscores is a word; so is every other character that is not
-    white space. Combining marks and variation selectors belong to the character before them.
+    white space, and every letter of a script that puts no blanks between words, as in Chinese.
+    Combining marks, variation selectors and joiners belong to the character before them.
     """
-    pieces = [match.span() for match in _PIECE.finditer(text)]
     if text.isascii():
-        return pieces
+        return [match.span() for match in _PIECE.finditer(text)]
     words: list[tuple[int, int]] = []
-    for start, end in pieces:
+    for start, end in (match.span() for match in _ANY_PIECE.finditer(text)):
         if words and words[-1][1] == start and _joined(text, words[-1][0], start):
             words[-1] = (words[-1][0], end)
         else:
@@ -76,10 +81,15 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 def _joined(text: str, word: int, place: int) -> bool:
     """Whether the word from `word` to `place` goes on there: Python counts no mark as a letter."""
-    if unicodedata.category(text[place])[0] == "M":
+    if _clings(text[place]):
         return True
-    after_mark = unicodedata.category(text[place - 1])[0] == "M"
-    return after_mark and text[word].isalnum() and (text[place].isalnum() or text[place] == "_")
+    if not _clings(text[place - 1]) or _UNSPACED.match(text[place]):
+        return False
+    return text[word].isalnum() and (text[place].isalnum() or text[place] == "_")
+
+
+def _clings(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M" or character in _JOINERS
 
 
 def sentence_of(row: Row) -> Sentence:
@@ -292,6 +302,18 @@ class _Sentence:
         self.lines: list[int] = []
         self.size = 0
         self.wrong: str | None = None  # the first thing that was, with its place
+        self.tabs: int | None = None  # in a line
+
+    def uneven(self, content: str) -> str | None:
+        """What is wrong when a line has other columns between tabs than those before it.
+
+        A line that lacks its last column must not make the one before it the tag.
+        """
+        count = content.count("\t")
+        before, self.tabs = self.tabs, count if count else self.tabs
+        if not count or before in (None, count):
+            return None
+        return f"{count + 1} columns, and {before + 1} in the lines before it. Fill them in."
 
     def row(self, path: str, labelled: bool) -> Row:
         values: dict[str, Any] = {"tokens": self.tokens, "lines": self.lines}
@@ -316,7 +338,7 @@ def _sentences(path: str | Path, labelled: bool, report: Report) -> Iterator[Row
             if sentence.wrong is not None:
                 continue
             token, tag = _columns(content)
-            damage = _damage(token, tag, labelled)
+            damage = _damage(token, tag, labelled) or sentence.uneven(content)
         elif sentence.wrong is not None:
             continue
         if damage is None and (

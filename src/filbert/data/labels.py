@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -60,21 +61,44 @@ def is_set(row: Row, column: str) -> bool:
 
 
 def split_labels(row: Row) -> list[str]:
-    """The labels of a multi-label row: a list, or names between commas; possibly none.
+    """The labels of a multi-label row: a list, a JSON list in a text, or names between commas.
+
+    There may be none in it.
 
     Raises:
-        InputError: there is no value at all; with file and line.
+        InputError: there is no value at all, broken JSON, or zeros and ones in the place of names;
+            with file and line.
     """
     value = row.values.get("labels")
     if value is None:
         raise InputError(
             f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'."
         )
-    parts = value.split(",") if isinstance(value, str) else value
+    parts = _written(row, value) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | np.ndarray):
         parts = [parts]
-    names = (name_in(row, part).strip() for part in parts)
+    names = [name_in(row, part).strip() for part in parts]
+    if len(set(names)) < len(names) and set(names) <= {"0", "1"}:
+        raise InputError(
+            f"{row.where}: the labels are {len(names)} zeros and ones. Give the names of those "
+            "that are set, or a 0/1 column for each and --label-columns."
+        )
     return list(dict.fromkeys(name for name in names if name))
+
+
+def _written(row: Row, value: str) -> list[Any]:
+    """The labels in a text."""
+    if not value.lstrip().startswith("["):
+        return list(value.split(","))
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise InputError(
+            f"{row.where}: the labels begin like a JSON list and are none: "
+            f"{printable(repr(value), 40)}."
+        ) from error
+    assert isinstance(found, list)
+    return found
 
 
 def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> list[str]:

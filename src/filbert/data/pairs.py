@@ -138,4 +138,4 @@ def complete_pair(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"{where}: rank {printable(repr(rank), 40)} of {printable(repr(pool_size), 40)}; "
             "a rank counts from 1 to its 'pool_size'."
         )
-    return {"value": value, "rank": int(rank), "pool_size": int(pool_size)}
+    return {"value": value, "rank": int(as_number(rank)), "pool_size": int(as_number(pool_size))}

@@ -66,6 +66,12 @@ class Choice:
         for own in self.extra:
             if own not in names:
                 raise self._missing(own, names, line, None)
+            if picked.get(own, own) != own:
+                where = self.name if line is None else f"{self.name}:{line}"
+                raise InputError(
+                    f'{where}: the column "{printable(own)}" cannot be read beside '
+                    f'"{printable(picked[own])}", which stands for {own} here. Rename it.'
+                )
             picked[own] = own
         taken = set(picked.values())
         for own in names if self.optional is None else self.optional:

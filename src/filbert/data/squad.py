@@ -376,5 +376,7 @@ def _answers(value: Any, row: Row) -> list[dict[str, Any]]:
                 f'{question_place(row)}: an answer needs "text" (a text) and "answer_start" (a '
                 "whole number)."
             )
-        found.append({"text": text, "answer_start": start})
+        # Some exports write "no answer" so.
+        if text.strip():
+            found.append({"text": text, "answer_start": start})
     return found

@@ -126,10 +126,16 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
             yield Finding(level, "broken_bio", message, place_of(row, index))
         return
     spans = spans_in(row.values.get("spans"), row.where, sentence.text)
-    for span in span_tags(sentence, spans)[1]:
+    lost = span_tags(sentence, spans)[1]
+    borders = {*sentence.starts.tolist()}, {*sentence.ends.tolist()}
+    for span in spans:
         place = f"{row.where}, characters {span.start} to {span.end}"
-        message = "Spans without a word of their own; nothing is learnt from them."
-        yield Finding("warning", "lost_span", message, place)
+        if span in lost:
+            message = "Spans without a word of their own; nothing is learnt from them."
+            yield Finding("warning", "lost_span", message, place)
+        elif span.start not in borders[0] or span.end not in borders[1]:
+            message = "Spans with a border inside a word; all of the word is taken."
+            yield Finding("warning", "widened_span", message, place)
 
 
 # Predictions from elsewhere
@@ -160,7 +166,7 @@ def types_in(answer: Mapping[str, Any]) -> set[str]:
 
 
 def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
-    """A tag for each word, from what `check_answer` gave or from a prediction of our own.
+    """A BIO tag for each word, from what `check_answer` gave or from a prediction of our own.
 
     Raises:
         InputError: it does not fit the words of its row.
@@ -174,7 +180,7 @@ def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
         raise InputError(
             f"{wanted.where}: {len(wanted.tags)} words, but its prediction has {len(given)} tags."
         )
-    return given
+    return to_bio(given)
 
 
 # Spans
@@ -306,6 +312,30 @@ def to_bio(tags: Sequence[str]) -> list[str]:
             begins = prefix in "BSU" or before not in "BI" or kind != old
             found.append(f"{'B' if begins else 'I'}-{kind}")
         before, old = prefix, kind
+    return found
+
+
+def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
+    """A BIO tag for every word from those of the words that have a token of their own.
+
+    A word that shares its token goes on with what that token's first word began. One without any,
+    of characters that the vocabulary drops, goes on with the entity around it, and else is O.
+
+    Args:
+        tags: of the words that lead themselves, in order.
+        leaders: for each word the one whose token it shares, itself, or -1.
+    """
+    found: list[str] = []
+    left = iter([*tags, "O"])
+    coming = next(left)
+    for index, leader in enumerate(leaders):
+        if leader == index:
+            found.append(coming)
+            coming = next(left)
+        elif leader < 0:
+            found.append(coming if coming[0] == "I" else "O")
+        else:
+            found.append("O" if found[leader] == "O" else "I" + found[leader][1:])
     return found
 
 

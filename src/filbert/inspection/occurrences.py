@@ -18,12 +18,11 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError, printable
 from filbert.inspection.word_numbers import with_words
 from filbert.text.encoding import Encoding
+from filbert.text.scripts import UNSPACED
 from filbert.text.tokenizer import Tokenizer
 
-# Letters of scripts that put no blanks between words: there a word is wherever its letters are.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-)
+# There a word is wherever its letters are.
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class Source(NamedTuple):

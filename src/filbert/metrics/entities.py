@@ -14,8 +14,8 @@ from typing import Any
 def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """The entities of one sentence as (type, first word, word behind the last), in order.
 
-    `tags` may be of BIO, IOB1 or IOBES, or broken. The type of a tag without one, such as "B", is
-    "_".
+    `tags` may be of BIO, IOB1, IOBES or BILOU, or broken. The type of a tag without one, such as
+    "B", is "_".
     """
     return list(_entities(tags, {}))
 
@@ -82,7 +82,7 @@ def _entities(
         if found is None:
             found = known[tag] = (tag[0], tag[1:].split("-", 1)[-1] or "_")
         prefix, own = found
-        if own != kind or prefix not in "IE" or before not in "BI":
+        if own != kind or prefix not in "IEL" or before not in "BI":
             if before != "O":
                 yield kind, start, index
             start, kind = index, own

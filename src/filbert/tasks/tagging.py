@@ -307,16 +307,12 @@ class Tagging:
             best, ids = torch.softmax(logits, -1).max(-1)
             chosen[shown.words] = ids.cpu().numpy()
             sure[shown.words] = best.cpu().numpy()
-        # A word without a token of its own goes on with what the word before it began.
-        alone = (source.leaders < 0) | (source.leaders == np.arange(len(chosen)))
-        found = iter(tags_in.to_bio([self.labels[number] for number in chosen[alone].tolist()]))
-        tags: list[str] = []
-        for index, leader in enumerate(source.leaders.tolist()):
-            if alone[index]:
-                tags.append(next(found))
-            else:
-                tags.append("O" if tags[leader] == "O" else "I" + tags[leader][1:])
-                sure[index] = sure[leader]
+        alone = source.leaders == np.arange(len(chosen))
+        found = tags_in.to_bio([self.labels[number] for number in chosen[alone].tolist()])
+        tags = tags_in.spread_tags(found, source.leaders.tolist())
+        for index in np.flatnonzero(~alone):
+            leader = source.leaders[index]
+            sure[index] = sure[leader] if leader >= 0 else sure[max(0, index - 1)]
         entities = []
         for kind, first, behind in entities_of(tags):
             start, end = int(sentence.starts[first]), int(sentence.ends[behind - 1])
