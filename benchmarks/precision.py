@@ -40,7 +40,7 @@ from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
 from filbert.predict import Predictor
 from filbert.samples import path as sample
-from filbert.speed.loss import precision_loss
+from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.precision import Precision
 from filbert.speed.quantize import quantized, sensitive_layers
 
@@ -118,13 +118,14 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
         )
     found: dict[str, Any] = {"float32": {n: metrics.get(n) for n in task.metric_names}}
     for precision, predictor in others.items():
-        loss = precision_loss(metrics, evaluate_model(predictor, str(dev), names), found["float32"])
+        other = evaluate_model(predictor, str(dev), names)
+        loss = precision_loss(metrics, other, found["float32"], whole=whole_of(task))
         near = _cosines(vectors, predictor.embed(texts, pooling="mean"))
         found[precision] = {
             "cosine": float(near.mean()),
             "least_cosine": float(near.min()),
-            "losses": {change.name: change.loss for change in loss.changes},
-            "worst": None if loss.worst is None else [loss.worst.name, loss.worst.loss],
+            "losses": {change.name: change.share for change in loss.changes},
+            "worst": None if loss.worst is None else [loss.worst.name, loss.worst.share],
         }
     return found | {"rows": len(rows), "kept": kept}
 

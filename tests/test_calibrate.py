@@ -11,8 +11,11 @@ import pytest
 from torch import nn
 
 import filbert
+from filbert import calibrate as calibration
+from filbert.bulk.work import Answers, plan_of
 from filbert.calibrate import calibrate
 from filbert.cli.main import run
+from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
 from filbert.model.quantized import QuantizedLinear
 from filbert.predict import Predictor
@@ -59,7 +62,7 @@ def test_layers_that_int8_spoils_stay_float_for_everyone_who_loads_the_folder(mo
     facts = calibrate(str(model), dev, target=0.99)
     assert sorted(facts["float_layers"]) == DOWN
     assert facts["cosine"] > 0.99 > facts["cosine_of_all"]
-    assert facts["layers"] == 8 and facts["data"]["examples"] > 20
+    assert facts["layers"] == 8 and facts["data"]["sequences"] > 20
     assert sorted(facts["alone"].values())[1] < 0.99 < sorted(facts["alone"].values())[2]
     assert noted(model) == facts
     left = json.loads((model / "filbert.json").read_text())
@@ -98,7 +101,7 @@ def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, h
     texts.write_text("the film was good\nhe was not very bad\na play\n" * 3)
     facts = calibrate(str(folder), str(texts), target=0.99)
     assert sorted(facts["float_layers"]) == DOWN
-    assert facts["data"]["examples"] == 9 and "float32" not in facts
+    assert facts["data"]["sequences"] == 9 and "float32" not in facts
     exact, found = (
         Predictor.load(folder, precision=p).embed(["the film was good"])
         for p in ("float32", "int8")
@@ -106,6 +109,46 @@ def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, h
     np.testing.assert_allclose(found, exact, atol=0.2)
     with pytest.raises(ConfigError, match="has no task head"):
         calibrate(str(folder), str(texts), max_loss=0.1)
+
+
+def test_an_old_folder_of_sentence_vectors_is_noted_in_where_its_encoder_lies(
+    tiny_model, tmp_path, harmful
+):
+    encoder = shutil.copytree(tiny_model, tmp_path / "old" / "0_BERT")
+    kind = "sentence_transformers.models.BERT"
+    modules = [{"idx": 0, "name": "0", "path": "0_BERT", "type": kind}]
+    (tmp_path / "old" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "old" / "config.json").write_text(json.dumps({"__version__": "0.2.5"}))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the film was good\nhe was not very bad\n")
+    calibrate(str(tmp_path / "old"), str(texts), target=0.99)
+    assert sorted(noted(encoder)["float_layers"]) == DOWN
+    assert len(in_int8(tmp_path / "old")) == 6
+
+
+def test_rows_are_taken_from_all_over_the_file(model, films, monkeypatch):
+    seen: list[int] = []
+    row_examples = Predictor.row_examples
+
+    def noticed(self, rows):
+        seen[:] = [row.line for row in rows]
+        return row_examples(self, rows)
+
+    monkeypatch.setattr(Predictor, "row_examples", noticed)
+    monkeypatch.setattr(calibration, "_NUM_ROWS", 40)
+    rows = (films / "dev.csv").read_text().splitlines()
+    assert len(rows) == 65
+    exact = Predictor.load(model)
+    calibration._examples(exact, str(films / "dev.csv"), ColumnNames())
+    assert len(seen) == 40 and seen[0] == 2 and seen[-1] > 60
+
+
+def test_an_unfinished_file_is_not_continued_with_other_layers_in_int8(model, dev, harmful):
+    before = plan_of(Answers(Predictor.load(model, precision="int8")))
+    exact = plan_of(Answers(Predictor.load(model)))
+    calibrate(str(model), dev, target=0.99)
+    assert plan_of(Answers(Predictor.load(model, precision="int8"))) != before
+    assert plan_of(Answers(Predictor.load(model))) == exact
 
 
 def test_the_command_says_what_it_found_and_info_repeats_it(model, dev, harmful, capsys):

@@ -18,7 +18,7 @@ from filbert.formats.onnx_folder import is_export
 from filbert.formats.opening import is_google
 from filbert.model.heads import Model
 from filbert.predict import Predictor
-from filbert.speed.loss import precision_loss
+from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.precision import Precision
 from filbert.speed.quantize import (
     Sensitivity,
@@ -30,8 +30,8 @@ from filbert.speed.quantize import (
 )
 from filbert.train.log import progress_bar, say
 
-# Texts that layers are judged by, from all over so many of the file's first rows.
-_NUM_EXAMPLES = 64
+# Rows that layers are judged by, from all over so many of the file's first ones.
+_NUM_ROWS = 64
 _FIRST_ROWS = 20_000
 # Every further try evaluates all rows once more.
 _MORE_AT_A_TIME = 4
@@ -84,7 +84,7 @@ def calibrate(
         "target": target,
         "cosine_of_all": mean_cosine(model, quantized(model), examples),
         "alone": {layer.name: layer.cosine for layer in ranked},
-        "data": {"file": data, "sha256": digest, "examples": len(examples)},
+        "data": {"file": data, "sha256": digest, "sequences": len(examples)},
     }
     if exact.task is not None:
         worst = [layer.name for layer in ranked]
@@ -96,8 +96,10 @@ def calibrate(
             "a lower --target, bf16, or float32; nothing was noted."
         )
     facts["float_layers"] = kept
+    story = checkpoint.filbert or {}
     facts["cosine"] = mean_cosine(model, quantized(model, keep=kept), examples)
-    write_json(folder / "filbert.json", {**(checkpoint.filbert or {}), "int8": facts})
+    # Old sentence-transformers folders hold the encoder, and what is known of it, in a part.
+    write_json((checkpoint.source or folder) / "filbert.json", story | {"int8": facts})
     return facts
 
 
@@ -130,7 +132,8 @@ def _examples(predictor: Predictor, data: str, names: ColumnNames) -> list[Examp
     else:
         found = iter(task.reading(names).read(data, names))
     rows = list(islice(found, _FIRST_ROWS))
-    some = rows[:: max(1, len(rows) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]
+    count = min(_NUM_ROWS, len(rows))
+    some = [rows[i * len(rows) // count] for i in range(count)]
     return predictor.text_examples(some) if task is None else predictor.row_examples(some)
 
 
@@ -175,12 +178,12 @@ def _within(
             precision=Precision("int8", "as asked"),
         )
         found = evaluate_model(other, data, names)
-        lost = precision_loss(wanted, found, task.metric_names).worst
-        if lost is None or lost.loss <= limit or len(kept) == len(worst):
+        lost = precision_loss(wanted, found, task.metric_names, whole=whole_of(task)).worst
+        if lost is None or lost.share <= limit or len(kept) == len(worst):
             break
         say(
-            f"{len(kept)} of {len(worst)} layers in float32: {lost.name} falls by {lost.loss:.4f}, "
-            f"more than {limit}; more of them stay"
+            f"{len(kept)} of {len(worst)} layers in float32: {lost.name} falls by "
+            f"{lost.share:.4f}, more than {limit}; more of them stay"
         )
         kept = worst[: len(kept) + _MORE_AT_A_TIME]
         if len(kept) == len(worst):
@@ -189,4 +192,4 @@ def _within(
                 "Take bf16 or float32; nothing was noted."
             )
     figures = {"float32": wanted, "int8": found}
-    return kept, figures | {"worst": lost and lost.name, "loss": lost and lost.loss}
+    return kept, figures | {"worst": lost and lost.name, "loss": lost and lost.share}

@@ -36,7 +36,7 @@ from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.predict import Predictor
 from filbert.speed.building import float_layers
-from filbert.speed.loss import precision_loss
+from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.onnx_session import SessionModel, joined
 
 # float32 outputs may differ by this much, in units of the largest output where that is above 1.
@@ -255,7 +255,7 @@ def _compare_metrics(
     )
     exact = evaluate_model(predictor, data, names)
     other = evaluate_model(exported, data, names)
-    change = precision_loss(exact, other, task.metric_names)
+    change = precision_loss(exact, other, task.metric_names, whole=whole_of(task))
     if max_loss is not None:
         change.check(max_loss, f"{out} was not made; on {data}", precision)
     return {
@@ -264,5 +264,5 @@ def _compare_metrics(
         "float32": exact,
         "exported": other,
         "worst": change.worst and change.worst.name,
-        "loss": change.worst and change.worst.loss,
+        "loss": change.worst and change.worst.share,
     }

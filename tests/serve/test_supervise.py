@@ -16,7 +16,7 @@ from filbert.serve.supervise import pause_after
 
 # A worker answers one connection after the other with its process id, slowly if it is asked to.
 PARENT = """
-import os, select, signal, socket, sys, time
+import os, select, signal, socket, subprocess, sys, time
 from filbert.errors import ConfigError
 from filbert.serve.supervise import supervise
 
@@ -53,6 +53,8 @@ def work(post):
         is_busy = False
     return 0
 
+if "inherits" in sys.argv:
+    subprocess.Popen(["sleep", "0.3"])
 ended = supervise(work, 2, grace_seconds=5, stopping=listener.close)
 print("ended", *ended, flush=True)
 sys.exit(ended[0])
@@ -164,6 +166,14 @@ def test_a_first_worker_that_cannot_start_ends_everything_and_says_why_once(star
     out, err = parent.process.communicate(timeout=20)
     assert parent.process.returncode == 2
     assert err == "filbert: No such model.\n"
+
+
+def test_a_child_that_is_no_worker_may_end(started):
+    parent = started("inherits")
+    workers = {parent.worker(), parent.worker()}
+    time.sleep(0.6)
+    assert parent.process.poll() is None
+    assert parent.ask() in workers
 
 
 def test_only_the_first_worker_of_all_is_told_that_it_is_the_first(started):

@@ -3,7 +3,9 @@
 import pytest
 
 from filbert.errors import ConfigError
-from filbert.speed.loss import precision_loss
+from filbert.speed.loss import precision_loss, whole_of
+from filbert.tasks.classification import Classification
+from filbert.tasks.span_qa import SpanQA
 
 EXACT = {"accuracy": 0.9, "f1": 0.8, "loss": 0.3, "roc_auc": None}
 
@@ -23,6 +25,20 @@ def test_a_fall_beyond_the_limit_is_refused_with_the_numbers_and_one_within_is_n
     found.check(0.021, "m")
     with pytest.raises(ConfigError, match=r"m: f1 falls from 0.8000 to 0.7800, by 0.0200"):
         found.check(0.019, "m")
+
+
+def test_a_limit_is_about_shares_also_where_a_task_counts_in_percent():
+    """One answer lost of 10,570, as exact match has it."""
+    task = SpanQA()
+    exact, other = {"exact_match": 90.5393}, {"exact_match": 90.5298}
+    found = precision_loss(exact, other, ["exact_match"], whole=whole_of(task))
+    assert found.worst is not None
+    assert found.worst.loss == pytest.approx(0.0095)
+    assert found.worst.share == pytest.approx(0.000095)
+    found.check(0.0001, "m")
+    with pytest.raises(ConfigError, match="from 90.5393 to 90.5298, by 0.0095 of 100"):
+        found.check(0.00005, "m")
+    assert whole_of(Classification(labels=("a", "b"))) == 1.0
 
 
 def test_without_a_share_there_is_nothing_to_hold_to_a_limit():

@@ -111,9 +111,14 @@ def _answers(ray: Any, actors: list[Any], chunks: Iterator[Chunk]) -> Generator[
     done: dict[int, Any] = {}
     wanted = 0
     is_more = True
+    bad: FilbertError | None = None
     while True:
         while is_more and idle and len(running) + len(done) < 2 * _CHUNKS_PER_WORKER * len(actors):
-            chunk = next(chunks, None)
+            try:
+                chunk = next(chunks, None)
+            # A bad row: what is under way before it is still worth keeping.
+            except FilbertError as error:
+                chunk, bad = None, error
             if chunk is None:
                 is_more = False
                 break
@@ -131,6 +136,8 @@ def _answers(ray: Any, actors: list[Any], chunks: Iterator[Chunk]) -> Generator[
                 done[number] = reference
                 idle.append(actor)
         elif not is_more and not done:
+            if bad is not None:
+                raise bad
             return
 
 

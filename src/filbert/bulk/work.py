@@ -18,7 +18,9 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, text_of
 from filbert.data.vectors import VectorFile
+from filbert.model.heads import Model
 from filbert.predict import Predictor
+from filbert.speed.building import float_layers
 from filbert.tasks.base import uncleaned
 
 # Floats of a chunk with a vector per token: fixed memory, however long the texts.
@@ -263,7 +265,10 @@ def model_digest(predictor: Predictor) -> str:
     task = None if predictor.task is None else predictor.task.to_dict()
     # An exported model has no tensors but the sha256 of its graph.
     story = None if checkpoint is None or tensors else checkpoint.filbert
-    facts = [predictor.model.config, task, predictor.sentence_vectors.facts(), story]
+    facts: list[Any] = [predictor.model.config, task, predictor.sentence_vectors.facts(), story]
+    if checkpoint is not None and isinstance(predictor.model, Model):
+        is_int8 = predictor.precision.name == "int8"
+        facts += [float_layers(checkpoint, predictor.model)] if is_int8 else []
     digest.update(f"{predictor.tokenizer.fingerprint} {facts!r}".encode())
     return digest.hexdigest()
 

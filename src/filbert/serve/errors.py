@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from filbert.errors import FilbertError, printable
-from filbert.serve.engine import Failed, Late, Overloaded
+from filbert.serve.engine import Closed, Failed, Late, Overloaded
 from filbert.serve.engines import NoSuchModel
 from filbert.serve.schema import TOO_MANY
 from filbert.serve.settings import MOST_INPUTS
@@ -107,6 +107,8 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(status, message, headers=error.headers)
     if isinstance(error, Overloaded):
         return overloaded(error.retry_after)
+    if isinstance(error, Closed):
+        return Refusal(503, "The server is being stopped. Ask another, or try again later.")
     if isinstance(error, Late):
         message = "The answer took longer than a request may take. Try again later, or send less."
         return Refusal(503, message)

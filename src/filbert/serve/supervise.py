@@ -99,6 +99,9 @@ def supervise(
             is_proven = True
             due |= dict.fromkeys(range(1, workers), 0.0)
         for pid, status in _reaped():
+            # A child that this process was given, as a container's first process is.
+            if pid not in alive:
+                continue
             number, since = alive.pop(pid)
             ended(number, pid)
             if not is_proven:

@@ -11,18 +11,36 @@ from filbert.errors import ConfigError
 _NOT_SHARES = ("loss", "mse", "perplexity")
 
 
+def whole_of(task: object) -> float:
+    """The most that a task's metrics can be: 1 unless it says otherwise as `metric_whole`."""
+    return float(getattr(task, "metric_whole", 1.0))
+
+
 class MetricChange(NamedTuple):
-    """One metric in two precisions."""
+    """One metric in two precisions.
+
+    Attributes:
+        name: of the metric.
+        exact: its value before.
+        other: its value after.
+        whole: the most that it can be: 1, or 100 of a task that counts in percent.
+    """
 
     name: str
     exact: float
     other: float
+    whole: float = 1.0
 
     @property
     def loss(self) -> float:
         """By how much `other` is worse; below zero where it is better."""
         less_is_better = self.name in _NOT_SHARES
         return self.other - self.exact if less_is_better else self.exact - self.other
+
+    @property
+    def share(self) -> float:
+        """The loss as a share of the whole, which is what limits are about."""
+        return self.loss / self.whole
 
 
 class PrecisionLoss(NamedTuple):
@@ -47,17 +65,22 @@ class PrecisionLoss(NamedTuple):
         Raises:
             ConfigError: one does.
         """
-        if self.worst is not None and self.worst.loss > limit:
-            name, exact, other = self.worst
+        if self.worst is not None and self.worst.share > limit:
+            name, exact, other, whole = self.worst
+            of = "" if whole == 1.0 else f" of {whole:g}"
             way = " filbert calibrate finds what to leave alone." if precision == "int8" else ""
             raise ConfigError(
-                f"{what}: {name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}, "
-                f"and --max-loss allows {limit}.{way}"
+                f"{what}: {name} falls from {exact:.4f} to {other:.4f}, "
+                f"by {self.worst.loss:.4f}{of}, and --max-loss allows {limit}.{way}"
             )
 
 
 def precision_loss(
-    exact: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]
+    exact: Mapping[str, Any],
+    other: Mapping[str, Any],
+    names: Iterable[str],
+    *,
+    whole: float = 1.0,
 ) -> PrecisionLoss:
     """Compare metrics of the same model on the same rows.
 
@@ -65,12 +88,13 @@ def precision_loss(
         exact: the metrics in float32, or in what it is compared with.
         other: in the other precision.
         names: the metrics that count, a task's `metric_names`; one that is undefined is left out.
+        whole: the most that they can be; see `whole_of`.
     """
     changes = tuple(
-        MetricChange(name, exact[name], other[name])
+        MetricChange(name, exact[name], other[name], whole)
         for name in names
         if None not in (exact.get(name), other.get(name))
     )
     shares = [change for change in changes if change.name not in _NOT_SHARES]
-    worst = max(shares, key=lambda change: change.loss, default=None)
+    worst = max(shares, key=lambda change: change.share, default=None)
     return PrecisionLoss(changes, worst)

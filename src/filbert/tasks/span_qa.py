@@ -92,6 +92,7 @@ class SpanQA:
     windows = True
     selection_metric = "f1"
     loss_names = ("loss",)
+    metric_whole = 100.0
     whole_batch = False
 
     @property

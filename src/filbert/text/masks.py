@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,16 +37,8 @@ def mask_spans(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     """Characters [start, end) of every mask in a text, written as "[MASK]" or as the vocabulary
     calls it.
     """
-    own = mask_name(tokenizer)
-    spans: list[tuple[int, int]] = []
-    start = 0
-    while True:
-        found = [(at, name) for name in {MASK, own} if (at := text.find(name, start)) >= 0]
-        if not found:
-            return spans
-        at, name = min(found)
-        start = at + len(name)
-        spans.append((at, start))
+    either = "|".join(re.escape(name) for name in {MASK, mask_name(tokenizer)})
+    return [found.span() for found in re.finditer(either, text)]
 
 
 def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:

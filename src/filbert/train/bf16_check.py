@@ -10,7 +10,7 @@ from torch import Tensor
 
 from filbert.formats.checkpoint import Checkpoint
 from filbert.speed.execution import default_max_tokens, run_model
-from filbert.speed.loss import precision_loss
+from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.precision import Precision, choose_precision
 from filbert.tasks.base import Task
 from filbert.train.prepare import Split
@@ -35,9 +35,9 @@ def bf16_loss(
         device: where the model runs.
 
     Returns:
-        `metric`, its values in `float32` and `bf16`, `loss` (the first less the second) and `rows`:
-        what `--precision auto` goes by. None where bf16 is not fast, so that nobody would take it,
-        and for a task whose metrics are no shares or correlations.
+        `metric`, its values in `float32` and `bf16`, `loss` (the first less the second, as a share)
+        and `rows`: what `--precision auto` goes by. None where bf16 is not fast, so that nobody
+        would take it, and for a task whose metrics are no shares or correlations.
     """
     if choose_precision("auto", device).name != "bf16":
         return None
@@ -52,8 +52,8 @@ def bf16_loss(
         precision=Precision("float32", "as it is"),
     )
     found = task.metrics(dev.gold, task.decode(outputs, dev.examples))
-    worst = precision_loss(exact, found, task.metric_names).worst
+    worst = precision_loss(exact, found, task.metric_names, whole=whole_of(task)).worst
     if worst is None:
         return None
-    facts = {"metric": worst.name, "float32": worst.exact, "bf16": worst.other, "loss": worst.loss}
+    facts = {"metric": worst.name, "float32": worst.exact, "bf16": worst.other, "loss": worst.share}
     return facts | {"rows": len(dev.rows)}

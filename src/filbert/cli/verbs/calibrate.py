@@ -64,12 +64,12 @@ def _lines(model: str, facts: dict[str, Any]) -> list[str]:
     from filbert.cli.flags import metric_lines
 
     kept = facts["float_layers"]
-    examples = facts["data"]["examples"]
+    count = facts["data"]["sequences"]
     lines = [
         f"{model}: {facts['layers'] - len(kept)} of {facts['layers']} dense layers in int8, "
         f"{len(kept)} stay float32.",
         *(f"  {name}  (alone in int8: cosine {facts['alone'][name]:.6f})" for name in kept),
-        f"Vectors of {examples} rows beside float32: cosine {facts['cosine']:.6f}; "
+        f"Vectors of {count} sequences beside float32: cosine {facts['cosine']:.6f}; "
         f"{facts['cosine_of_all']:.6f} with all layers in int8.",
     ]
     if "float32" in facts:

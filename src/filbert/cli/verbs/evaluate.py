@@ -84,7 +84,7 @@ def evaluate(
     from filbert.cli.flags import file_name, print_json
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
-    from filbert.speed.loss import precision_loss
+    from filbert.speed.loss import precision_loss, whole_of
     from filbert.tasks.base import TaskOptions, task_class
 
     flags = (options or DataFlags()).settled()
@@ -100,11 +100,12 @@ def evaluate(
         )
         metrics = evaluate_model(predictor, file_name(data), flags, folder)
         if against is not None:
-            names = predictor.known_task().metric_names
+            known = predictor.known_task()
             predictor = Predictor.load(
                 model, precision=against, device=device, max_length=max_length
             )
-            loss = precision_loss(evaluate_model(predictor, file_name(data), flags), metrics, names)
+            exact = evaluate_model(predictor, file_name(data), flags)
+            loss = precision_loss(exact, metrics, known.metric_names, whole=whole_of(known))
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags, flags)
