@@ -207,6 +207,14 @@ def test_rows_per_step_grow_in_a_line_while_the_warm_up_rows_are_consumed(corpus
     assert len(loader_of(corpus, tiny, batch_start=4).rows_of(0)) == 16, "no rows, no warm-up"
 
 
+@pytest.mark.parametrize("epochs", [0.01, 0.5, 1, 1.3, 4])
+@pytest.mark.parametrize("growth", [{}, {"batch_start": 4, "batch_warmup": 80}])
+def test_so_many_epochs_take_every_row_so_often(corpus, tiny, growth, epochs):
+    loader = loader_of(corpus, tiny, batch_size=20, **growth)
+    steps = loader.steps_for(epochs)
+    assert loader.begin_of(steps) >= epochs * loader.num_rows > loader.begin_of(steps - 1)
+
+
 def test_fixed_examples_are_the_same_in_every_call_and_spread_over_the_corpus(corpus, tiny):
     whole = [content(e) for e in fixed_examples(corpus, tiny, OBJECTIVES[1])]
     assert whole == [content(e) for e in fixed_examples(corpus, tiny, OBJECTIVES[1])]

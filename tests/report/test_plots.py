@@ -74,6 +74,21 @@ def test_the_threshold_plot_peaks_where_f1_is_best():
     assert f1.get_xdata() == pytest.approx([0.9, 0.6, 0.2])
 
 
+def test_between_two_scores_the_plot_shows_what_a_threshold_there_does():
+    gold, scores = np.array([True] * 40 + [False] * 60), np.array([0.98] * 40 + [0.02] * 60)
+    figure = prediction_plots.threshold_plot(gold, scores, 0.5)
+    f1 = lines_of(figure.axes[0])["F1"]
+    drawn = (
+        f1.get_transform()
+        .inverted()
+        .transform(f1.get_transform().transform(np.column_stack(f1.get_data())))
+    )
+    assert drawn.shape == (2, 2)
+    # A step goes on with the value that it begins with.
+    assert f1.get_drawstyle() == "steps-post"
+    assert f1.get_ydata()[0] == 1.0, "at 0.98, and so at 0.5"
+
+
 def test_a_confusion_matrix_of_forty_labels_is_drawn_without_numbers(tmp_path):
     counts = np.arange(1600).reshape(40, 40)
     figure = prediction_plots.confusion_plot(counts, [f"label number {n}" for n in range(40)])

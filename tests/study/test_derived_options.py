@@ -49,6 +49,11 @@ def with_contestants(recipe, **tables):
             "Did you mean 'onnxruntime'",
         ),
         ({"kind": "quantised", "of": "tiny", "lr": 0.1}, "no option 'lr'"),
+        ({"kind": "quantised", "of": "tiny", "device": "foo"}, "device 'foo' is not here"),
+        ({**STUDENT, "extra": "nowhere.csv"}, "nowhere.csv"),
+        ({**STUDENT, "augment_with": "no-such-model-xyz"}, "no-such-model-xyz"),
+        ({"kind": "static", "model": 3}, "model is 3; it must be the name"),
+        ({"kind": "tfidf", "C": True}, "C is True"),
         ({"kind": "distilled", "teacher": "new", "keep_layers": "1"}, "in a circle"),
     ],
 )
@@ -58,6 +63,19 @@ def test_a_student_or_quantised_model_that_cannot_be_is_refused_in_a_sentence(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(FilbertError, match=sentence):
         read(with_contestants(recipe, new=table))
+
+
+def test_integers_are_for_the_processor_wherever_the_others_are_trained(recipe, read, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    tables = with_contestants(recipe, small={"kind": "quantised", "of": "tiny"})
+    study = read(tables | {"device": "cuda"})
+    by_name = {one.name: one for one in study.contestants}
+    assert by_name["tiny"].options["device"] == "cuda"
+    assert "device" not in by_name["small"].options
+    wrong = with_contestants(recipe, small={"kind": "quantised", "of": "tiny", "device": "cuda"})
+    with pytest.raises(FilbertError, match="int8 is for processors, and device is cuda"):
+        read(wrong)
 
 
 def test_integers_for_a_bigru_are_refused_also_when_it_is_a_student(recipe, read):

@@ -10,6 +10,7 @@ import torch
 import filbert
 from filbert.formats import files
 from filbert.predict import Predictor
+from filbert.train import trainer
 from filbert.train.distributed import Parallel
 
 
@@ -127,6 +128,28 @@ def test_early_stopping_ends_a_run_that_gets_no_better(tiny_model, films, tmp_pa
     facts = run(tiny_model, films, tmp_path / "x", lr=1e-9, epochs=10, patience=2).facts
     assert facts["status"] == "stopped early"
     assert facts["steps"] < 80
+
+
+def test_a_run_killed_after_it_stopped_early_goes_no_step_further(
+    tiny_model, films, tmp_path, monkeypatch
+):
+    given = {"lr": 1e-9, "epochs": 10, "patience": 1, "eval_every": 1}
+    straight = run(tiny_model, films, tmp_path / "straight", **given).facts
+
+    class Killed(BaseException):
+        """Nothing catches it."""
+
+    def killed(**facts):
+        raise Killed
+
+    monkeypatch.setattr(trainer, "Outcome", killed)
+    with pytest.raises(Killed):
+        run(tiny_model, films, tmp_path / "x", **given)
+    monkeypatch.undo()
+    again = run(tiny_model, films, tmp_path / "x", **given, resume=True).facts
+    assert again["status"] == straight["status"] == "stopped early"
+    assert again["steps"] == straight["steps"]
+    assert again["best"] == straight["best"]
 
 
 def test_an_earlier_run_is_refused_without_overwrite_and_replaced_with_it(

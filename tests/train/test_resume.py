@@ -220,6 +220,12 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
         run(options(place, "regression", tmp_path / "x"))
 
 
+@pytest.mark.parametrize("given", [{"seeds": 2}, {"time": "5s"}])
+def test_verify_resume_refuses_what_it_could_not_compare(place, tmp_path, given):
+    with pytest.raises(ConfigError, match="follows one run of so many steps"):
+        verify_resume(options(place, "tagging", tmp_path / "x", **given))
+
+
 def test_verify_resume_prints_two_equal_digests_and_the_control_differs(place, tmp_path):
     given = options(place, "tagging", tmp_path / "x", epochs=3.0)
     verdict = verify_resume(given)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, Interrupted
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
@@ -174,6 +174,36 @@ def test_a_seed_that_fails_is_named_and_the_others_count(tiny_model, films, tmp_
     facts = run(tiny_model, films, tmp_path / "x", seeds=2, steps=2).facts
     assert list(facts["seeds"]["failed"]) == ["43"]
     assert list(facts["seeds"]["runs"]) == ["42"]
+
+
+def test_finished_seeds_of_other_options_are_not_taken_for_these(tiny_model, films, tmp_path):
+    run(tiny_model, films, tmp_path / "x", seeds=2, steps=2)
+    with pytest.raises(ConfigError, match="a finished run with other options"):
+        run(tiny_model, films, tmp_path / "x", seeds=2, steps=2, lr=1e-2, resume=True)
+
+
+def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(
+    tiny_model, films, tmp_path, monkeypatch
+):
+    out = tmp_path / "x"
+    first = run(tiny_model, films, out, seeds=2, steps=2).facts
+    from filbert.train import seeds
+
+    real = seeds.finetune
+
+    def stops(options):
+        if options.seed == 43:
+            raise Interrupted("asked to")
+        return real(options)
+
+    monkeypatch.setattr(seeds, "finetune", stops)
+    with pytest.raises(Interrupted):
+        run(tiny_model, films, out, seeds=2, steps=3, overwrite=True)
+    assert (tmp_path / ".x.new/seeds/42/run.json").is_file()
+    monkeypatch.setattr(seeds, "finetune", real)
+    again = run(tiny_model, films, out, seeds=2, steps=3, resume=True).facts
+    assert again["steps"] == 3 != first["steps"]
+    assert not (tmp_path / ".x.new").exists()
 
 
 def test_several_seeds_need_dev_rows(tiny_model, films, tmp_path):

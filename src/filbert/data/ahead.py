@@ -94,6 +94,10 @@ class Ahead:
         """Steps that take every row once."""
         return self.batches.steps_per_epoch
 
+    def steps_for(self, epochs: float) -> int:
+        """The least steps that take the rows so many times."""
+        return self.batches.steps_for(epochs)
+
     @property
     def stand_in(self) -> list[Example]:
         """The examples of any row."""

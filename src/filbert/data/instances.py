@@ -6,6 +6,8 @@ number of ranks changes nothing.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -223,6 +225,14 @@ class PretrainLoader:
     def steps_per_epoch(self) -> int:
         """Steps of full size that take every row once, rounded up."""
         return -(-self.num_rows // self.batch_size)
+
+    def steps_for(self, epochs: float) -> int:
+        """The least steps that take the rows so many times, those of a growing batch included."""
+        wanted = math.ceil(epochs * self.num_rows)
+        warm = len(self._begins) - 1
+        if wanted <= self._begins[warm]:
+            return bisect_left(self._begins, wanted)
+        return warm - (self._begins[warm] - wanted) // self.batch_size
 
     @cached_property
     def stand_in(self) -> list[Example]:

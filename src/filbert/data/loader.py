@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
@@ -26,6 +27,10 @@ class Batches(Protocol):
     def steps_per_epoch(self) -> int: ...  # noqa: D102
     @property
     def stand_in(self) -> list[Example]: ...  # noqa: D102
+
+    def steps_for(self, epochs: float) -> int:
+        """The least steps that take the rows so many times."""
+        ...
 
     def rows_of(self, step: int) -> list[list[Example]]:
         """The rows of optimiser step `step` (from 0), over all ranks."""
@@ -78,6 +83,10 @@ class Loader:
     def steps_per_epoch(self) -> int:
         """Steps that take every row once."""
         return -(-len(self.rows) // self.batch_size)
+
+    def steps_for(self, epochs: float) -> int:
+        """The least steps that take the rows so many times."""
+        return math.ceil(epochs * self.steps_per_epoch)
 
     @property
     def stand_in(self) -> list[Example]:

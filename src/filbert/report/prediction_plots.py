@@ -114,7 +114,7 @@ def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float
         (2 * hits / (flagged + table.num_positives), canvas.BLUE, "F1"),
     ):
         axes.step(
-            table.scores[at], values, where="pre", color=color, label=name,
+            table.scores[at], values, where="post", color=color, label=name,
             linewidth=2 if name == "F1" else 1.4,
         )  # fmt: skip
     if threshold is not None:

@@ -208,7 +208,8 @@ def check_bigru(options: dict[str, Any], says_dim: bool) -> None:
 
 def _check_linear(kind: str, options: dict[str, Any]) -> None:
     strength = options["C"]
-    if strength is not None and not (isinstance(strength, int | float) and strength > 0):
+    is_number = isinstance(strength, int | float) and not isinstance(strength, bool)
+    if strength is not None and not (is_number and strength > 0):
         raise ConfigError(f"C is {strength!r}; it must be a number above zero.")
     if kind == "tfidf":
         _check_numbers(options, ("ngrams", "min_df"))
@@ -223,6 +224,8 @@ def _check_linear(kind: str, options: dict[str, Any]) -> None:
         vector_dimension(options["vectors"])
         return
     options["model"] = options["model"] or "minilm"
+    if not isinstance(options["model"], str):
+        raise ConfigError(f"model is {options['model']!r}; it must be the name of a model.")
 
     from filbert.formats.find import find_model
 

@@ -141,9 +141,7 @@ def carry_out(job: Job) -> None:
     if made.weight_bytes is not None:
         measured["weight_bytes"] = made.weight_bytes
     if made.predictor is not None:
-        lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-        config, most = made.predictor.model.config, made.predictor.max_length
-        measured["flops_per_row"] = flops_per_row(config, map(json.loads, lines), most)
+        measured["flops_per_row"] = flops_per_row(made.predictor, test)
     costs = {
         "parameters": facts["model"]["parameters"],
         **measured,
@@ -225,7 +223,7 @@ def _trained(job: Job, task: Classification) -> Made:
     # Runs made before these were measured apart have the tokenising of all splits only.
     tokenising = facts.get("train_tokenise_seconds", facts.get("tokenise_seconds", 0.0))
     seconds = facts["training_seconds"] + tokenising + facts.get("features_seconds", 0.0)
-    seconds += facts.get("answers_seconds", 0.0)
+    seconds += facts.get("answers_seconds", 0.0) + facts.get("augment_seconds", 0.0)
     cpu = facts.get("training_cpu_seconds")
     effort = start + Effort(seconds, math.nan if cpu is None else cpu)
     return Made(facts, effort, predict, model, weight_bytes(predictor.model), predictor)

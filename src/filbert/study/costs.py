@@ -8,12 +8,12 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,10 +21,12 @@ from torch import nn
 
 from filbert.data.records import Row
 from filbert.formats.files import write_json
-from filbert.model.config import EncoderConfig
 from filbert.model.quantized import QuantizedLinear
 from filbert.speed.flops import forward_flops
-from filbert.tasks.base import Prediction
+
+if TYPE_CHECKING:
+    from filbert.predict import Predictor
+
 
 # Rows of a pass, and how many passes: half a minute of a base model on two cores in all.
 TIMED_ROWS = 1_024
@@ -118,18 +120,15 @@ def latency(predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row]) -> dic
     }
 
 
-def flops_per_row(config: EncoderConfig, answers: Iterable[Prediction], max_length: int) -> float:
-    """FLOP of the encoder's matrix products for a row, the mean of those that were answered.
+def flops_per_row(predictor: Predictor, rows: Sequence[Row]) -> float:
+    """FLOP of the encoder's matrix products for a row, the mean over `rows`.
 
-    In whatever number format: a multiply-add is 2. Rows that are cut count what is left of them.
-
-    Args:
-        config: of the encoder.
-        answers: to the rows, with `num_tokens`.
-        max_length: tokens to which they were cut.
+    In whatever number format: a multiply-add is 2. Rows that are cut count what is left of them,
+    those in windows all of their windows.
     """
-    lengths = [min(answer["num_tokens"], max_length) for answer in answers]
-    return forward_flops(config, lengths, num_masked=0, num_pooled=len(lengths)) / len(lengths)
+    lengths = [len(example.input_ids) for example in predictor.row_examples(rows)]
+    config = predictor.model.config
+    return forward_flops(config, lengths, num_masked=0, num_pooled=len(lengths)) / len(rows)
 
 
 def weight_bytes(model: nn.Module) -> int:

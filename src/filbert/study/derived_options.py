@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from filbert.data.streams import require_file
 from filbert.errors import ConfigError
 from filbert.study.contestant_options import (
     BIGRU,
@@ -138,7 +139,15 @@ def _quantised(
             f"{where}: precision {precision!r} is not one of {[*_PRECISIONS[backend]]}, those that "
             f"{backend} adds.{near(precision, _PRECISIONS[backend])}"
         )
+    if precision == "int8" and "device" not in said and options.get("device") != "cpu":
+        # It is for processors, wherever the others are trained.
+        options.pop("device", None)
     with named_contestant(where, options):
+        from filbert.speed.precision import choose_device
+
+        place = choose_device(options.get("device"))
+        if precision == "int8" and place.type != "cpu" and "device" in options:
+            raise ConfigError(f"int8 is for processors, and device is {place}. Leave it out.")
         if backend == "onnxruntime":
             from filbert.formats.onnx_folder import check_installed
 
@@ -167,6 +176,12 @@ def _check_distilled(
     places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     chosen = DistillOptions.from_keywords({**given, **places})
     check_running(chosen, labels)
+    if chosen.augment_with is not None:
+        from filbert.formats.find import find_model
+
+        find_model(chosen.augment_with)
+    if chosen.extra is not None:
+        require_file(chosen.extra)
     teacher = _start_of(source.kind, source.options, source.source)
     student = _start_of("distilled", options, source)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filbert.data.records import file_digest
@@ -132,6 +133,9 @@ def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
                 f"{folder} holds a study of other rows ({changed}). Name another --out, or start "
                 f"anew with --overwrite."
             )
+        # What cannot be read must not cost what is there.
+        with TemporaryDirectory(dir=folder, prefix=".data-") as trial:
+            prepare(study, Path(trial))
         say(f"other rows than before ({changed}): everything is done anew")
         for name in ("data", "contestants", "plots"):
             shutil.rmtree(folder / name, ignore_errors=True)

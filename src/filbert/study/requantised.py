@@ -26,9 +26,9 @@ def load(job: Job) -> tuple[Predictor, Path]:
     shutil.rmtree(out, ignore_errors=True)
     chosen = job.options
     if chosen["backend"] == "torch":
-        predictor = Predictor.load(
-            job.source_model, precision=chosen["precision"], device=chosen.get("device")
-        )
+        is_int8 = chosen["precision"] == "int8"
+        device = chosen.get("device") or ("cpu" if is_int8 else None)
+        predictor = Predictor.load(job.source_model, precision=chosen["precision"], device=device)
         return predictor, job.source_model
     out.mkdir(parents=True)
     export_onnx(str(job.source_model), out / "model", int8=chosen["precision"] == "int8")

@@ -303,13 +303,14 @@ class SpanQA:
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The figures of INTERFACE, in percent; those of v2.0 if a question has no answer."""
-        scores = [prediction.get("null_score") for prediction in predictions]
-        known = [score for score in scores if score is not None]
-        return squad.squad_metrics(
+        scores: list[Any] = [prediction.get("null_score") for prediction in predictions]
+        found = squad.squad_metrics(
             [g.answers for g in gold],
             [prediction["answer"] for prediction in predictions],
-            known if len(known) == len(scores) else None,
+            None if None in scores else scores,
         )
+        # Rows that can all be answered have no other best.
+        return found | {k: found.get(k, found["f1"]) for k in self.metric_names[2:]}
 
     def metrics_by_id(
         self,

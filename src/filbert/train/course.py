@@ -127,4 +127,4 @@ class Course:
 
 def num_steps(loader: Batches, options: TrainOptions) -> int:
     """Optimiser steps of a run that is measured in them."""
-    return options.steps or max(1, math.ceil(options.epochs * loader.steps_per_epoch))
+    return options.steps or max(1, loader.steps_for(options.epochs))

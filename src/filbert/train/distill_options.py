@@ -275,6 +275,12 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
         source = "--corpus" if self.from_text else "--train"
         for name in sorted(given & set(_ROWS_ONLY if self.from_text else _TEXT_ONLY)):
             raise ConfigError(f"{name} does not go with {source}; leave it out.")
+        unheard = sorted(given & {"extra", "augment_with", "temperature", "cache"})
+        if self.method == "soft" and self.hard_share == 1 and unheard:
+            raise ConfigError(
+                f"{', '.join(unheard)}: with alpha 1 the teacher's answers have no share; leave it "
+                "out, or lower alpha."
+            )
         if self.from_text and self.method == "tinybert" and self.temperature is not None:
             raise ConfigError("temperature: tinybert learns no answer from raw text; leave it out.")
         if self.seeds != 1 or self.reinit_layers or self.compile:

@@ -63,10 +63,15 @@ def read_rows(
             rows[name] = list(task.read(path, options))
             check_labels(teacher, path, rows[name])
     extra = list(task.read(options.extra, options, labelled=False)) if options.extra else []
+    splits, own_splits = {}, {}
+    # What making the rows to learn from takes is a part of the training.
+    took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
     if options.augment_with is not None:
+        began, cpu = time.perf_counter(), time.process_time()
         extra += augmented_rows(rows["train"], task, options, device)
+        took["augment_seconds"] = time.perf_counter() - began
+        took["training_cpu_seconds"] = time.process_time() - cpu
     clock = time.perf_counter()
-    splits, own_splits, took = {}, {}, {}
     theirs = teacher.predictor
     for name, found in (rows | ({"extra": extra} if extra else {})).items():
         began, cpu = time.perf_counter(), time.process_time()
@@ -86,9 +91,9 @@ def read_rows(
                 theirs.max_length,
                 labelled=False,
             ).examples
-        if name == "train":
-            took["train_tokenise_seconds"] = time.perf_counter() - began
-            took["training_cpu_seconds"] = time.process_time() - cpu
+        if name in ("train", "extra"):
+            took["train_tokenise_seconds"] += time.perf_counter() - began
+            took["training_cpu_seconds"] += time.process_time() - cpu
     unlabelled = splits.pop("extra", None)
     digests = {name: split.digest for name, split in splits.items()}
     if unlabelled is not None:

@@ -101,14 +101,16 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
         steps = phase.share * job.course.steps
     examples = [e for batch in micro_batches for e in batch]
     flops = _flops(job, examples)
+    # Steps of full size with as many rows: while the batch grows, they are smaller.
+    full = steps - round(steps) + loader.begin_of(round(steps)) / loader.batch_size
     return {
         "max_length": loader.instances.options.max_length,
         "batch_size": loader.batch_size,
         "steps": round(steps),
-        "tokens": round(steps * tokens),
-        "epochs": steps * loader.batch_size / loader.num_rows,
-        "flops": steps * flops,
-        "seconds": steps * per_step,
+        "tokens": round(full * tokens),
+        "epochs": full * loader.batch_size / loader.num_rows,
+        "flops": full * flops,
+        "seconds": full * per_step,
         "tokens_per_second": tokens / per_step,
         "tflops_per_second": flops / per_step / 1e12,
     }

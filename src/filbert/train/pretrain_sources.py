@@ -71,10 +71,12 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
     """
     assert options.corpus
     sizes = options.sizes()
+    is_default = options.family == PretrainOptions.family
+    described = [*sizes, *([] if is_default else ["family"])]
     # What can be said before the text is read, which may take long.
-    if options.model is not None and sizes:
+    if options.model is not None and described:
         raise ConfigError(
-            f"{', '.join(sizes)} describe a new model, but {options.model} is to be continued. "
+            f"{', '.join(described)} describe a new model, but {options.model} is to be continued. "
             f"Leave out one or the other."
         )
     check_paths(*options.corpus, *(options.dev or ()))
@@ -102,11 +104,7 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
             checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
     config = checkpoint.config
     if options.dropout is not None:
-        rate = options.dropout
-        changed = dataclasses.replace(
-            config, hidden_dropout=rate, attention_dropout=rate, head_dropout=rate
-        )
-        checkpoint = dataclasses.replace(checkpoint, config=changed)
+        checkpoint = _with_dropout(checkpoint, options.dropout)
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
         say(note)
     if longest > config.max_tokens_per_sequence:
@@ -117,12 +115,18 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
     generator = None
     if head == "discriminator":
         checkpoint, generator = _with_generator(checkpoint, continued)
+        if generator is not None and options.dropout is not None:
+            generator = _with_dropout(generator, options.dropout)
     corpus = open_corpus("train", options.corpus, tokenizer, options.out, parallel)
     dev = None
     if options.dev:
         dev = open_corpus("dev", options.dev, tokenizer, options.out, parallel)
     share = options.generator_share if head == "discriminator" else None
     return Sources(tokenizer, corpus, dev, checkpoint, share, generator)
+
+
+def _with_dropout(checkpoint: Checkpoint, rate: float) -> Checkpoint:
+    return dataclasses.replace(checkpoint, config=checkpoint.config.with_dropout(rate))
 
 
 def _with_generator(

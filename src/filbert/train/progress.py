@@ -52,17 +52,26 @@ class Progress:
 
     def offer(self, weights: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         """Keep these weights if they are the best so far."""
-        if metrics[self.metric] is None and "loss" in metrics:
-            # Dev rows of one class have no ROC AUC; the loss is always defined.
-            self.metric = "loss"
-        found = metrics[self.metric]
+        self.metric = self.defined(metrics)
+        found = metrics.get(self.metric)
         # Predictions that are all alike have no correlation: the worst there is.
         value = -math.inf if found is None else float(found)
         value = -value if self.metric in FALLING else value
         self.since += 1
-        if value > self.best_value or not self.best_step:
+        is_unknown = value == self.best_value == -math.inf
+        if value > self.best_value or is_unknown or not self.best_step:
             self.best_value, self.best_step, self.since = value, self.step, 0
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
+
+    def defined(self, metrics: dict[str, Any]) -> str:
+        """The metric to choose by: its own, or what is there where dev rows have none.
+
+        Rows of one class have no ROC AUC, a single score no correlation.
+        """
+        if metrics.get(self.metric) is not None:
+            return self.metric
+        others = (name for name in ("loss", "mse") if metrics.get(name) is not None)
+        return next(others, self.metric)
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, for a state's facts."""

@@ -6,6 +6,7 @@ Mosbach et al. 2021), so one figure is not a finding.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import statistics
@@ -53,7 +54,10 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
     numbers = range(options.seed, options.seed + options.seeds)
     done = finished_run(out) if options.resume else None
     if done is not None and list((done.get("seeds") or {}).get("runs", ())) == [*map(str, numbers)]:
-        say(f"{options.out} holds these runs, and they are finished; nothing was done.")
+        for number in numbers:
+            # Each refuses other options, data and models than its own.
+            place = out / "seeds" / str(number)
+            finetune(replace(options, seed=number, seeds=1, out=str(place)))
         return done
     with run_folder(out, resume=options.resume) as folder:
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})
@@ -81,12 +85,13 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
 
 def spread_lines(seeds: dict[str, Any]) -> list[str]:
     """Mean, deviation and best of the metric that chose, as sentences."""
-    figures = seeds["figures"]["dev"][seeds["metric"]]
-    lines = [
-        f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: mean {figures['mean']:.4f}, "
-        f"deviation {figures['deviation']:.4f}, best {seeds['best_value']:.4f} "
-        f"(seed {seeds['best']})"
-    ]
+    figures = seeds["figures"]["dev"].get(seeds["metric"])
+    about = "not defined for every seed"
+    if figures is not None:
+        about = f"mean {figures['mean']:.4f}, deviation {figures['deviation']:.4f}"
+    if seeds["best_value"] is not None:
+        about += f", best {seeds['best_value']:.4f} (seed {seeds['best']})"
+    lines = [f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: {about}"]
     if seeds["failed"]:
         lines.append(f"failed: seed {', '.join(seeds['failed'])}")
     return lines
@@ -94,6 +99,8 @@ def spread_lines(seeds: dict[str, Any]) -> list[str]:
 
 def _value(run: dict[str, Any]) -> float:
     best = run["best"]
+    if best["value"] is None:
+        return -math.inf
     return float(-best["value"] if best["metric"] in FALLING else best["value"])
 
 

@@ -128,11 +128,11 @@ def train(
     loaders = [Ahead(phase.loader) if on_gpu else phase.loader for phase in course.phases]
     done, whole = course.place(so_far)
     log.start(whole, done, so_far.step, in_seconds=course.seconds is not None)
-    status = "done"
     # Evaluating and saving count for a time budget, so the clock runs on between two steps.
     earlier, began = so_far.clock, time.perf_counter()
     with Stop() as stop:
-        while not course.is_over(so_far):
+        # A run that was killed after it had stopped early goes no step further.
+        while not course.is_over(so_far) and not _is_patience_over(options, so_far):
             started = time.perf_counter()
             if course.enter(so_far):
                 log.say(f"step {so_far.step}: phase {so_far.phase + 1} begins")
@@ -179,21 +179,19 @@ def train(
                 _evaluate(evaluate, so_far, loader, saver, log, keep_best)
             if is_due if options.save_every is None else _is_multiple(so_far, options.save_every):
                 saver.save(so_far)
-            is_last = course.is_over(so_far)
-            if options.patience and so_far.since >= options.patience and not is_last:
-                status = "stopped early"
-                break
+            is_last = course.is_over(so_far) or _is_patience_over(options, so_far)
             if parallel.any(stop.name is not None) and not is_last:
                 saver.save(so_far)
                 raise Interrupted(_interrupted(stop.name or "another process", so_far, saver))
     is_chosen = so_far.best_step > 0
     weights = so_far.best if is_chosen else parallel.full_state(wrapped)[0]
     sign = -1 if so_far.metric in FALLING else 1
+    is_known = is_chosen and math.isfinite(so_far.best_value)
     return Outcome(
-        status=status,
+        status="done" if course.is_over(so_far) else "stopped early",
         steps=so_far.step,
         best_step=so_far.best_step or so_far.step,
-        best_value=sign * so_far.best_value if is_chosen else None,
+        best_value=sign * so_far.best_value if is_known else None,
         metric=so_far.metric if is_chosen else None,
         num_tokens=so_far.tokens,
         fill=so_far.tokens / max(so_far.places, 1),
@@ -260,10 +258,16 @@ def _evaluate(
     metrics = parallel.broadcast(evaluate(weights) if parallel.is_first else None)
     epoch = (so_far.step - so_far.phase_start) / loader.steps_per_epoch
     log.evaluation(so_far.step, epoch, metrics)
-    if metrics[so_far.metric] is None and "loss" in metrics:
-        log.say(f"dev has no {so_far.metric}, so the best step is chosen by its loss")
+    metric = so_far.defined(metrics)
+    if metrics.get(so_far.metric) is None and keep_best:
+        way = f"by its {metric}" if metric != so_far.metric else "as the last one"
+        log.say(f"dev has no {so_far.metric}, so the best step is chosen {way}")
     if keep_best:
         so_far.offer(weights, metrics)
+
+
+def _is_patience_over(options: TrainOptions, so_far: Progress) -> bool:
+    return bool(options.patience) and so_far.since >= options.patience
 
 
 def _is_multiple(so_far: Progress, every: int) -> bool:

@@ -46,12 +46,18 @@ def verify_resume(options: FinetuneOptions, kill_after: int | None = None) -> Ve
 
     Raises:
         ConfigError: `out` holds something, or the recipe resumes or overwrites.
-        RunError: one of the runs failed; its last words are in the message.
+        RunError: one of the runs failed (its last words are in the message), or was over before it
+            could be killed.
     """
     if options.resume or options.overwrite:
         raise ConfigError(
             "--resume, --overwrite: both runs of verify-resume are new ones, in a new folder. "
             "Leave them out."
+        )
+    if options.seeds > 1 or options.time:
+        raise ConfigError(
+            "verify-resume follows one run of so many steps: --seeds makes several, and how far "
+            "--time goes hangs on the clock. Leave them out."
         )
     out = Path(options.out).absolute()
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -63,6 +69,8 @@ def verify_resume(options: FinetuneOptions, kill_after: int | None = None) -> Ve
     after = min(kill_after or max(1, steps // 2), max(1, steps - 1))
     say(f"second run: killed after step {after} of {steps}, then resumed")
     killed = _kill_after(_start(resumed), out / "resumed" / "metrics.jsonl", after)
+    if (out / "resumed" / "model").exists():
+        raise RunError("The second run was over before it could be killed. Give it more steps.")
     _finish(_start(replace(resumed, resume=True)))
     digests = [
         digest_of(load_file(out / name / "model" / "model.safetensors"))
