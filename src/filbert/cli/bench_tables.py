@@ -28,7 +28,8 @@ def print_table(table: Table, console: Console) -> None:
     for sentence in (*table.says, *_busy(table)):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     for sentence in table.left_out:
-        console.print(f"Left out: {sentence}", style="dim", highlight=False, soft_wrap=True)
+        said = f"Left out: {sentence}"
+        console.print(said, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _digits(value: float) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,8 +20,29 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
-# cyclopts takes a lone - for a misspelt flag, so `main` hands it over in disguise.
-STDIO = "\0stdio"
+STDIO = "-"
+# cyclopts takes a lone - for a misspelt flag, so `main` hands it over so.
+_DISGUISED = "(standard input or output)"
+
+
+def disguised(token: str) -> str:
+    """A word of the command line as cyclopts takes it for a value; `undisguised` gives it back."""
+    return _DISGUISED if token == STDIO else token
+
+
+def undisguised(value: Any) -> Any:
+    """The same value, list or dataclass of options with every - as the user typed it."""
+    if isinstance(value, str):
+        return STDIO if value == _DISGUISED else value
+    if isinstance(value, Path):
+        return Path(STDIO) if str(value) == _DISGUISED else value
+    if isinstance(value, list | tuple):
+        return type(value)(map(undisguised, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        now = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
+        changed = {name: new for name, v in now.items() if (new := undisguised(v)) != v}
+        return replace(value, **changed) if changed else value
+    return value
 
 
 # Flags that read better than the option they stand for: "as" is no name in Python.
@@ -33,15 +55,8 @@ def unabbreviated(token: str) -> str:
     return SHORT_FLAGS.get(flag, flag) + equals + value
 
 
-def file_name(given: str) -> str:
-    """A file name as the user typed it."""
-    return "-" if given == STDIO else given
-
-
 def columns_of(given: ColumnNames | None) -> ColumnNames:
     """Names of columns as a verb works with them: lists between commas are taken apart."""
-    from dataclasses import replace
-
     from filbert.data.columns import ColumnNames
     from filbert.train.options import NAME_LISTS, names_of
 
@@ -84,7 +99,7 @@ def refuse_own_source(source: str, out: str | None) -> None:
     """
     from filbert.errors import ConfigError
 
-    if out in (None, STDIO) or source in ("-", STDIO):
+    if out in (None, STDIO) or source == STDIO:
         return
     assert out is not None
     try:
@@ -95,6 +110,22 @@ def refuse_own_source(source: str, out: str | None) -> None:
         raise ConfigError(
             f"--out {out} is the file that is read. Name another, or it would be lost."
         )
+
+
+def refuse_stdout(given: Mapping[str, Any]) -> None:
+    """Make sure that no folder to write is called -.
+
+    Raises:
+        ConfigError: one is.
+    """
+    from filbert.errors import ConfigError
+
+    for name in ("out", "dst", "destination", "target"):
+        for holder in (given, *(vars(v) for v in given.values() if is_dataclass(v))):
+            if str(holder.get(name)) == STDIO:
+                raise ConfigError(
+                    f"- is standard output, and a folder is written here. Name one as {name}."
+                )
 
 
 @contextmanager

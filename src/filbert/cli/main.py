@@ -16,7 +16,7 @@ from cyclopts.config import Dict
 
 from filbert import __version__
 from filbert.cli.completion import install_completion
-from filbert.cli.flags import STDIO, unabbreviated
+from filbert.cli.flags import disguised, refuse_stdout, unabbreviated, undisguised
 from filbert.cli.help_page import print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
@@ -49,6 +49,10 @@ GROUPS = {
 }  # fmt: skip
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
+# Their --out may be -; what others write is a folder, or several files.
+TO_STDOUT = (
+    "predict", "embed", "fill", "score", "inspect", "explain", "neighbours", "bias",
+)  # fmt: skip
 # Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
 RECIPE_VERBS = ("pretrain", "distill")
 # It reads its recipe itself, with the tables in it.
@@ -127,8 +131,13 @@ def launch(
         if known:
             refuse_fractions(app[tokens[0]], content.items(), str(recipe))
         app.config = (Dict({tokens[0]: content}, source=str(recipe)),)
-    tokens = tuple(STDIO if token == "-" else unabbreviated(token) for token in tokens)
-    return app(tokens, exit_on_error=False, print_error=False)  # type: ignore[no-any-return]
+    written = tuple(disguised(unabbreviated(token)) for token in tokens)
+    command, bound, _ = app.parse_args(written, exit_on_error=False, print_error=False)
+    given = {name: undisguised(value) for name, value in bound.arguments.items()}
+    if known and tokens[0] not in TO_STDOUT:
+        refuse_stdout(given)
+    bound.arguments.update(given)
+    return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, printable
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 _FRACTION = re.compile(r"[+-]?\d*\.\d+")
@@ -131,6 +131,13 @@ def _unknown_option(error: UnknownOptionError) -> str:
         hint = f"Did you mean {near.removeprefix('--').replace('-', '_')}?" if near else _see(error)
         return f"{error.token.source}: there is no option {table!r}. {hint}"
     near = _nearest(asked, known)
+    if " " in asked.strip():
+        return (
+            f"{printable(asked, 60)!r} begins like an option. Give a text that begins with - last, "
+            "behind --."
+        )
+    if near == asked:
+        return f"{asked} stands behind --, where nothing is an option. Put it before."
     hint = f"Did you mean {near}?" if near else _see(error)
     return f"Unknown option: {asked}. {hint}"
 

@@ -186,6 +186,8 @@ def word_in_context(
         raise ConfigError("An exported model gives its last layer alone. Use the original model.")
     chosen = layer_number(predictor, layer)
     check_projection(projection)
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; it must not be negative.")
     if most < 2 or others < 0:
         raise ConfigError(f"--limit {most} and --others {others}: at least 2 and 0 are possible.")
     forms = (words,) if isinstance(words, str) else tuple(words)

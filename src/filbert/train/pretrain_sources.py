@@ -169,7 +169,7 @@ def check_paths(*paths: str) -> None:
     """
     for path in paths:
         if not Path(path).exists():
-            raise InputError(f"{path}: there is no such file.")
+            raise InputError(f"{path}: there is no such file. Name a text file or a corpus.")
 
 
 def open_corpus(

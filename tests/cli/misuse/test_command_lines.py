@@ -235,6 +235,26 @@ KINDS = {
         "verify-resume --task classification --model m --train t --out o --resume", "Leave them",
     ),
     "resume without a file": ("predict m text.txt --resume", "--out"),
+    "a run folder called -": (
+        "finetune --task classification --model m --train t.csv --out -", "standard output",
+    ),
+    "figures of heads on stdout": ("heads filbert-mini --out -", "standard output", "Name one"),
+    "an export on stdout": ("export filbert-mini --out - --format onnx", "standard output"),
+    "a converted model on stdout": ("convert filbert-mini - --to google", "standard output"),
+    "training rows on stdin": (
+        "finetune --task classification --model m --train - --out out", "--train", "a file",
+    ),
+    "texts of pre-training on stdin": ("pretrain mini-cpu --corpus - --out out", "-"),
+    "examples beside JSON": (
+        "corpus text.txt --tokenizer filbert-mini --out c --json --show 1", "--json", "--show",
+    ),
+    "two documents on stdout": ("score filbert-mini text.txt --json --out -", "--json", "--out -"),
+    "a text like an option": ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
+    "an option behind --": ("fill filbert-mini -- '-5 is [MASK].' --json", "--json stands behind"),
+    "a negative seed of samples": (
+        "neighbours filbert-mini --word film text.txt --seed -1", "seed is -1",
+    ),
+    "a negative seed of draws": ("bias filbert-mini --seed -1", "seed is -1"),
     "resume of stdin": ("predict m --out a.jsonl --resume", "--resume", "Give a file"),
     "workers without a cluster": (
         "predict m text.txt --out a.jsonl --workers 2", "--workers", "ray",

@@ -46,7 +46,7 @@ def calibrate(
         raise ConfigError(f"--target is {target}; it is a cosine, above 0 and below 1.")
     if max_loss is not None and not max_loss >= 0:
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
-    if data in ("-", STDIO):
+    if data == STDIO:
         raise ConfigError("--data is read more than once. Give a file.")
 
     from filbert.calibrate import calibrate as calibrate_model

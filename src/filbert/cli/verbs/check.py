@@ -69,12 +69,12 @@ def check(
     from rich.console import Console
 
     from filbert.cli.findings import print_report
-    from filbert.cli.flags import file_name, print_json
+    from filbert.cli.flags import print_json
     from filbert.data.doctor import check as look_through
     from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
 
-    paths = [file_name(file) for file in files]
+    paths = list(files)
     data = (options or DataFlags()).settled()
     judge: Task = task_class(task).from_options(data, data)
     tokenizer, limit = None, max_length or 512

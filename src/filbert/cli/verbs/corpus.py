@@ -75,6 +75,8 @@ def corpus(
         print the manifest's counts and the times as JSON instead of a table.
     """
     objective.check()
+    if json and show:
+        raise ConfigError("--json and --show both go to stdout. Leave one out.")
     if out is None and tokenizer is None and show and is_corpus(corpus):
         print_examples(Path(corpus[0]), objective, show, seed)
         return

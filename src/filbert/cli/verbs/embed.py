@@ -51,16 +51,14 @@ def embed(
     from functools import partial
     from pathlib import Path
 
-    from filbert.cli.flags import file_name
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
     from filbert.data.vectors import check_kind
     from filbert.errors import ConfigError
 
-    source = file_name(file)
     check_kind(Path(out), pooling)
     flags = flags or BulkFlags()
-    check_options(source, out, flags)
+    check_options(file, out, flags)
     try:
         chosen = tuple(int(part) for part in layers.split(","))
     except ValueError as error:
@@ -76,7 +74,5 @@ def embed(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
     job = Job(model, flags.loading, make)
-    rows = read_texts(
-        source, ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
-    )
-    work_through(job, job.open(), rows, flags, what="embed", source=source, out=out)
+    rows = read_texts(file, ColumnNames(text_column=text_column, text_pair_column=text_pair_column))
+    work_through(job, job.open(), rows, flags, what="embed", source=file, out=out)

@@ -81,7 +81,7 @@ def evaluate(
     from dataclasses import fields
     from pathlib import Path
 
-    from filbert.cli.flags import file_name, print_json
+    from filbert.cli.flags import print_json
     from filbert.evaluate import evaluate_model, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss, whole_of
@@ -98,20 +98,18 @@ def evaluate(
         predictor = Predictor.load(
             model, precision=precision, backend=backend, device=device, max_length=max_length
         )
-        metrics = evaluate_model(predictor, file_name(data), flags, folder)
+        metrics = evaluate_model(predictor, data, flags, folder)
         if against is not None:
             known = predictor.known_task()
             predictor = Predictor.load(
                 model, precision=against, device=device, max_length=max_length
             )
-            exact = evaluate_model(predictor, file_name(data), flags)
+            exact = evaluate_model(predictor, data, flags)
             loss = precision_loss(exact, metrics, known.metric_names, whole=whole_of(known))
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags, flags)
-        metrics = score_predictions(
-            judge, file_name(data), file_name(predictions), flags, folder, null_odds
-        )
+        metrics = score_predictions(judge, data, predictions, flags, folder, null_odds)
     moved = {} if loss is None else {c.name: c for c in loss.changes}
     if json:
         changes = {c.name: {"value": c.exact, "loss": c.loss} for c in moved.values()}
@@ -140,7 +138,7 @@ def _print_table(
         if name in moved:
             cells += [f"{moved[name].exact:.4f}", f"{moved[name].loss:+.4f}"]
         table.add_row(name, *cells)
-    Console().print(table, highlight=False)
+    Console(emoji=False).print(table, highlight=False, markup=False)
 
 
 def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -129,12 +129,12 @@ def _fill_file(
     import json
 
     from filbert.cli.counts import Counts
-    from filbert.cli.flags import file_name, output
+    from filbert.cli.flags import output
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
     from filbert.text.masks import check_masked
 
-    rows = read_texts(file_name(file), ColumnNames(text_column=text_column))
+    rows = read_texts(file, ColumnNames(text_column=text_column))
     with Counts("fill", predictor.max_length) as counts, output(out) as stream:
 
         def texts() -> Iterator[str]:

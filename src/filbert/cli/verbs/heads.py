@@ -65,7 +65,7 @@ def heads(
     json:
         print heads.json.
     """
-    from filbert.cli.flags import columns_of, file_name, print_json
+    from filbert.cli.flags import columns_of, print_json
     from filbert.cli.head_study import HeadJob, run_job
     from filbert.cli.head_tables import print_heads
     from filbert.cli.targets import check_target
@@ -89,7 +89,7 @@ def heads(
         check_target(out, find_model(model), overwrite=overwrite, markers=("heads.json",))
     job = HeadJob(
         model=model,
-        file=None if file is None else file_name(file),
+        file=file,
         data=data,
         treebank=treebank,
         probe=probe,

@@ -115,7 +115,7 @@ def _sources(
         ConfigError: there is neither, or there are sentences and names of columns.
         InputError: no such file, or an empty sentence.
     """
-    from filbert.cli.flags import STDIO, file_name
+    from filbert.cli.flags import STDIO
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
     from filbert.errors import ConfigError, InputError
@@ -129,7 +129,7 @@ def _sources(
     if only is None or not (only == STDIO or _is_file(only) or _looks_like_a_file(only)):
         files = [text for text in texts if text == STDIO or (" " not in text and _is_file(text))]
         if files:
-            raise InputError(f"{file_name(files[0])} is a file; give one file, or sentences alone.")
+            raise InputError(f"{files[0]} is a file; give one file, or sentences alone.")
         if empty := [i for i, text in enumerate(texts, start=1) if not text.strip()]:
             raise InputError(f"Sentence {empty[0]} is empty. Leave it out.")
         if sense_column is not None:
@@ -137,7 +137,7 @@ def _sources(
         return [Source(text, f"sentence {i}") for i, text in enumerate(texts, start=1)]
     names = ColumnNames(text_column=text_column)
     extra = () if sense_column is None else (sense_column,)
-    rows = read_texts(file_name(only), names, extra=extra)
+    rows = read_texts(only, names, extra=extra)
     return (
         Source(
             row.values["text"],

@@ -34,11 +34,10 @@ def predict(
     flags:
         how the model runs, and how the work goes on.
     """
-    from filbert.cli.flags import columns_of, file_name
+    from filbert.cli.flags import columns_of
 
-    source = file_name(file)
     flags = flags or BulkFlags()
-    check_options(source, out, flags)
+    check_options(file, out, flags)
 
     from filbert.bulk.job import Job
     from filbert.bulk.work import Answers
@@ -47,5 +46,5 @@ def predict(
     names = columns_of(columns)
     job = Job(model, flags.loading, Answers)
     work = job.open()
-    rows = work.predictor.known_task().read(source, names, labelled=False)
-    work_through(job, work, rows, flags, what="predict", source=source, out=out)
+    rows = work.predictor.known_task().read(file, names, labelled=False)
+    work_through(job, work, rows, flags, what="predict", source=file, out=out)

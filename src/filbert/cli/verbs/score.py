@@ -51,14 +51,16 @@ def score(
     from pathlib import Path
 
     from filbert.cli.counts import Counts
-    from filbert.cli.flags import file_name, output, print_json, refuse_own_source
+    from filbert.cli.flags import STDIO, output, print_json, refuse_own_source
     from filbert.data.columns import ColumnNames
     from filbert.data.expected import ExpectedRows
     from filbert.data.texts import read_texts
+    from filbert.errors import ConfigError
 
-    source = file_name(file)
-    refuse_own_source(source, out)
-    rows = read_texts(source, ColumnNames(text_column=text_column))
+    refuse_own_source(file, out)
+    if json and out == STDIO:
+        raise ConfigError("--json and --out - both go to stdout. Leave one out.")
+    rows = read_texts(file, ColumnNames(text_column=text_column))
 
     from filbert.predict import Predictor
     from filbert.score import check_whole, perplexity
@@ -66,7 +68,7 @@ def score(
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
     )
-    expected = ExpectedRows(source).after if Path(source).is_file() else lambda rows: None
+    expected = ExpectedRows(file).after if Path(file).is_file() else lambda rows: None
     pll, scored, unknown = 0.0, 0, 0
     place = os.devnull if json and out is None else out
     with Counts("score", predictor.max_length, expected) as counts, output(place) as stream:

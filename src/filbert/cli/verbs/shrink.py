@@ -64,14 +64,13 @@ def shrink(
     json:
         print what was done as JSON.
     """
-    from filbert.cli.flags import columns_of, file_name, print_json
+    from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
     from filbert.formats.find import find_model
     from filbert.shrink.options import ShrinkOptions
 
     names = columns_of(columns)
-    data = None if data is None else file_name(data)
     if importance:
         if data in (None, "-") or out is not None:
             raise ConfigError("--importance looks at heads on --data FILE, and writes no --out.")
@@ -103,7 +102,7 @@ def shrink(
         heads=heads,
         keep_heads=keep_heads,
         embedding_size=embedding_size,
-        vocabulary_from=tuple(map(file_name, vocabulary_from)),
+        vocabulary_from=tuple(vocabulary_from),
         min_count=min_count,
         vocabulary_size=vocabulary_size,
         text_column=names.text_column,

@@ -29,7 +29,6 @@ def tokenize(
     max_length:
         cut texts to this many tokens; not cut when not given.
     """
-    from filbert.cli.flags import file_name
     from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts, text_of
@@ -38,7 +37,7 @@ def tokenize(
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
-    rows = read_texts(file_name(file), names)
+    rows = read_texts(file, names)
     texts = (text_of(row) for row in rows)
     for chunk in chunks(texts, characters_in):
         for encoding in tokenizer.encode(chunk, max_length=max_length, with_offsets=True):

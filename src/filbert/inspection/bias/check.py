@@ -108,6 +108,8 @@ def bias_check(
             model's heads do not allow, or no part at all.
     """
     check(resamples, level)
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; it must not be negative.")
     _check_names("--only", parts or (), PARTS)
     _check_names("--vectors", vectors, tuple(VECTORS))
     words = words or read_words()
