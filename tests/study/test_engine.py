@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import filbert
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.study.engine import run_study
 
 KEYS = {
@@ -185,6 +185,21 @@ def test_other_rows_are_refused(finished, read, films):
         run_study(read(recipe | {"test": str(films / "dev.csv")}), compared.folder)
     with pytest.raises(ConfigError, match="positive pos -> neg"):
         run_study(read(recipe | {"positive": "neg"}), compared.folder)
+
+
+def test_rows_that_cannot_be_read_cost_no_run(recipe, read, tmp_path, one_process):
+    recipe["contestants"] = {"one": {"kind": "tfidf", "C": 10.0}}
+    with one_process():
+        run_study(read(recipe), tmp_path / "out")
+    run = tmp_path / "out/contestants/one/seed-0/run.json"
+    before = run.stat().st_mtime_ns
+    with pytest.raises(InputError, match="labell"):
+        run_study(read(recipe | {"label_column": "labell"}), tmp_path / "out", overwrite=True)
+    assert run.stat().st_mtime_ns == before
+    assert not list((tmp_path / "out").glob(".data-*"))
+    with one_process():
+        run_study(read(recipe), tmp_path / "out")
+    assert run.stat().st_mtime_ns == before, "the study is whole as it was"
 
 
 def test_overwrite_runs_anew_what_has_changed_and_nothing_else(

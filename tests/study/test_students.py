@@ -86,6 +86,15 @@ def test_teachers_run_before_their_students_seed_by_seed(made, read):
             assert run.source.seed == run.seed and runs.index(run.source) < runs.index(run)
 
 
+def test_a_student_whose_changed_teacher_is_left_out_keeps_its_run(kept, read):
+    recipe, out = kept
+    recipe["contestants"]["tiny"]["lr"] = 1e-4
+    before = run_of(out, "small")
+    with pytest.raises(ConfigError, match="small would be run anew, but tiny, cleaned.*--only"):
+        run_study(read(recipe), out, overwrite=True, only=["small"])
+    assert run_of(out, "small") == before
+
+
 def test_a_student_learns_from_the_model_of_its_teachers_seed_and_reads_as_it_does(made):
     _, compared = made
     for seed in (0, 1):

@@ -231,6 +231,12 @@ def refuse_changed(
                 f"{what}. Give it another name, name another --out, or run it anew with "
                 f"--overwrite."
             )
+        source = run.source
+        if source is not None and source.contestant not in asked and not source.is_finished:
+            raise ConfigError(
+                f"{run.contestant.name} would be run anew, but {source.contestant.name}, which it "
+                f"is made from, is not there as the recipe has it now. Add it to --only."
+            )
     for run in changed:
         say(f"{run.contestant.name}: {_what_changed(run, state)}; it is run anew")
         shutil.rmtree(run.out)

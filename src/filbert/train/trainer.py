@@ -118,6 +118,8 @@ def train(
     static = None
     forward: Forward
     if features:
+        if options.compile:
+            log.say("compile: left out, since a frozen encoder runs once, before the first step")
         forward = features.forward(parallel.forward_of(wrapped, "read"), device)
     elif options.compile:
         forward = static = StaticForward(model, wrapped, task, parallel, say=log.say)
