@@ -196,7 +196,7 @@ class Hostile:
         other = Client(self.port)
         await other.ask(self._large)
         other.close()
-        await asyncio.sleep(4 * self.idle_seconds + 2)
+        await asyncio.sleep(8 * self.idle_seconds + 2)
         transport.resume_reading()
         head = await reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0] or 0)

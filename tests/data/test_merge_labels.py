@@ -178,3 +178,10 @@ def test_tasks_with_a_score_refuse_merged_labels(task):
 
 def test_the_labels_are_words_that_a_report_can_show():
     assert Merge(("a",), "malicious").labels == ("not malicious", "malicious")
+
+
+def test_a_label_column_does_not_take_the_place_of_the_text(tmp_path):
+    path = written(tmp_path, "comment,text,image\nhello,1,0\n")
+    names = ColumnNames(text_column="comment", label_columns=("text", "image"))
+    with pytest.raises(InputError, match='"text" cannot be read beside "comment", .* Rename it'):
+        list(names.read(path, required=("text",), extra=("text", "image")))

@@ -222,13 +222,6 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
         read_rows(path, required=["text_pair"], columns={"text": "comment_text"})
 
 
-def test_a_label_column_does_not_take_the_place_of_the_text(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("comment,text,image\nhello,1,0\n")
-    with pytest.raises(InputError, match='"text" cannot be read beside "comment", .* Rename it'):
-        values(path, columns={"text": "comment"}, extra=["text", "image"])
-
-
 def test_a_file_without_header_shows_no_more_than_the_start_of_its_text(tmp_path):
     path = put(tmp_path, "a.tsv", "a very long first text that is really no column name\t1\n")
     sentence = refused(path, required=["text"])

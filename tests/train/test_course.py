@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from filbert.train.course import Course, Phase
@@ -15,6 +17,9 @@ class Rows:
 
     def __init__(self, steps_per_epoch: int) -> None:
         self.steps_per_epoch = steps_per_epoch
+
+    def steps_for(self, epochs: float) -> int:
+        return math.ceil(epochs * self.steps_per_epoch)
 
 
 def course(share: float = 0.2, **options) -> Course:

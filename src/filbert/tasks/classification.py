@@ -360,9 +360,8 @@ class Classification:
             return self
         found = {label for row in rows for label in self.labels_of(row)}
         for prediction in predictions:
-            scores, label = prediction.get("scores"), prediction.get("label")
-            found |= {str(name) for name in scores} if isinstance(scores, dict) else set()
-            found |= {label} if isinstance(label, str) and not self.multilabel else set()
+            scores = prediction.get("scores")
+            found |= {str(label) for label in scores} if isinstance(scores, dict) else set()
         if len(found) < 2 and not self.multilabel:
             raise InputError(
                 f"Rows and predictions name {len(found)} label; name all of them with --labels."
