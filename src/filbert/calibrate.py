@@ -86,15 +86,15 @@ def calibrate(
         "alone": {layer.name: layer.cosine for layer in ranked},
         "data": {"file": data, "sha256": digest, "sequences": len(examples)},
     }
-    if exact.task is not None:
-        worst = [layer.name for layer in ranked]
-        kept, figures = _within(exact, data, names, kept, worst, max_loss)
-        facts |= figures
     if len(kept) == len(everything):
         raise ConfigError(
             f"Vectors of {name} reach a cosine of {target} only with every layer in float32. Take "
             "a lower --target, bf16, or float32; nothing was noted."
         )
+    if exact.task is not None:
+        worst = [layer.name for layer in ranked]
+        kept, figures = _within(exact, data, names, kept, worst, max_loss)
+        facts |= figures
     facts["float_layers"] = kept
     story = checkpoint.filbert or {}
     facts["cosine"] = mean_cosine(model, quantized(model, keep=kept), examples)
@@ -179,7 +179,7 @@ def _within(
         )
         found = evaluate_model(other, data, names)
         lost = precision_loss(wanted, found, task.metric_names, whole=whole_of(task)).worst
-        if lost is None or lost.share <= limit or len(kept) == len(worst):
+        if lost is None or lost.share <= limit:
             break
         say(
             f"{len(kept)} of {len(worst)} layers in float32: {lost.name} falls by "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -266,9 +266,8 @@ def model_digest(predictor: Predictor) -> str:
     # An exported model has no tensors but the sha256 of its graph.
     story = None if checkpoint is None or tensors else checkpoint.filbert
     facts: list[Any] = [predictor.model.config, task, predictor.sentence_vectors.facts(), story]
-    if checkpoint is not None and isinstance(predictor.model, Model):
-        is_int8 = predictor.precision.name == "int8"
-        facts += [float_layers(checkpoint, predictor.model)] if is_int8 else []
+    if predictor.precision.name == "int8" and checkpoint is not None:
+        facts.append(float_layers(checkpoint, cast(Model, predictor.model)))
     digest.update(f"{predictor.tokenizer.fingerprint} {facts!r}".encode())
     return digest.hexdigest()
 

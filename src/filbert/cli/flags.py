@@ -120,7 +120,7 @@ def refuse_stdout(given: Mapping[str, Any]) -> None:
     """
     from filbert.errors import ConfigError
 
-    for name in ("out", "dst", "destination", "target"):
+    for name in ("out", "target"):
         for holder in (given, *(vars(v) for v in given.values() if is_dataclass(v))):
             if str(holder.get(name)) == STDIO:
                 raise ConfigError(

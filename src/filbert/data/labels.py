@@ -95,7 +95,7 @@ def _written(row: Row, value: str) -> list[Any]:
     except ValueError as error:
         raise InputError(
             f"{row.where}: the labels begin like a JSON list and are none: "
-            f"{printable(repr(value), 40)}."
+            f'{printable(repr(value), 40)}. Write ["a", "b"].'
         ) from error
     assert isinstance(found, list)
     return found

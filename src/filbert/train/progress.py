@@ -64,14 +64,13 @@ class Progress:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
 
     def defined(self, metrics: dict[str, Any]) -> str:
-        """The metric to choose by: its own, or what is there where dev rows have none.
+        """The metric to choose by: its own, or the loss where rows of one class have no ROC AUC.
 
-        Rows of one class have no ROC AUC, a single score no correlation.
+        A correlation may be there later, so it stays the metric; so long the last weights are best.
         """
         if metrics.get(self.metric) is not None:
             return self.metric
-        others = (name for name in ("loss", "mse") if metrics.get(name) is not None)
-        return next(others, self.metric)
+        return "loss" if metrics.get("loss") is not None else self.metric
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, for a state's facts."""

@@ -57,7 +57,8 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
         for number in numbers:
             # Each refuses other options, data and models than its own.
             place = out / "seeds" / str(number)
-            finetune(replace(options, seed=number, seeds=1, out=str(place)))
+            if (place / "run.json").is_file():
+                finetune(replace(options, seed=number, seeds=1, out=str(place)))
         return done
     with run_folder(out, resume=options.resume) as folder:
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})

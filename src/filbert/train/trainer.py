@@ -262,8 +262,8 @@ def _evaluate(
     log.evaluation(so_far.step, epoch, metrics)
     metric = so_far.defined(metrics)
     if metrics.get(so_far.metric) is None and keep_best:
-        way = f"by its {metric}" if metric != so_far.metric else "as the last one"
-        log.say(f"dev has no {so_far.metric}, so the best step is chosen {way}")
+        way = f"is chosen by its {metric}" if metric != so_far.metric else "is the last one so far"
+        log.say(f"dev has no {so_far.metric}, so the best step {way}")
     if keep_best:
         so_far.offer(weights, metrics)
 

@@ -74,7 +74,6 @@ def check(
     from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
 
-    paths = list(files)
     data = (options or DataFlags()).settled()
     judge: Task = task_class(task).from_options(data, data)
     tokenizer, limit = None, max_length or 512
@@ -91,7 +90,7 @@ def check(
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)
         report = look_through(
-            list(zip(split_names(paths), paths, strict=True)),
+            list(zip(split_names(files), files, strict=True)),
             judge,
             data,
             tokenizer=tokenizer,

@@ -102,7 +102,7 @@ def shrink(
         heads=heads,
         keep_heads=keep_heads,
         embedding_size=embedding_size,
-        vocabulary_from=tuple(vocabulary_from),
+        vocabulary_from=vocabulary_from,
         min_count=min_count,
         vocabulary_size=vocabulary_size,
         text_column=names.text_column,
