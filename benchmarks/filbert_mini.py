@@ -27,10 +27,10 @@ from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.formats import huggingface
 from filbert.formats.files import sha256_of
+from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.heldout import measure
 
 OUT = Path(__file__).parents[1] / "src" / "filbert" / "samples" / "filbert-mini"
 MOST_BYTES = 50_000_000

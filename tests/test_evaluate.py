@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import filbert
+from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
-from filbert.errors import ConfigError
-from filbert.evaluate import score_predictions
+from filbert.errors import ConfigError, InputError
+from filbert.evaluate import evaluate_model, score_predictions
+from filbert.predict import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 
 
@@ -84,3 +87,31 @@ def test_the_command_line_scores_tags_made_elsewhere(tmp_path):
     found = json.loads(done.stdout)
     assert (found["precision"], found["recall"]) == (1.0, 0.5)
     assert found["per_label"]["LOC"]["support"] == 1
+
+
+@pytest.mark.parametrize(("family", "pair"), [("bert", "nsp"), ("albert", "sop"), ("bert", "none")])
+def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    lines = ["he was very good . it was a film .", "she was not bad , and he was not ."]
+    text.write_text("\n\n".join(f"{line}\n{'very ' * n}good ." for n in range(9) for line in lines))
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    run = filbert.pretrain(
+        corpus=str(text), dev=str(text), tokenizer=str(vocab), out=str(tmp_path / "run"),
+        family=family, pair=pair, max_length=24, max_position_embeddings=24, mask_rate=0.4,
+        steps=4, lr=1e-2, precision="float32", device="cpu", **sizes,
+    )  # fmt: skip
+    wanted = run.metrics["dev"]
+    assert f"{pair}_accuracy" in wanted or pair == "none"
+    model = str(tmp_path / "run" / "model")
+    assert cli(["evaluate", model, "--data", str(text), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"mlm_loss", "mlm_accuracy", "perplexity"} <= found.keys()
+    assert found == {name: pytest.approx(value, rel=1e-5) for name, value in wanted.items()}
+    # One loss in another text, and none where there is no text.
+    text.write_text("the film was good .\n\nit was bad .")
+    again = evaluate_model(Predictor.load(model), str(text), ColumnNames(), tmp_path / "figures")
+    assert again["mlm_loss"] != found["mlm_loss"]
+    assert json.loads((tmp_path / "figures" / "metrics.json").read_text()) == again
+    text.write_text("\n")
+    with pytest.raises(InputError):
+        evaluate_model(Predictor.load(model), str(text), ColumnNames())

@@ -19,10 +19,10 @@ from filbert.data.shards import Corpus
 from filbert.formats import huggingface
 from filbert.formats.files import sha256_of
 from filbert.formats.find import find_model
+from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.heldout import measure
 
 MINI = Path(filbert.__file__).parent / "samples" / "filbert-mini"
 

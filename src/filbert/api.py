@@ -155,7 +155,7 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    from filbert.recipes import read_recipe, recipe_path
+    from filbert.recipes import STUDY_CALL, read_recipe, recipe_path
     from filbert.study.options import StudyFlags
     from filbert.study.recipe import read_study
 
@@ -164,7 +164,12 @@ def compare(
         study = read_study(recipe, flags)
     else:
         path = recipe_path(str(recipe), "compare")
-        study = read_study(read_recipe(path), flags, name=path.stem)
+        content = read_recipe(path)
+        about_call = {name: content.pop(name) for name in STUDY_CALL if name in content}
+        only = only or about_call.get("only", ())
+        overwrite = overwrite or about_call.get("overwrite", False)
+        show_texts = show_texts or about_call.get("show_texts", False)
+        study = read_study(content, flags, name=path.stem)
 
     from filbert.study.engine import run_study
 

@@ -1,8 +1,10 @@
-"""Measure a model on labelled rows, or score predictions that were made elsewhere."""
+"""Measure a model on labelled rows or text, or score predictions that were made elsewhere."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +12,34 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, read_rows
 from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
+from filbert.fill import has_masked_lm
 from filbert.formats.files import write_json
+from filbert.masked_text import text_figures
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
+from filbert.tasks.classification import Classification
 from filbert.tasks.span_qa import SpanQA
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_model(
     predictor: Predictor, path: str, names: ColumnNames, out: Path | None = None
 ) -> dict[str, Any]:
-    """The task's metrics on the rows of a file.
+    """The task's metrics on the rows of a file, or those of filled masks on text.
 
     Args:
-        predictor: of a model with a task.
-        path: of the labelled rows.
+        predictor: of a model with a task, or with a masked-LM head and none.
+        path: of the labelled rows, or of text.
         names: of its columns.
         out: a folder for metrics.json and what else the task writes.
 
     Raises:
-        ConfigError: the model has no task head.
+        ConfigError: the model has neither a task head nor a masked-LM head.
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
+    if predictor.task is None and has_masked_lm(predictor.model):
+        return _kept(_of_masks(predictor, path, names), {}, out)
     if predictor.task is None:
         raise ConfigError(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
@@ -44,7 +53,63 @@ def evaluate_model(
             yield row
 
     predictions = list(predictor.predict_rows(passing()))
+    num_cut = sum(bool(prediction.get("truncated")) for prediction in predictions)
+    if num_cut:
+        log.warning(
+            "%s of %s rows have more than %s tokens and were cut",
+            f"{num_cut:,}",
+            f"{len(predictions):,}",
+            predictor.max_length,
+        )
     return _measured(task, gold, predictions, out)
+
+
+def judged_for(task: Task | None, positive: str | None) -> Task | None:
+    """The task of a model with another positive class of two, where the model has not fixed it.
+
+    Raises:
+        ConfigError: the task has no two classes, there is no such label, or the model has a
+            threshold that was fitted for the other one.
+    """
+    if positive is None:
+        return task
+    if not isinstance(task, Classification) or not task.is_binary or task.labels is None:
+        raise ConfigError(
+            "--positive names one of two classes, and this model does not choose between two. "
+            "Leave it out."
+        )
+    own = task.labels[task.positive_id]
+    if positive != own and positive in task.labels and task.thresholds is not None:
+        raise ConfigError(
+            f"--positive {positive}: the threshold in this model was fitted for {own}. Leave it "
+            f"out, or train with --positive {positive}."
+        )
+    return task if positive == own else replace(task, positive=positive)
+
+
+def figure_names(predictor: Predictor) -> tuple[str, ...]:
+    """The figures by which models are told apart: those of the task, or of filled masks.
+
+    Raises:
+        ConfigError: it has neither a task nor a masked-LM head.
+    """
+    if predictor.task is None and has_masked_lm(predictor.model):
+        return ("mlm_accuracy", "perplexity")
+    return predictor.known_task().metric_names
+
+
+def _of_masks(predictor: Predictor, path: str, names: ColumnNames) -> dict[str, Any]:
+    assert predictor.checkpoint is not None
+    return text_figures(
+        predictor.model,
+        predictor.checkpoint,
+        predictor.tokenizer,
+        path,
+        text_column=names.own("text"),
+        max_length=predictor.max_length,
+        max_tokens=predictor.max_tokens,
+        precision=predictor.precision,
+    )
 
 
 def score_predictions(
@@ -76,11 +141,7 @@ def score_predictions(
     if isinstance(task, SpanQA) and by_id is not None:
         questions = [task.gold(row) for row in rows]
         odds = read_no_answer_scores(null_odds) if null_odds is not None else None
-        metrics = task.metrics_by_id(questions, by_id, odds)
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            write_json(out / "metrics.json", metrics)
-        return metrics
+        return _kept(task.metrics_by_id(questions, by_id, odds), {}, out)
     if null_odds is not None:
         raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
     answers = list(read_rows(predictions))
@@ -97,9 +158,15 @@ def score_predictions(
 def _measured(
     task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Path | None
 ) -> dict[str, Any]:
-    metrics = task.metrics(gold, predictions)
+    return _kept(task.metrics(gold, predictions), task.files(gold, predictions), out)
+
+
+def _kept(
+    metrics: dict[str, Any], more: dict[str, dict[str, Any]], out: Path | None
+) -> dict[str, Any]:
+    """The same metrics, written into `out` with `more` where there is one."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        for name, content in ({"metrics.json": metrics} | task.files(gold, predictions)).items():
+        for name, content in ({"metrics.json": metrics} | more).items():
             write_json(out / name, content)
     return metrics

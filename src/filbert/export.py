@@ -129,6 +129,7 @@ def export_onnx(
             "from": name,
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
+            "has_task": predictor.task is not None,
             "float_layers": kept,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),

@@ -85,6 +85,11 @@ def scorer_of(
     return Scorer(model, known, top, max_tokens, precision).with_top(top)
 
 
+def has_masked_lm(model: Model | SessionModel) -> bool:
+    """Whether the model can score the vocabulary at a mask."""
+    return isinstance(model, Model) and isinstance(model.head, MaskedLMHead | PretrainingHead)
+
+
 def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
     """The head that scores the vocabulary.
 

@@ -1,6 +1,6 @@
 """From texts to answers: load a model folder once, then predict, fill or embed any number of rows.
 
-T tokens, S sequences, H hidden size.
+H hidden size.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Predictor:
         model: encoder and head, in eval mode.
         tokenizer: of the same folder.
         task: what the head answers; None for a bare encoder.
-        max_length: longest sequence, special tokens included; longer texts are cut, counted and
-            marked.
+        max_length: tokens of the longest sequence; longer texts are cut, counted and marked.
         max_tokens: tokens per packed batch.
     """
 
@@ -132,11 +131,11 @@ class Predictor:
         chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
         if wanted == "auto":
             chosen = keeping_answers(chosen, checkpoint, task)
-        model: Model | SessionModel
-        if exported:
-            model = SessionModel(folder, checkpoint)
-        else:
-            model = built(checkpoint, chosen, target, packed=packed)
+        model: Model | SessionModel = (
+            SessionModel(folder, checkpoint)
+            if exported
+            else built(checkpoint, chosen, target, packed=packed)
+        )
         if task is not None and task.head_kind is None:
             model.head = task.head(config)
         predictor = cls(
@@ -300,10 +299,9 @@ class Predictor:
         Args:
             texts: n texts or pairs.
             pooling: "mean" over all tokens, "cls" (the first token; of a causal encoder the last),
-                "last", "max", "mean_sqrt_len" (the sum, divided by the root of the length), several
-                with "+" between, or "none" for one vector a token. When not given: what the folder
-                says (sentence-transformers' modules.json, which may also ask for a prompt before
-                every text, dense layers and unit length), else the mean.
+                "last", "max", "mean_sqrt_len" (sum by root of the length), several with "+" between
+                or "none" for one vector a token. When not given: as sentence-transformers' files in
+                the folder say (with prompt, dense layers and unit length), else the mean.
             normalize: scale to unit length.
             layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
 
@@ -313,9 +311,8 @@ class Predictor:
         vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
         if pooling == "none":
             return vectors
-        if not vectors:
-            return np.zeros((0, self.vector_size(pooling, layers)), dtype=np.float32)
-        return np.stack(vectors)
+        size = self.vector_size(pooling, layers)
+        return np.array(vectors, dtype=np.float32).reshape(-1, size)
 
     def embed_texts(
         self,
@@ -326,9 +323,13 @@ class Predictor:
         layers: Sequence[int] = (-1,),
     ) -> Iterator[np.ndarray]:
         """As `embed`, one vector at a time, in order and in fixed memory."""
+        num_cut = 0
         for chunk in chunks(checked_texts(texts), characters_in):
             examples = self.text_examples(chunk, pooling=pooling, layers=layers)
+            num_cut += sum(example.truncated for example in examples)
             yield from self.vectors(examples, pooling=pooling, normalize=normalize, layers=layers)
+        if num_cut:
+            log.warning("%s texts have more than %s tokens and were cut", num_cut, self.max_length)
 
     def text_examples(
         self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)
@@ -368,8 +369,8 @@ class Predictor:
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
-        width = sum(map(self.model.config.width_of, self._layer_numbers(layers)))
-        return self._way(pooling, layers).dimension(width)
+        widths = map(self.model.config.width_of, self._layer_numbers(layers))
+        return self._way(pooling, layers).dimension(sum(widths))
 
     def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
         """How vectors are made: the folder's way, unless a pooling is named."""
@@ -379,8 +380,7 @@ class Predictor:
         way = self.sentence_vectors
         if way.dense and tuple(layers) != (-1,):
             raise ConfigError(
-                "This model's vectors go through a dense layer over the last layer alone. Name a "
-                "pooling to have other layers, as they are."
+                "Dense layers take this model's last layer alone. Name a pooling to have others."
             )
         return way
 
@@ -388,7 +388,7 @@ class Predictor:
         """0 for the embeddings, 1..N for the layers."""
         count = self.model.config.num_hidden_layers
         if isinstance(layers, int) or not layers:
-            raise ConfigError(f"layers is {layers!r}; give a list of whole numbers, such as [-1].")
+            raise ConfigError(f"layers is {layers!r}; give a list of numbers, such as [-1].")
         for layer in layers:
             if not -count - 1 <= layer <= count:
                 raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")

@@ -91,6 +91,27 @@ def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) 
     return Precision("float32", reason)
 
 
+def unmeasured_int8(
+    precision: Precision, checkpoint: Checkpoint | None, task: Task | None
+) -> str | None:
+    """A sentence where nobody has seen what int8 costs a task's answers; None otherwise.
+
+    Args:
+        precision: that the model runs in.
+        checkpoint: whose filbert.json holds what `filbert calibrate` or an export found.
+        task: what the head answers; None where it answers nothing.
+    """
+    story = (checkpoint.filbert if checkpoint is not None else None) or {}
+    exported = story.get("onnx")
+    if isinstance(exported, dict):
+        if task is not None and exported.get("precision") == "int8" and "data" not in exported:
+            return "int8 was not compared with float32 on labelled rows: filbert export --data FILE"
+        return None
+    if precision.name != "int8" or task is None or isinstance(story.get("int8"), dict):
+        return None
+    return "int8 was not compared with float32 on labelled rows: filbert calibrate --data FILE"
+
+
 def _implied(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """What a head and its labels say about the task, as `Task.to_dict` would."""
     labels, problem = checkpoint.labels, checkpoint.problem_type

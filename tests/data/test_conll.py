@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data import conll
+from filbert.data import conll, conll_columns
 from filbert.data.columns import ColumnNames
-from filbert.data.conll import read_conll, read_sentences, sentence_of, split_words, spread
+from filbert.data.conll import read_sentences, sentence_of, split_words, spread
+from filbert.data.conll_columns import read_conll
 from filbert.data.row import Row
 from filbert.errors import InputError
 from filbert.text.encoding import Encoding
@@ -94,10 +95,44 @@ def test_a_missing_file_is_refused_before_any_row_is_asked_for(tmp_path: Path):
         read_conll(tmp_path / "none.conll")
 
 
+BIO = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n"
+POS = "EU\tNNP\nrejects\tVBZ\n\nPeter\tNNP\n"
+PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "labelled", "tokens"),
+    [
+        ("train.txt", BIO, True, ["EU", "rejects"]),
+        ("train", BIO, False, ["EU", "rejects"]),
+        ("eng.tsv", BIO.replace(" ", "\t"), True, ["EU", "rejects"]),
+        ("train.txt", POS, True, ["EU", "rejects"]),
+        # Where no tags are wanted, lines of two words may be sentences.
+        ("train.txt", POS, False, None),
+        ("train.txt", PROSE, False, None),
+    ],
+)
+def test_columns_are_known_by_their_look_whatever_the_file_is_called(
+    tmp_path: Path, name: str, content: str, labelled: bool, tokens: list[str] | None
+):
+    path = tmp_path / name
+    path.write_text(content)
+    first = next(read_sentences(path, ColumnNames(), labelled=labelled)).values
+    assert first.get("tokens") == tokens
+    assert ("text" in first) == (tokens is None) and ("tags" in first) == labelled
+
+
+def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path: Path):
+    path = tmp_path / "train.txt"
+    path.write_text(PROSE)
+    with pytest.raises(InputError, match="Tagging needs CoNLL lines"):
+        read_sentences(path, ColumnNames())
+
+
 def test_a_file_without_blank_lines_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(conll, "MAX_WORDS", 1000)
+    monkeypatch.setattr(conll_columns, "MAX_WORDS", 1000)
     path = _file(tmp_path, "word\tO\n" * 300_000 + "\nlast\tO\n")
     errors: list[InputError] = []
     tracemalloc.start()

@@ -160,6 +160,18 @@ def test_each_kind_of_vocabulary_says_in_its_own_way_that_a_word_goes_on(
     assert masker.continues[tokenizer.id_of(goes_on)]
 
 
+def test_marks_digits_and_letters_that_are_not_latin_are_words_of_a_unigram_vocabulary(shared_data):
+    """As `_is_start_piece_sp` of google-research/albert answers."""
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "albert-base-v2")
+    masker = masker_of(tokenizer)
+    begins = {"▁": True, ",": True, ".": True, "7": True, "é": True, "ing": False, "'": True}
+    begins |= {"▁1": True, "s": False, "▁the": True}
+    ids = {piece: tokenizer.id_of(piece) for piece in begins}
+    assert None not in ids.values()
+    found = {piece: not masker.continues[number] for piece, number in ids.items()}
+    assert found == begins
+
+
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=30)
 
 

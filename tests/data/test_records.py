@@ -278,7 +278,7 @@ def test_another_separator_is_recognised(tmp_path):
         ("a.csv.zst", b"text\nx\n", "a.csv.zst: not a zstd file, in spite of its name"),
         ("a.csv", gzip.compress(b"x\n", mtime=0), "a.csv: not text but gzip data; give it a name"),
         ("a.csv", b"PK\x03\x04rest", "a.csv: not text but a ZIP archive"),
-        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv: not text but UTF-16 text"),
+        ("a.csv", "text\nx\n".encode("utf-16"), "a.csv:1: not text but UTF-16 text"),
         ("a.parquet", b"text\nx\n", "a.parquet: not a Parquet file, in spite of its name"),
         ("a.parquet.gz", b"", "a.parquet.gz: Parquet inside gzip cannot be read in pieces"),
     ],

@@ -81,6 +81,7 @@ def both(vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
         process.terminate()
         _, words = process.communicate(timeout=60)
     assert process.returncode == 0, words[-4000:]
+    (out / "words.txt").write_text(words)
     return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -140,6 +141,15 @@ def test_a_run_in_two_processes_makes_the_model_of_one(
     assert run["metrics"]["dev"] == pytest.approx(alone["metrics"]["dev"], rel=1e-3)
     lines = (out / kind / "metrics.jsonl").read_text().splitlines()
     assert sum("mlm_accuracy" in line for line in lines) == 2 and len(lines) == 8
+
+
+def test_a_finished_run_is_left_alone_by_all_processes_and_said_once(
+    both: tuple[Path, Measured],
+) -> None:
+    out, measured = both
+    run = json.loads((out / KINDS[-1] / "run.json").read_text())
+    assert [rank["resumed"] for rank in measured] == [run, {}]
+    assert (out / "words.txt").read_text().count("it is finished; nothing was done") == 1
 
 
 def options(place: Path, out: Path, **more: Any) -> Any:
@@ -257,7 +267,9 @@ def main(out: Path) -> None:
             # A second meeting of the same torchrun would sometimes wait for ever.
             same = contextlib.nullcontext(replace(parallel, kind=kind))
             module.start = lambda *_, same=same: same
-            found[f"run {kind}"] = module.pretrain(options(out, out / kind, distributed=kind))
+            asked = options(out, out / kind, distributed=kind)
+            found[f"run {kind}"] = module.pretrain(asked)
+        found["resumed"] = module.pretrain(replace(asked, resume=True))
         # A sample that does not hang on how rows are dealt.
         filbert.model.replaced.sample = lambda logits: logits.argmax(-1)
         tokenizer = Tokenizer.load(out / "vocab")

@@ -19,16 +19,18 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "distilbert": {
         "method": "distilbert", "layers": 6, "temperature": 2.0, "soft_weight": 5.0,
         "mlm_weight": 2.0, "cosine_weight": 1.0, "soft_on": "all", "lr": 5e-4, "eps": 1e-6,
-        "weight_decay": 0.0, "warmup": 0.05, "clip": 5.0, "epochs": 3.0, "batch_size": 4000,
+        "beta2": 0.98, "weight_decay": 0.0, "warmup": 0.05, "clip": 5.0,
+        "epochs": 3.0, "batch_size": 4000,
     },
     # Jiao et al. 2020, section 4: 4 layers of 312.
     "tinybert-general": {
         "method": "tinybert", "layers": 4, "hidden_size": 312, "intermediate_size": 1200,
-        "heads": 12, "max_length": 128, "epochs": 3.0,
+        "heads": 12, "max_length": 128, "epochs": 3.0, "batch_size": 256, "lr": 5e-5,
+        "optimizer": "bert_adam", "eps": 1e-6,
     },
     "tinybert-task": {
         "method": "tinybert", "epochs": 23.0, "batch_size": 32, "lr": 5e-5,
-        "temperature": 1.0, "alpha": 0.0,
+        "temperature": 1.0, "alpha": 0.0, "optimizer": "bert_adam", "eps": 1e-6,
     },
     # Wang et al. 2021, section 4.
     "minilm-v2": {

@@ -27,11 +27,11 @@ from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.fresh import fresh_checkpoint
 from filbert.formats.replaced import replaced_model, split_replaced
+from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel
-from filbert.train.heldout import measure
 from filbert.train.step import Gradient, accumulate, model_forward
 
 with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from filbert.data.conll import read_conll
+from filbert.data.conll_columns import read_conll
 from filbert.data.tags import to_bio
 from filbert.metrics.entities import entities_of, entity_metrics
 

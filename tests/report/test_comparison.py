@@ -88,9 +88,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
+def small(tmp_path, undrawn):
     """A study of three contestants that a test may change: (folder, results). Nothing is drawn."""
-    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
     folder = tmp_path / "small"
     folder.mkdir()
     return folder, write_study(folder, contestants=CONTESTANTS[:3], seeds=2, num_rows=150)
@@ -205,8 +204,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path):
     assert [(tmp_path / name).read_bytes() for name in files] == first
 
 
-def test_an_unfinished_study_is_reported_and_called_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+def test_an_unfinished_study_is_reported_and_called_so(tmp_path, undrawn):
     write_study(tmp_path, contestants=CONTESTANTS[4:], num_rows=150, missing_seeds=True)
     page = written(tmp_path)
     assert "Unfinished: 10 of 19 runs are there." in page.text
@@ -313,8 +311,7 @@ def test_confusions_use_the_threshold_that_the_figures_were_made_with(small):
     assert np.all(study.answers[entry["name"]].called == study.positive)
 
 
-def test_the_statistics_of_compare_are_shown_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
+def test_the_statistics_of_compare_are_shown_as_they_are(tmp_path, undrawn):
     from filbert.study.statistics import judge
 
     results = write_study(tmp_path, contestants=CONTESTANTS[4:6], seeds=2, num_rows=120,

@@ -45,12 +45,6 @@ def runs(tmp_path_factory):
     return made
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Nothing is drawn; other tests look at the plots."""
-    monkeypatch.setattr("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG"))
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_has_its_own_section_and_plots(runs, task):
     folder, page = runs[task]
@@ -76,7 +70,7 @@ def test_without_show_texts_no_text_and_no_answer_of_the_data_is_on_the_page(run
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_with_show_texts_the_worst_errors_show_theirs_escaped(tmp_path, quick, task):
+def test_with_show_texts_the_worst_errors_show_theirs_escaped(tmp_path, undrawn, task):
     folders.write_task_run(tmp_path / task, task)
     page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
     assert "zebra&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
@@ -89,7 +83,7 @@ def test_with_show_texts_the_worst_errors_show_theirs_escaped(tmp_path, quick, t
 
 # Where the row's number stands among the cells.
 @pytest.mark.parametrize(("task", "at"), [("regression", 2), ("contrastive", 1), ("span_qa", 2)])
-def test_the_texts_are_those_of_the_row_they_stand_under(tmp_path, quick, task, at):
+def test_the_texts_are_those_of_the_row_they_stand_under(tmp_path, undrawn, task, at):
     folders.write_task_run(tmp_path / task, task)
     page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
     lines = page[page.index('id="worst-errors"') :].split("</tr>")
@@ -106,7 +100,7 @@ def cells_in(html):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, quick, task):
+def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, undrawn, task):
     folders.write_task_run(tmp_path / task, task)
     data = tmp_path / f"{task}.jsonl"
     data.write_text(data.read_text() + "\n")
@@ -114,14 +108,14 @@ def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, qu
     assert "has changed since the run" in page and "zebra" not in page
 
 
-def test_texts_of_a_file_that_is_gone_are_not_shown_and_the_page_says_so(tmp_path, quick):
+def test_texts_of_a_file_that_is_gone_are_not_shown_and_the_page_says_so(tmp_path, undrawn):
     folders.write_task_run(tmp_path / "span_qa", "span_qa")
     (tmp_path / "span_qa.jsonl").unlink()
     page = write_run_report(tmp_path / "span_qa", show_texts=True).read_text(encoding="utf-8")
     assert "is gone" in page and "zebra" not in page
 
 
-def test_a_file_whose_columns_do_not_fit_the_options_is_named_and_not_shown(tmp_path, quick):
+def test_a_file_whose_columns_do_not_fit_the_options_is_named_and_not_shown(tmp_path, undrawn):
     run = folders.write_task_run(tmp_path / "regression", "regression")
     run["options"]["text_column"] = "nothing"
     (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
@@ -129,7 +123,7 @@ def test_a_file_whose_columns_do_not_fit_the_options_is_named_and_not_shown(tmp_
     assert "cannot be read as in the run" in page and "zebra" not in page
 
 
-def test_half_a_character_in_a_text_does_not_stop_the_report(tmp_path, quick):
+def test_half_a_character_in_a_text_does_not_stop_the_report(tmp_path, undrawn):
     run = folders.write_task_run(tmp_path / "regression", "regression")
     run["name"] = "\ud800"
     (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
@@ -253,7 +247,7 @@ def test_a_run_with_one_seed_has_no_section_about_seeds(runs):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_trained_and_frozen_parameters_processes_and_resume_are_told(tmp_path, quick, task):
+def test_trained_and_frozen_parameters_processes_and_resume_are_told(tmp_path, undrawn, task):
     run = folders.write_task_run(tmp_path / task, task, num_rows=40)
     run["options"] |= {"resume": True, "distributed": "fsdp"}
     (tmp_path / task / "run.json").write_text(json.dumps(run))
@@ -266,7 +260,7 @@ def test_trained_and_frozen_parameters_processes_and_resume_are_told(tmp_path, q
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_report_is_written_when_anything_is_missing(tmp_path, quick, task):
+def test_a_report_is_written_when_anything_is_missing(tmp_path, undrawn, task):
     folder = tmp_path / task
     run = folders.write_task_run(folder, task, num_rows=20)
     for key in run:

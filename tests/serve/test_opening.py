@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import fields
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from tests.serve.conftest import running
 
+from filbert.calibrate import calibrate
 from filbert.export import export_onnx
 from filbert.predict import Predictor
 from filbert.serve import process
@@ -71,6 +73,26 @@ def test_vectors_of_other_number_formats(made, tiny_model, precision, least):
     (vector,) = np.array(found.json())
     assert np.abs(vector - rounded).max() < 1e-6 < np.abs(vector - exact).max()
     assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) > least
+
+
+def test_int8_that_nobody_has_measured_is_told_of(film_run, films, tiny_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(film_run.folder / "model", model)
+
+    def line(folder: Path, **operation: Any) -> str:
+        (said,) = process.open_app({"one": str(folder)}, Settings(), Operation(**operation))[1]
+        return str(said)
+
+    warning = "not compared with float32 on labelled rows: filbert calibrate"
+    assert warning in line(model, precision="int8")
+    assert warning not in line(model) and warning not in line(tiny_model, precision="int8")
+    calibrate(str(model), str(films / "dev.csv"))
+    assert warning not in line(model, precision="int8")
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    for name, data in (("blind", None), ("seen", str(films / "dev.csv"))):
+        export_onnx(str(model), tmp_path / name, int8=True, data=data)
+        said = line(tmp_path / name, backend="onnxruntime")
+        assert ("rows: filbert export --data" in said) == (data is None)
 
 
 def test_a_model_in_onnxruntime(made, film_run, tmp_path):

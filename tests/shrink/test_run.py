@@ -155,6 +155,21 @@ def test_what_the_model_cannot_lose_is_refused_and_nothing_is_written(source, fi
     assert not (tmp_path / "out").exists()
 
 
+def test_a_masked_lm_is_measured_by_the_masks_it_fills(masked_lm, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["the film was good .", "a play and a bad film ."] * 8), "utf-8")
+    options = ShrinkOptions(keep_layers=(0,), vocabulary_from=(str(text),), data=str(text))
+    facts = shrink(str(masked_lm), tmp_path / "out", options)
+    assert facts["metric"] == "mlm_accuracy" and len(facts["steps"]) == 3
+    for step in facts["steps"]:
+        assert step["metrics"].keys() == {"mlm_accuracy", "perplexity"}
+    last = evaluate_model(Predictor.load(tmp_path / "out"), str(text), ColumnNames())
+    assert facts["steps"][-1]["metrics"] == {
+        name: pytest.approx(last[name], rel=1e-5) for name in ("mlm_accuracy", "perplexity")
+    }
+    assert facts["steps"][0]["metrics"] != facts["steps"][1]["metrics"]
+
+
 def test_a_model_without_a_task_has_nothing_to_be_measured_by(tiny_model, films, tmp_path):
     options = ShrinkOptions(keep_layers=(0,), data=str(films / "dev.csv"))
     with pytest.raises(ConfigError, match="no task head"):

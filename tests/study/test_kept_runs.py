@@ -28,7 +28,7 @@ def two(recipe):
 
 
 @pytest.fixture(scope="module")
-def made(films, tmp_path_factory):
+def made(films, tmp_path_factory, one_process):
     """A finished study of two linear models, and its recipe."""
     from filbert.study.options import StudyFlags
     from filbert.study.recipe import read_study
@@ -37,7 +37,8 @@ def made(films, tmp_path_factory):
     recipe |= {"positive": "pos", "near_duplicates": "ignore", "resamples": 50}
     study = read_study(two(recipe), StudyFlags.from_keywords({}))
     out = tmp_path_factory.mktemp("kept") / "out"
-    results = run_study(study, out)
+    with one_process():
+        results = run_study(study, out)
     assert [c["status"] for c in results["contestants"]] == ["finished", "finished"]
     return recipe, out
 

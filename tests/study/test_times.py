@@ -36,6 +36,19 @@ def test_the_run_in_progress_is_measured_by_what_it_has_done():
     assert times.left([], [ONE], current=ONE, elapsed=45.0, fraction=None) is None
 
 
+def test_a_resumed_run_is_measured_by_what_its_own_process_has_done():
+    times = Times({})
+    # From 50 % to 60 % of the training in 9 s: 10 % are 9 % of the run, which takes 100 s in all.
+    # 55 % of it were left when the process began.
+    rest = times.left([OTHER], [ONE, OTHER], current=ONE, elapsed=9.0, fraction=0.6, begun=0.5)
+    assert rest == pytest.approx(55.0 - 9.0 + 100.0)
+    # Before its first step, and while its log still tells of steps that are done again.
+    for fraction in (0.5, 0.45):
+        known = Times({"one": [200.0]})
+        rest = known.left([], [ONE], current=ONE, elapsed=1.0, fraction=fraction, begun=0.5)
+        assert rest == pytest.approx(110.0 - 1.0)
+
+
 def test_a_run_that_takes_longer_than_expected_has_nothing_left_rather_than_less():
     assert Times({"one": [10.0]}).left([], [ONE], current=ONE, elapsed=60.0) == 0.0
 

@@ -267,7 +267,7 @@ UNITS = [
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_long_run_of_one_thing_comes_to_an_end(unit):
     # A pattern that reads the rest of the text from every place on would need hours for these.
-    text = unit * (MEGABYTE // 8 // len(unit))
+    text = unit * (MEGABYTE // 16 // len(unit))
     for hostile in (text + "!", "a" + text + " end"):
         STUDY(hostile)
 

@@ -43,3 +43,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., DistillOpt
         return DistillOptions.from_keywords(given | more)
 
     return options
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(undrawn: None) -> None:
+    """Runs here are looked at for other things than their plots."""

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import filbert
+from filbert.cli.main import run as cli
+from filbert.errors import InputError
 from filbert.formats import files
 from filbert.predict import Predictor
 from filbert.train import trainer
@@ -228,6 +230,45 @@ def test_many_classes_pairs_and_multilabel_train_too(tiny_model, tmp_path):
         else:
             assert answer["label"] == "good"
             assert done.metrics["dev"]["accuracy"] == 1.0
+
+
+def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_path, capsys):
+    rows = [{"text": f"film {w}", "labels": [w, "x"]} for w in ("good", "bad")]
+    rows += [{"text": "film", "labels": []}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows * 8))
+    done = filbert.finetune(
+        task="classification", model=str(tiny_model), train=str(path), dev=str(path),
+        out=str(tmp_path / "x"), steps=60, lr=3e-3, precision="float32",
+    )  # fmt: skip
+    assert done.model.task.multilabel and done.model.task.labels == ("bad", "good", "x")
+    assert done.metrics["dev"]["micro_f1"] > 0.9
+    assert set(done.model.predict(["film good"])[0]["labels"]) == {"good", "x"}
+    # The same in a table, and what looks through files or judges predictions sees it, too.
+    table = tmp_path / "rows.csv"
+    table.write_text("text,labels\n" + "".join(
+        '"{}","{}"\n'.format(row["text"], json.dumps(row["labels"]).replace('"', '""'))
+        for row in rows
+    ))  # fmt: skip
+    assert cli(["check", "--task", "classification", "--json", str(table)]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]["train"]["labels"].keys() == {
+        "bad", "good", "x",
+    }  # fmt: skip
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("\n".join(json.dumps({"labels": row["labels"]}) for row in rows))
+    words = ["--data", str(table), "--predictions", str(answers), "--json"]
+    assert cli(["evaluate", "--task", "classification", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["micro_f1"] == 1.0
+
+
+@pytest.mark.parametrize("labels", ["pos", "pos,neg"])
+def test_a_column_labels_without_lists_is_asked_about(tiny_model, tmp_path, labels):
+    path = tmp_path / "rows.csv"
+    path.write_text(f'text,labels\ngood,"{labels}"\nbad,neg\n')
+    with pytest.raises(InputError, match="pass --label-column labels, or --multilabel where"):
+        filbert.finetune(
+            task="classification", model=str(tiny_model), train=str(path), out=str(tmp_path / "x")
+        )
 
 
 def test_truncation_is_counted_in_the_run_and_told_per_answer(tiny_model, films, tmp_path):

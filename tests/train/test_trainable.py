@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
+from filbert.cli.main import run as cli
 from filbert.errors import ConfigError, Interrupted
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
@@ -160,20 +162,36 @@ def test_several_seeds_are_reported_with_mean_deviation_and_the_best(tiny_model,
     assert again.facts["finished"] == facts["finished"]
 
 
-def test_a_seed_that_fails_is_named_and_the_others_count(tiny_model, films, tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [filbert.RunError("no number"), filbert.ConfigError("no memory")])
+def test_a_seed_that_fails_is_named_and_the_others_count(
+    tiny_model, films, tmp_path, monkeypatch, capsys, error
+):
     from filbert.train import seeds
 
-    real = seeds.finetune
+    real, bad = seeds.finetune, 43
 
     def fails(options):
-        if options.seed == 43:
-            raise filbert.RunError("the gradient is not finite")
+        if options.seed == bad:
+            raise error
         return real(options)
 
     monkeypatch.setattr(seeds, "finetune", fails)
-    facts = run(tiny_model, films, tmp_path / "x", seeds=2, steps=2).facts
-    assert list(facts["seeds"]["failed"]) == ["43"]
-    assert list(facts["seeds"]["runs"]) == ["42"]
+    words = ["finetune", "--task", "classification", "--model", tiny_model, "--seeds", 2]
+    words += ["--train", films / "train.csv", "--dev", films / "dev.csv", "--steps", 2, "--json"]
+    assert cli([str(word) for word in [*words, "--out", tmp_path / "x"]]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["dev"]["roc_auc"] == told["seeds"]["figures"]["dev"]["roc_auc"]["mean"]
+    assert told["seeds"]["failed"] == {"43": str(error)}
+    assert list(told["seeds"]["runs"]) == ["42"]
+    assert told["seeds"]["figures"]["dev"]["roc_auc"]["deviation"] is None, (
+        "of one run there is none"
+    )
+    assert "deviation" not in " ".join(seeds.spread_lines(told["seeds"]))
+    bad = 42
+    if isinstance(error, filbert.ConfigError):
+        # What the first seed finds wrong would be wrong for all.
+        assert cli([str(word) for word in [*words, "--out", tmp_path / "y"]]) == 2
+        assert not (tmp_path / "y").exists()
 
 
 def test_finished_seeds_of_other_options_are_not_taken_for_these(tiny_model, films, tmp_path):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, get_args, get_origin
 
 if TYPE_CHECKING:
+    from cyclopts import App
+
     from filbert.data.columns import ColumnNames
 
 
@@ -53,6 +55,38 @@ def unabbreviated(token: str) -> str:
     """A word of the command line with a short flag written out, as in --as NAME and --as=NAME."""
     flag, equals, value = token.partition("=")
     return SHORT_FLAGS.get(flag, flag) + equals + value
+
+
+def files_first(app: App, tokens: Sequence[str]) -> tuple[str, ...]:
+    """A command line with the words behind a list between commas, as in `--labels a,b FILE`, first.
+
+    A list takes all words up to the next flag; one between commas is complete, and what follows is
+    a file or a model, where the verb of `app` takes such.
+    """
+    if not any("," in token for token in tokens):
+        return tuple(tokens)
+    arguments = app.assemble_argument_collection()
+    if all(argument.index is None for argument in arguments):
+        return tuple(tokens)
+    lists = {
+        name
+        for argument in arguments
+        if any(get_origin(t) in (tuple, list) for t in (argument.hint, *get_args(argument.hint)))
+        for name in argument.names
+    }
+    verb, *rest = tokens
+    first, behind, is_complete = [verb], list[str](), False
+    for before, token in zip([verb, *rest], rest, strict=False):
+        is_flag = token.startswith("-") and token != STDIO
+        if is_flag:
+            flag, _, value = token.partition("=")
+            is_complete = flag in lists and "," in value
+        if is_complete and not is_flag or not behind and not is_flag:
+            first.append(token)
+            continue
+        behind.append(token)
+        is_complete = is_complete or (before in lists and "," in token)
+    return (*first, *behind)
 
 
 def columns_of(given: ColumnNames | None) -> ColumnNames:

@@ -16,11 +16,17 @@ from cyclopts.config import Dict
 
 from filbert import __version__
 from filbert.cli.completion import install_completion
-from filbert.cli.flags import disguised, refuse_stdout, unabbreviated, undisguised
+from filbert.cli.flags import (
+    disguised,
+    files_first,
+    refuse_stdout,
+    unabbreviated,
+    undisguised,
+)
 from filbert.cli.help_page import print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
-from filbert.recipes import read_recipe, recipe_path
+from filbert.recipes import STUDY_CALL, read_recipe, recipe_path
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -118,6 +124,10 @@ def launch(
             tokens, recipe = (verb, *rest), recipe_path(first, verb)
     if tokens[:1] == (STUDY_VERB,) and recipe is not None:
         tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
+    if tokens[:1] == (STUDY_VERB,) and len(tokens) > 1 and not tokens[1].startswith("-"):
+        content = read_recipe(recipe_path(tokens[1], STUDY_VERB))
+        about_call = {name: content[name] for name in STUDY_CALL if name in content}
+        app.config = (Dict({STUDY_VERB: about_call}, source=tokens[1]),)
     if recipe is not None and not tokens:
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
@@ -125,6 +135,7 @@ def launch(
     known = tokens[:1] and tokens[0] in {verb.replace("_", "-") for verb in VERBS}
     if known:
         refuse_fractions(app[tokens[0]], flags_with_values(tokens[1:]))
+        tokens = files_first(app[tokens[0]], tokens)
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
         content = without_overruled(read_recipe(recipe), tokens)

@@ -120,10 +120,21 @@ class Masker:
         return cls(unit, chosen, rate, most, tokenizer.mask_id, never, continues, drawn)
 
 
+_MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_LATIN = _MARKS | frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+def _begins_unigram(piece: str) -> bool:
+    """Not only what stands behind a blank: marks are words, and so is each piece with a digit, an
+    accent or a letter that is not Latin (Lan et al. 2020; google-research/albert).
+    """
+    return piece[:1] in ("▁", "<") or piece in _MARKS or not _LATIN.issuperset(piece.lower())
+
+
 _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     "bytebpe": lambda piece: piece.startswith("Ġ"),
-    "unigram": lambda piece: piece.startswith("▁"),
+    "unigram": _begins_unigram,
     "words": lambda piece: True,
 }
 

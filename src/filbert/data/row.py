@@ -99,7 +99,8 @@ class Choice:
         elif len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
             hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
         elif near and option:
-            hint = f"If {near[0]} is meant, pass {option} {near[0]}."
+            several = ", or --multilabel where it holds lists" if near[0] == "labels" else ""
+            hint = f"If {near[0]} is meant, pass {option} {near[0]}{several}."
         elif near:
             hint = f"Did you mean {near[0]}?"
         elif option:

@@ -227,7 +227,9 @@ class Lines:
                         if block.startswith(magic):
                             if kind and what.split()[0] in _COMPRESSED.values():
                                 raise InputError(f"{name}: packed twice; unpack it once.")
-                            raise InputError(f"{name}: not text but {what}.")
+                            # UTF-16 is text, and so has lines.
+                            line = ":1" if what.startswith("UTF-16") else ""
+                            raise InputError(f"{name}{line}: not text but {what}.")
                     if b"\r" in block[:-1] and b"\n" not in block:
                         raise InputError(
                             f"{name}: ends its lines with CR only; convert it, for example with "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.data.columns import ColumnNames
-from filbert.data.records import Row
+from filbert.data.records import Row, column_names, read_rows
 from filbert.data.streams import OnError
 from filbert.errors import InputError
 from filbert.text.clean import Cleaning
@@ -49,6 +49,21 @@ def read_texts(
         extra=extra,
         on_error=on_error,
     )
+
+
+def has_lists_of_labels(path: str | Path, names: ColumnNames) -> bool:
+    """Whether the rows of a file have `labels`, lists of them, and no `label`.
+
+    False where the user has named another column, and for standard input, which is read once.
+    """
+    if names.label_column or names.merge_labels or str(path) == "-":
+        return False
+    columns = column_names(path)
+    if "label" in columns or "labels" not in columns:
+        return False
+    first = next(read_rows(path, optional=("labels",), on_error=lambda _: None), None)
+    value = None if first is None else first.values.get("labels")
+    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 
 def text_row(item: Any, index: int) -> Row:

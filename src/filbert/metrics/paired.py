@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from filbert.metrics.intervals import check, ends, resampled
 from filbert.metrics.weighted import Metric, weighted_form
@@ -106,7 +105,9 @@ def mcnemar(gold: ArrayLike, one_called: ArrayLike, other_called: ArrayLike) -> 
     only_one, only_other = int(np.sum(one & ~other)), int(np.sum(other & ~one))
     if only_one + only_other == 0:
         return McNemar(1.0, 0, 0)
-    p = stats.binomtest(only_one, only_one + only_other, 0.5).pvalue
+    from scipy.stats import binomtest
+
+    p = binomtest(only_one, only_one + only_other, 0.5).pvalue
     return McNemar(float(p), only_one, only_other)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from filbert.errors import InputError
 
@@ -29,6 +28,9 @@ def regression_metrics(gold: ArrayLike, values: ArrayLike) -> dict[str, float | 
 
     Raises InputError when there is no row, or a predicted score is not finite.
     """
+    # Here, as it takes a second: every command that loads a model comes past this file.
+    from scipy.stats import rankdata
+
     wanted = np.asarray(gold, dtype=np.float64)
     found = np.asarray(values, dtype=np.float64)
     if wanted.shape != found.shape or wanted.ndim != 1:
@@ -40,7 +42,7 @@ def regression_metrics(gold: ArrayLike, values: ArrayLike) -> dict[str, float | 
         raise InputError(f"The predicted score of row {wrong[0] + 1} is not a finite number.")
     return {
         "pearson": _correlation(wanted, found),
-        "spearman": _correlation(stats.rankdata(wanted), stats.rankdata(found)),
+        "spearman": _correlation(rankdata(wanted), rankdata(found)),
         "mse": float(np.mean((wanted - found) ** 2)),
     }
 

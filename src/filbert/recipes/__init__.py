@@ -15,6 +15,8 @@ else:
     import tomli as tomllib
 
 _FOLDER = Path(__file__).parent
+# What a study's recipe may say of the call that reads it, and not of the study.
+STUDY_CALL = ("out", "only", "overwrite", "show_texts", "json")
 
 
 def recipe_path(name: str, verb: str) -> Path:

@@ -162,12 +162,16 @@ def _see_that_it_works(predictor: Predictor, model: str) -> None:
 
 
 def _line(engine: Engine) -> str:
+    from filbert.stored_task import unmeasured_int8
+
     predictor = engine.predictor
     task = predictor.task.name if predictor.task else "no task"
-    return (
+    line = (
         f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.precision.name}): "
         f"{', '.join(engine.can)}"
     )
+    warning = unmeasured_int8(predictor.precision, predictor.checkpoint, predictor.task)
+    return line if warning is None else f"{line}; {warning}"
 
 
 def _config(app: FastAPI, settings: Settings, operation: Operation) -> uvicorn.Config:

@@ -20,7 +20,8 @@ class ShrinkOptions:
         min_count: how often an entry must stand in it.
         vocabulary_size: at most so many entries.
         text_column: of those files.
-        data: labelled rows, for importance and for what each step costs.
+        data: labelled rows, for importance and for what each step costs; of a masked-LM model
+            without a task, text.
     """
 
     keep_layers: tuple[int, ...] | None = None

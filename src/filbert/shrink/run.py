@@ -13,7 +13,7 @@ from filbert.data.documents import read_documents
 from filbert.data.examples import Example
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError
-from filbert.evaluate import evaluate_model
+from filbert.evaluate import evaluate_model, figure_names
 from filbert.formats.checkpoint import with_layers
 from filbert.formats.factorised import factorised
 from filbert.model.heads import Model
@@ -46,7 +46,8 @@ def shrink(
         metrics, the first being the model as it was.
 
     Raises:
-        ConfigError: the model cannot lose what was asked for, or has no task to be measured by.
+        ConfigError: the model cannot lose what was asked for, or has neither a task nor a masked-LM
+            head to be measured by.
         InputError, FormatError: the model or a file is wrong.
     """
     predictor = Predictor.load(name, graphs=False)
@@ -60,11 +61,11 @@ def shrink(
         work.cut_vocabulary(options)
     if options.embedding_size is not None:
         work.narrow_tables(options.embedding_size)
-    task = predictor.task
+    judged_by = predictor.task.selection_metric if predictor.task else "mlm_accuracy"
     facts = {
         "from": Path(name).name if Path(name).is_absolute() else name,
         "filbert": version("filbert"),
-        "metric": task.selection_metric if task is not None and options.data else None,
+        "metric": judged_by if options.data else None,
         "data": _file(options.data) if options.data else None,
         "corpus": [_file(file) for file in options.vocabulary_from],
         "steps": work.steps,
@@ -139,7 +140,7 @@ class _Work:
         self.checkpoint, self.tokenizer = predictor.checkpoint, predictor.tokenizer
         self.steps: list[dict[str, Any]] = []
         if data is not None:
-            predictor.known_task()
+            figure_names(predictor)
         self._record("as it was")
 
     def drop_layers(self, layers: Sequence[int]) -> None:
@@ -221,8 +222,7 @@ class _Work:
         if self.data is not None:
             log.info("measuring the model: %s", what)
             metrics = evaluate_model(self.predictor, self.data, self.names)
-            known = self.predictor.known_task().metric_names
-            step["metrics"] = {key: metrics.get(key) for key in known}
+            step["metrics"] = {key: metrics.get(key) for key in figure_names(self.predictor)}
         self.steps.append(step | facts)
 
 

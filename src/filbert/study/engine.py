@@ -19,10 +19,11 @@ from filbert.speed.precision import choose_device, choose_precision
 from filbert.study.child import Ended, run_child
 from filbert.study.place import guarded, has_runs, read_state, write_state
 from filbert.study.prepare import SPLITS, prepare
+from filbert.study.progress import RunProgress
 from filbert.study.recipe import Contestant, Study, chosen
 from filbert.study.results import write_results
 from filbert.study.runs import Run, asks_auto, changes, device_of, refuse_changed, runs_of
-from filbert.study.times import Times, num_steps, told
+from filbert.study.times import Times, fraction_done, num_steps, told
 from filbert.train.folder import read_run
 from filbert.train.log import progress_bar, say
 from filbert.train.signals import Stop
@@ -188,24 +189,17 @@ def _run_all(
             first = times.left([run.contestant, *waiting], everyone)
             bar.console.print(f"{title}: {told(first)}", highlight=False, markup=False)
             steps = num_steps(run.job.training, state["data"]["train"]["rows"])
-
-            def tell(elapsed: float, fraction: float | None, run: Run = run) -> None:
-                rest = times.left(
-                    waiting,  # noqa: B023
-                    everyone,
-                    current=run.contestant,
-                    elapsed=elapsed,
-                    fraction=fraction,
-                )
-                bar.update(
-                    shown,
-                    visible=True,
-                    description=title.replace("[", r"\["),  # noqa: B023
-                    total=steps or 1,  # noqa: B023
-                    completed=int((fraction or 0.0) * (steps or 1)),  # noqa: B023
-                    left=told(rest),
-                )
-
+            tell = RunProgress(
+                bar,
+                shown,
+                title=title,
+                times=times,
+                current=run.contestant,
+                waiting=waiting,
+                everyone=everyone,
+                steps=steps,
+                begun=fraction_done(Path(run.job.out), steps) or 0.0,
+            )
             marks = state["runs"].get(run.key, {})
             if marks.get("fingerprint") != run.job.fingerprint:
                 marks = {}

@@ -54,6 +54,7 @@ class Times:
         current: Contestant | None = None,
         elapsed: float = 0.0,
         fraction: float | None = None,
+        begun: float = 0.0,
     ) -> float | None:
         """Seconds until the end; None while nothing is known.
 
@@ -61,18 +62,18 @@ class Times:
             waiting: the contestant of every run that has not begun.
             everyone: all contestants.
             current: of the run in progress.
-            elapsed: its seconds so far.
+            elapsed: the seconds of its process so far.
             fraction: of its training that is done.
+            begun: of that, what was done when its process began.
         """
         rest, projected = 0.0, None
         if current is not None:
-            projected = self.expected(current, ())
-            if fraction:
-                projected = elapsed / (fraction * _TRAINING_SHARE)
-            projected = projected or self.expected(current, everyone)
+            projected = self.expected(current, ()) or self.expected(current, everyone)
+            if fraction and fraction > begun:
+                projected = elapsed / ((fraction - begun) * _TRAINING_SHARE)
             if projected is None:
                 return None
-            rest = max(projected - elapsed, 0.0)
+            rest = max(projected * (1.0 - begun * _TRAINING_SHARE) - elapsed, 0.0)
         for one in waiting:
             expected = self.expected(one, everyone)
             if expected is None and current is not None and _is_trained(current):

@@ -23,7 +23,7 @@ from filbert.data.labels import class_weights, label_order, labels_in, listed, l
 from filbert.data.overflow import check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import Text, read_texts, text_of, text_row
+from filbert.data.texts import Text, has_lists_of_labels, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import calibration
 from filbert.metrics.classification import prediction_metrics
@@ -181,12 +181,13 @@ class Classification:
         labelled: bool = True,
         on_error: OnError | None = None,
     ) -> Iterator[Row]:
-        """Rows with `text`, maybe `text_pair`, and a label, a list, or 0/1 columns."""
+        """Rows with `text`, maybe `text_pair`, and a label, a list of them, or 0/1 columns."""
         if not labelled:
             return read_texts(path, names, on_error=on_error)
         if self.label_columns:
             return read_texts(path, names, extra=self.label_columns, on_error=on_error)
-        wanted = "labels" if self.multilabel else "label"
+        several = self.multilabel or (self.labels is None and has_lists_of_labels(path, names))
+        wanted = "labels" if several else "label"
         return read_texts(path, names, wanted, on_error=on_error)
 
     def row(self, item: Any, index: int) -> Row:
@@ -204,17 +205,18 @@ class Classification:
         return iter(())
 
     def fit_labels(self, rows: Iterable[Row]) -> Classification:
-        """Find the labels (unless declared) and the class weights in force."""
+        """Find the labels (unless declared), whether there are several, and the class weights."""
         counts: dict[str, int] = {}
-        num_rows = 0
+        num_rows, multilabel = 0, self.multilabel
         for row in rows:
             num_rows += 1
+            multilabel = multilabel or _is_list(row)
             for label in self.labels_of(row):
                 counts[label] = counts.get(label, 0) + 1
         labels = (
             self.labels if self.declared and self.labels else tuple(sorted(counts, key=label_order))
         )
-        if len(labels) < 2 and not self.multilabel:
+        if len(labels) < 2 and not multilabel:
             raise InputError(
                 f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
                 "a classifier needs at least two. Another column may be meant (--label-column), or "
@@ -225,10 +227,8 @@ class Classification:
         if self.positive is not None and (self.positive not in labels or len(labels) != 2):
             raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
         found = np.array([counts.get(label, 0) for label in labels], dtype=float)
-        weights = loss_weights(
-            self.class_weights, labels, found, num_rows, multilabel=self.multilabel
-        )
-        return replace(self, labels=labels, loss_weights=weights)
+        weights = loss_weights(self.class_weights, labels, found, num_rows, multilabel=multilabel)
+        return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)
 
     def labels_of(self, row: Row) -> list[str]:
         """The label names of a row: exactly one, or any number for multi-label.
@@ -236,7 +236,8 @@ class Classification:
         Raises:
             InputError: no label, or one that was not declared; with file and line.
         """
-        found = labels_in(row, self.label_columns, multilabel=self.multilabel)
+        several = self.multilabel or _is_list(row)
+        found = labels_in(row, self.label_columns, multilabel=several)
         if self.labels is not None:
             for label in found:
                 if label not in self.labels:
@@ -358,16 +359,18 @@ class Classification:
         """The labels in either, unless they were declared."""
         if self.declared:
             return self
+        rows = list(rows)
+        multilabel = self.multilabel or any(map(_is_list, rows))
         found = {label for row in rows for label in self.labels_of(row)}
         for prediction in predictions:
             scores = prediction.get("scores")
             found |= {str(label) for label in scores} if isinstance(scores, dict) else set()
-        if len(found) < 2 and not self.multilabel:
+        if len(found) < 2 and not multilabel:
             raise InputError(
                 f"Rows and predictions name {len(found)} label; name all of them with --labels."
             )
         labels = tuple(sorted(found, key=label_order))
-        return replace(self, labels=labels)
+        return replace(self, labels=labels, multilabel=multilabel)
 
     def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
         """A prediction with all `scores`; one that names only its label is taken as sure of it."""
@@ -385,6 +388,10 @@ class Classification:
             positive=self.positive_id if self.is_binary else None,
             thresholds=self.thresholds,
         )
+
+
+def _is_list(row: Row) -> bool:
+    return "labels" in row.values and "label" not in row.values
 
 
 TASK = Classification

@@ -23,6 +23,7 @@ from filbert.formats.continued import for_pretraining
 from filbert.formats.distilled import check_scores_words, student_checkpoint
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.masked_text import measure
 from filbert.model.lessons import check_lessons
 from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached
 from filbert.speed.execution import default_max_tokens
@@ -41,7 +42,7 @@ from filbert.train.course import Phase
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.folder import check_out, settle_precision
-from filbert.train.heldout import mean_losses, measure
+from filbert.train.heldout import mean_losses
 from filbert.train.log import say
 from filbert.train.options import names_of
 from filbert.train.prepare import fingerprint
@@ -282,7 +283,7 @@ def _pair(
     mine = student.encoder.embeddings.position
     theirs = whole.tensors.get("encoder.embeddings.position.weight")
     if options.method == _WORDS and options.student is None and isinstance(mine, nn.Embedding):
-        # As in the released run: positions that are the teacher's stay so.
+        # Positions that are the teacher's stay so.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.freeze)
     learns_words = bool(task.soft_weight or task.masked_weight)

@@ -21,6 +21,7 @@ from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
 from filbert.errors import InputError
+from filbert.masked_text import measure
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.model.student import Student, own_weights
 from filbert.speed.execution import default_max_tokens
@@ -32,7 +33,6 @@ from filbert.train.course import Course, Phase, num_steps
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.folder import already_finished, check_out, recorded, settle_precision
-from filbert.train.heldout import measure
 from filbert.train.log import RunLog, say
 from filbert.train.options import TrainOptions
 from filbert.train.prepare import fingerprint
@@ -158,11 +158,13 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     phases = _phases(options, sources.corpus, sources.tokenizer, parallel.device)
     dev: list[Example] = []
     if sources.dev is not None:
-        dev = fixed_examples(sources.dev, sources.tokenizer, options, limit=options.dev_rows)
+        # Runs with other rates can be compared by it.
+        asked = dataclasses.replace(options, mask_rate=options.dev_mask_rate)
+        dev = fixed_examples(sources.dev, sources.tokenizer, asked, limit=options.dev_rows)
         if not any(len(example.target.labels) for example in dev):
             raise InputError(
                 f"{', '.join(options.dev or ())}: nothing in the held-out rows can be masked. "
-                f"Give more text, or a higher --mask-rate."
+                f"Give more text, or a higher --dev-mask-rate."
             )
     mark = fingerprint(options, model, sources.digests)
     model = model.to(parallel.device)

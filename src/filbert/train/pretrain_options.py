@@ -92,6 +92,7 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
         second_length: sequences of the second phase; no second phase when not given.
         second_share: of the run that the second phase takes.
         second_batch_size: rows per step there; as many tokens as before when not given.
+        dev_mask_rate: share of the held-out tokens that is masked, whatever `mask_rate` is.
         batch_start: rows of the first step, where the batch grows.
         batch_warmup: rows over which it grows to `batch_size`.
     """
@@ -100,6 +101,7 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
     second_length: int | None = None
     second_share: float = 0.1
     second_batch_size: int | None = None
+    dev_mask_rate: float = 0.15
     batch_start: int | None = None
     batch_warmup: int = 0
     batch_size: int = 256
@@ -118,6 +120,8 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
             raise ConfigError(
                 f"pair is {self.pair!r}; replaced-token detection has no pair objective."
             )
+        if not 0 < self.dev_mask_rate < 1:
+            raise ConfigError(f"dev_mask_rate is {self.dev_mask_rate}; it must be in (0, 1).")
         if not 0 < self.second_share < 1:
             raise ConfigError(f"second_share is {self.second_share}; it must be in (0, 1).")
         for name in ("dev_rows", "second_length", "second_batch_size", "batch_start"):

@@ -39,10 +39,11 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
 
     Returns:
         The content of run.json: that of the best seed's run, and "seeds" with mean, deviation
-        (sample standard deviation) and all values of every figure.
+        (sample standard deviation, None of a single seed) and all values of every figure.
 
     Raises:
-        ConfigError: there are no dev rows to choose by, or there is more than one process.
+        ConfigError: there are no dev rows to choose by, there is more than one process, or the
+            first seed finds an option wrong.
         RunError: no seed came to its end.
     """
     if options.dev is None:
@@ -70,7 +71,10 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
             try:
                 one = replace(options, seed=number, seeds=1, out=str(place), overwrite=False)
                 runs[str(number)] = finetune(one)
-            except RunError as error:
+            except (RunError, ConfigError) as error:
+                # An option that is wrong is wrong for all; want of memory may come later.
+                if isinstance(error, ConfigError) and not runs and not failed:
+                    raise
                 failed[str(number)] = str(error)
                 say(f"seed {number} failed: {error}")
         if not runs:
@@ -89,7 +93,9 @@ def spread_lines(seeds: dict[str, Any]) -> list[str]:
     figures = seeds["figures"]["dev"].get(seeds["metric"])
     about = "not defined for every seed"
     if figures is not None:
-        about = f"mean {figures['mean']:.4f}, deviation {figures['deviation']:.4f}"
+        deviation = figures["deviation"]
+        about = f"mean {figures['mean']:.4f}"
+        about += "" if deviation is None else f", deviation {deviation:.4f}"
     if seeds["best_value"] is not None:
         about += f", best {seeds['best_value']:.4f} (seed {seeds['best']})"
     lines = [f"{len(seeds['runs'])} seeds, dev {seeds['metric']}: {about}"]
@@ -126,7 +132,7 @@ def _spread(runs: dict[str, Any], failed: dict[str, str], best: str) -> dict[str
 
 
 def _summary(values: list[float]) -> dict[str, Any]:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    deviation = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "deviation": deviation, "values": values}
 
 

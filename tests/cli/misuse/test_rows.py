@@ -115,7 +115,7 @@ KINDS = {
     "a row with too many fields": (SCORE + "long.csv", "long.csv:6"),
     "an unclosed quote": (SCORE + "quote.csv", "quote.csv:6", "quote"),
     "bytes that are not UTF-8": (SCORE + "latin.csv", "latin.csv:6", "UTF-8"),
-    "UTF-16": (SCORE + "utf16.csv", "utf16.csv", "UTF-16"),
+    "UTF-16": (SCORE + "utf16.csv", "utf16.csv:1", "UTF-16"),
     "a NUL character": (SCORE + "nul.csv", "nul.csv:6", "NUL"),
     "a line without end": (SCORE + "huge.csv", "huge.csv:6", "limit is"),
     "semicolons for commas": (CLASSIFY + "semicolons.csv", "semicolons.csv", "text;label"),

@@ -30,14 +30,14 @@ def evaluate(
     backend: str = "torch",
     device: str | None = None,
 ) -> None:
-    """Measure a model on labelled rows, or score predictions made elsewhere.
+    """Measure a model on labelled rows or text, or score predictions made elsewhere.
 
     Parameters
     ----------
     model:
         folder, built-in name or Hub id; leave it out with --predictions.
     data:
-        the labelled rows.
+        the labelled rows; of a masked-LM model without a task, text whose words are masked.
     task:
         with --predictions: what they answer: classification, regression, tagging, span_qa,
         multiple_choice or embedding.
@@ -82,7 +82,7 @@ def evaluate(
     from pathlib import Path
 
     from filbert.cli.flags import print_json
-    from filbert.evaluate import evaluate_model, score_predictions
+    from filbert.evaluate import evaluate_model, judged_for, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss, whole_of
     from filbert.tasks.base import TaskOptions, task_class
@@ -91,19 +91,22 @@ def evaluate(
     loss = None
     folder = Path(out) if out else None
     if model is not None:
-        own = set(flags.named()) & {f.name for f in fields(TaskOptions)}
+        own = set(flags.named()) & {f.name for f in fields(TaskOptions)} - {"positive"}
         if own:
             given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
             raise ConfigError(f"{given}: only with --predictions; a MODEL knows its own.")
         predictor = Predictor.load(
             model, precision=precision, backend=backend, device=device, max_length=max_length
         )
+        task_of_model = judged_for(predictor.task, flags.positive)
+        predictor.task = task_of_model
         metrics = evaluate_model(predictor, data, flags, folder)
         if against is not None:
             known = predictor.known_task()
             predictor = Predictor.load(
                 model, precision=against, device=device, max_length=max_length
             )
+            predictor.task = task_of_model
             exact = evaluate_model(predictor, data, flags)
             loss = precision_loss(exact, metrics, known.metric_names, whole=whole_of(known))
     else:

@@ -12,7 +12,7 @@ from filbert.train.options import FinetuneOptions
 
 def finetune(
     *, options: Annotated[FinetuneOptions, Parameter(name="*")], json: bool = False
-) -> None:
+) -> int:
     """Fine-tune a model on labelled rows and write a run folder.
 
     Parameters
@@ -20,7 +20,7 @@ def finetune(
     options:
         the run.
     json:
-        print the metrics as JSON.
+        print the metrics as JSON; of several --seeds, their spread too.
     """
     options = FinetuneOptions.from_keywords(vars(options))
 
@@ -35,13 +35,16 @@ def finetune(
 
     run = run_finetuning(options)
     if not run:  # not the first of several processes
-        return
+        return 0
     report = write_run_report(Path(options.out), show_texts=options.show_texts)
+    several = {"seeds": run["seeds"]} if "seeds" in run else {}
+    status = 1 if several and run["seeds"]["failed"] else 0
     if json:
-        print_json(run["metrics"])
-        return
+        print_json(run["metrics"] | several)
+        return status
     Console().print(result_table(run))
     for line in spread_lines(run["seeds"]) if "seeds" in run else ():
         print(line)
     print(f"model:  {Path(options.out) / 'model'}")
     print(f"report: {report}")
+    return status

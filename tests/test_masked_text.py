@@ -16,9 +16,9 @@ from filbert.data.masking import MaskedRow
 from filbert.data.shards import Corpus, write_corpus
 from filbert.formats.fresh import fresh_checkpoint
 from filbert.formats.replaced import replaced_model
+from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
-from filbert.train.heldout import measure
 
 PLAIN = Precision("float32", "exact")
 SIZES: dict[str, Any] = {

@@ -1,0 +1,73 @@
+"""How a command line is read before any verb sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from filbert.cli.flags import files_first
+from filbert.cli.main import app, run
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (
+            "check --task classification --label-columns a,b train.csv dev.csv --json",
+            "check train.csv dev.csv --task classification --label-columns a,b --json",
+        ),
+        ("check --task x --labels=a,b t.csv", "check t.csv --task x --labels=a,b"),
+        (
+            "predict M --choice-columns e0,e1 rows.csv --out x",
+            "predict M rows.csv --choice-columns e0,e1 --out x",
+        ),
+        ("predict M --choice-columns e0,e1 -", "predict M - --choice-columns e0,e1"),
+        # Whether these are names or files, nobody can tell: they go on with the list.
+        ("check --labels a b c.csv", None),
+        # No list; no files.
+        ("check --json a,b.csv c.csv --task x", None),
+        ("finetune --label-columns a,b c --task x", None),
+    ],
+)
+def test_files_behind_a_list_between_commas_are_files(given, wanted):
+    tokens = given.split()
+    assert files_first(app[tokens[0]], tokens) == tuple((wanted or given).split())
+
+
+def test_a_file_behind_a_list_is_checked(tmp_path, capsys):
+    path = tmp_path / "train.csv"
+    path.write_text("text,a,b\ngood,1,0\nbad,0,1\nfilm,1,1\n")
+    words = ["check", "--task", "classification", "--json", "--label-columns", "a,b", str(path)]
+    run(words)
+    assert list(json.loads(capsys.readouterr().out)["files"]) == ["train"]
+
+
+def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys):
+    (tmp_path / "r.toml").write_text(
+        f"""
+        train = "{films}/train.csv"
+        dev = "{films}/dev.csv"
+        test = "{films}/test.csv"
+        near_duplicates = "ignore"
+        resamples = 50
+        out = "{tmp_path}/out"
+        only = ["first"]
+        json = true
+        [contestants.first]
+        kind = "tfidf"
+        [contestants.second]
+        kind = "tfidf"
+        C = 10.0
+        """
+    )
+    assert run(["compare", str(tmp_path / "r.toml")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["status"] for one in found["contestants"]] == ["finished", "missing"]
+    # A flag wins.
+    assert run(["compare", str(tmp_path / "r.toml"), "--out", str(tmp_path / "other")]) == 0
+    assert (tmp_path / "other" / "report.html").is_file()
+    (tmp_path / "r.toml").write_text('overwrit = true\n[contestants.first]\nkind = "tfidf"\n')
+    capsys.readouterr()
+    assert run(["compare", str(tmp_path / "r.toml"), "--out", "x"]) == 2
+    assert "overwrit" in capsys.readouterr().err
