@@ -16,13 +16,14 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "against"))
 
-from inference_table import GOALS, best_peer, rate, worst_of_filbert  # noqa: E402
+from inference_table import GOALS, IDLE, best_peer, rate, worst_of_filbert  # noqa: E402
 from latency import figures  # noqa: E402
 from runs import read_results  # noqa: E402
 from task_table import pairs_of, ratios_of  # noqa: E402
@@ -39,7 +40,32 @@ def row(what: str, command: str, mine: str, peer: str, ratio: str) -> str:
 
 
 def times(ratio: float) -> str:
-    return f"**{ratio:.1f} x**" if ratio < 10 else f"**{ratio:.0f} x**"
+    digits = 2 if ratio < 1.5 else 1 if ratio < 10 else 0
+    return f"**{ratio:.{digits}f} x**"
+
+
+def beside_others(*records: Record | None) -> str:
+    """A word of warning where other programs ran while one of these was measured."""
+    busy = max((r.get("others") or 0.0 for r in records if r is not None), default=0.0)
+    return f", but other programs took {busy:.1f} cores" if busy > IDLE else ""
+
+
+def sessions(records: Sequence[Record]) -> list[list[Record]]:
+    """Records that were measured beside each other: of one set of sides, within an hour."""
+    groups: list[list[Record]] = []
+    for record in sorted(records, key=lambda r: r.get("time", "")):
+        before = groups[-1][-1] if groups else None
+        if before is None or before.get("beside") != record.get("beside") or _apart(before, record):
+            groups.append([])
+        groups[-1].append(record)
+    return groups
+
+
+def _apart(one: Record, other: Record) -> bool:
+    if "time" not in one or "time" not in other:
+        return False
+    between = datetime.fromisoformat(other["time"]) - datetime.fromisoformat(one["time"])
+    return between > timedelta(hours=1)
 
 
 def newest(records: Sequence[Record], *names: str) -> list[Record]:
@@ -175,37 +201,45 @@ def inference(records: Sequence[Record]) -> list[str]:
                     "make bench-inference",
                     f"{rate(mine):,.0f} useful GFLOP/s{part}",
                     f"{peer['side']}, {peer['setting']}: {rate(peer):,.0f}" if peer else "",
-                    times(rate(mine) / rate(peer)) if peer else "",
+                    times(rate(mine) / rate(peer)) + beside_others(mine, peer) if peer else "",
                 )
             )
     return rows
 
 
 def latency(records: Sequence[Record]) -> list[str]:
-    kept = newest(records, "model", "side", "tokens", "device")
+    """Filbert's fastest side, against the fastest peer of the same session."""
     rows = []
-    for model, tokens in dict.fromkeys((r["model"], r["tokens"]) for r in kept):
-        some = [r for r in kept if (r["model"], r["tokens"]) == (model, tokens)]
-        found = {r["side"]: figures(r) for r in some}
-        mine = {side: f for side, f in found.items() if side.startswith("filbert")}
-        peers = {side: f for side, f in found.items() if side not in mine}
+    for model, tokens in dict.fromkeys((r["model"], r["tokens"]) for r in records):
+        some = [r for r in records if (r["model"], r["tokens"]) == (model, tokens)]
+        # Of each of filbert's sides the last session: the record, and those beside it.
+        mine: dict[str, tuple[Record, list[Record]]] = {}
+        for session in sessions(some):
+            kept = newest(session, "side", "device")
+            mine |= {r["side"]: (r, kept) for r in kept if r["side"].startswith("filbert")}
         if not mine:
             continue
-        best = min(mine, key=lambda side: mine[side]["p50_ms"])
-        other = min(peers, key=lambda side: peers[side]["p50_ms"], default=None)
+        best, beside = min(mine.values(), key=lambda pair: _p50(pair[0]))
+        peers = [r for r in beside if not r["side"].startswith("filbert")]
+        other = min(peers, key=_p50, default=None)
         rows.append(
             row(
-                f"one text of {tokens} tokens, {some[0]['label']}",
+                f"one text of {tokens} tokens, {best['label']}",
                 "make bench-latency",
-                f"{best}: {_latency(mine[best])}",
-                f"{other}: {_latency(peers[other])}" if other else "",
-                times(peers[other]["p50_ms"] / mine[best]["p50_ms"]) if other else "",
+                f"{best['side']}: {_latency(best)}",
+                f"{other['side']}: {_latency(other)}" if other else "",
+                times(_p50(other) / _p50(best)) + beside_others(best, other) if other else "",
             )
         )
     return rows
 
 
-def _latency(found: dict[str, float]) -> str:
+def _p50(record: Record) -> float:
+    return float(figures(record)["p50_ms"])
+
+
+def _latency(record: Record) -> str:
+    found = figures(record)
     return (
         f"p50 {found['p50_ms']:.1f} ms, p99 {found['p99_ms']:.1f} ms, first request "
         f"{found['first_ratio']:.1f} medians"

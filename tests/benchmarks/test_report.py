@@ -112,6 +112,27 @@ def test_inference_and_latency_get_rows_that_name_the_peer(report):
     assert "filbert-int8: p50 10.0 ms, p99 10.0 ms, first request 1.5 medians" in rows[0]
 
 
+def test_a_latency_stands_beside_the_peers_of_its_own_session_only(report):
+    def record(side, seconds, time, others=0.0):
+        return {
+            "model": "base", "label": "BERT-base", "tokens": 16, "device": "cpu", "side": side,
+            "seconds": [seconds] * 3, "first": seconds, "time": time, "others": others,
+            "beside": sorted(["filbert-int8", "peer-int8"]),
+        }  # fmt: skip
+
+    first = [
+        record("filbert-int8", 0.010, "2026-01-01 08:00:00"),
+        record("peer-int8", 0.012, "2026-01-01 08:05:00"),
+    ]
+    # Three hours later the machine is twice as slow, and another program takes a core.
+    later = [record("peer-int8", 0.024, "2026-01-01 11:00:00", 1.0)]
+    (row,) = report.latency([*first, *later])
+    assert row.endswith("| **1.20 x** |")
+    later.append(record("filbert-int8", 0.016, "2026-01-01 11:05:00"))
+    (row,) = report.latency([*first, *later])
+    assert row.endswith("| **1.5 x**, but other programs took 1.0 cores |")
+
+
 def test_our_own_readme_says_what_our_own_results_say(report):
     assert report.main(["--check"]) == 0
 
