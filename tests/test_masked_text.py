@@ -71,7 +71,7 @@ def test_many_masked_words_are_summed_as_few_are(corpus, tiny, monkeypatch):
     task, options = Pretraining(), ObjectiveOptions(max_length=24)
     model, examples = model_of(tiny, "masked_lm"), fixed_examples(corpus, tiny, options)
     whole = measure(model, task, examples, max_tokens=9000, precision=PLAIN)
-    monkeypatch.setattr("filbert.train.heldout._MOST_ROWS", 7)
+    monkeypatch.setattr("filbert.masked_text._MOST_ROWS", 7)
     parts = measure(model, task, examples, max_tokens=9000, precision=PLAIN)
     assert parts == pytest.approx(whole, rel=1e-6)
 

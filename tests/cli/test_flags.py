@@ -40,7 +40,8 @@ def test_a_file_behind_a_list_is_checked(tmp_path, capsys):
     path.write_text("text,a,b\ngood,1,0\nbad,0,1\nfilm,1,1\n")
     words = ["check", "--task", "classification", "--json", "--label-columns", "a,b", str(path)]
     run(words)
-    assert list(json.loads(capsys.readouterr().out)["files"]) == ["train"]
+    (split,) = json.loads(capsys.readouterr().out)["splits"]
+    assert (split["name"], split["rows"]) == ("train", 3)
 
 
 def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys):

@@ -141,6 +141,46 @@ def test_with_replacement_some_places_are_met_twice_and_none_is_random(tiny):
     assert set(masked[changed].tolist()) == {MASK}
 
 
+def test_the_collator_decides_each_token_by_itself(tiny):
+    rows, _ = random_rows([4] * 4000 + [128] * 1000)
+    masked, targets = mask(rows, masker_of(tiny, style="collator"))
+    counts = np.array([len(p) for p, _ in targets])
+    short, long = counts[:4000], counts[4000:]
+    # Of n free tokens a binomial number: mean 0.15 n, variance 0.1275 n. Here n is 2 and 126, less
+    # what random rows hold of ids that are never masked.
+    free = np.array(
+        [
+            np.sum(rows.ids[a:b] > MASK)
+            for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
+        ]
+    )
+    assert free[:4000].max() <= 4 and 110 < free[4000:].mean() <= 126
+    assert abs(short.mean() / free[:4000].mean() - 0.15) < 0.02, "some short rows have no mask"
+    assert abs(long.mean() / free[4000:].mean() - 0.15) < 0.003
+    assert abs(long.var() / (0.1275 * free[4000:].mean()) - 1) < 0.15
+    assert (short == 0).mean() > 0.6
+    at = np.concatenate(
+        [start + p for start, (p, _) in zip(rows.starts[:-1], targets, strict=True)]
+    )
+    shares = (masked[at] == MASK).mean(), (masked[at] == rows.ids[at]).mean()
+    assert abs(shares[0] - 0.8) < 0.02 and abs(shares[1] - 0.1) < 0.02
+    whole, targets = mask(rows, masker_of(tiny, unit="word", style="collator"))
+    at = np.concatenate(
+        [start + p for start, (p, _) in zip(rows.starts[:-1], targets, strict=True)]
+    )
+    assert set(whole[at].tolist()) == {MASK}, "its whole words become nothing else"
+
+
+def test_a_short_row_may_stay_whole_where_the_number_of_masks_is_drawn(tiny):
+    rows, _ = random_rows([4] * 4000)
+    _, targets = mask(rows, masker_of(tiny, style="roberta"))
+    counts = np.array([len(p) for p, _ in targets])
+    # int(0.15 * 4 + U): 1 with a probability of 0.6. BERT's script always masks one.
+    assert set(counts.tolist()) == {0, 1} and abs(counts.mean() - 0.6) < 0.03
+    _, targets = mask(rows, masker_of(tiny))
+    assert {len(p) for p, _ in targets} == {1}
+
+
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):
@@ -164,8 +204,8 @@ def test_marks_digits_and_letters_that_are_not_latin_are_words_of_a_unigram_voca
     """As `_is_start_piece_sp` of google-research/albert answers."""
     tokenizer = Tokenizer.load(shared_data / "tokenizers" / "albert-base-v2")
     masker = masker_of(tokenizer)
-    begins = {"▁": True, ",": True, ".": True, "7": True, "é": True, "ing": False, "'": True}
-    begins |= {"▁1": True, "s": False, "▁the": True}
+    begins = {"▁": True, ",": True, ".": True, "7": True, "ing": False, "'": True}
+    begins |= {"▁1": True, "s": False, "▁the": True, "€": True, "–": True}
     ids = {piece: tokenizer.id_of(piece) for piece in begins}
     assert None not in ids.values()
     found = {piece: not masker.continues[number] for piece, number in ids.items()}

@@ -45,6 +45,7 @@ class Style:
         whole_vocabulary: whether drawn ids may be special tokens.
         rounded: exact count, rounded half to even; else the fraction is decided by chance.
         replacement: positions are drawn with replacement (single tokens only).
+        each: every token is masked or not by itself (single tokens only).
     """
 
     masked: float = 0.8
@@ -52,13 +53,17 @@ class Style:
     whole_vocabulary: bool = True
     rounded: bool = True
     replacement: bool = False
+    each: bool = False
 
 
 STYLES = {
     "bert": Style(),
     "roberta": Style(whole_vocabulary=False, rounded=False),
     "electra": Style(masked=0.85, kept=0.15, replacement=True),
+    "collator": Style(each=True),
 }
+# What Hugging Face's collator does with whole words.
+_WHOLE_WORDS = Style(masked=1.0, kept=0.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Masker:
                 "The vocabulary has no mask token, so nothing can be masked. "
                 "Use a vocabulary made for masked language models."
             )
-        chosen = STYLES[style]
+        chosen = STYLES[style] if style != "collator" or unit == "token" else _WHOLE_WORDS
         size = tokenizer.vocab_size
         never = np.zeros(size, dtype=bool)
         for number in (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id):
@@ -178,7 +183,11 @@ def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray,
     row = np.repeat(np.arange(len(lengths)), lengths)
     places = _Places(row, np.arange(len(ids)) - starts[row], ~masker.never[ids])
     counts = _counts(lengths, keys, masker)
-    if masker.unit != "token":
+    if masker.style.each:
+        chance = uniform(keys[row], _ORDER, places.position)
+        at = np.flatnonzero(places.free & (chance < masker.rate))
+        coins = uniform(keys[row[at]], _COIN, places.position[at])
+    elif masker.unit != "token":
         at, coins = _units(rows, places, counts, masker)
     elif masker.style.replacement:
         at, coins = _with_replacement(rows, places, counts)
@@ -199,10 +208,9 @@ def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray,
 def _counts(lengths: np.ndarray, keys: np.ndarray, masker: Masker) -> np.ndarray:
     share = masker.rate * lengths
     if masker.style.rounded:
-        counts = np.rint(share)  # half to even, as Python's round
+        counts = np.maximum(1, np.rint(share))  # half to even, as Python's round
     else:
         counts = np.floor(share + uniform(keys, _COUNT, np.zeros(1)))
-    counts = np.maximum(1, counts)
     if masker.most is not None:
         counts = np.minimum(masker.most, counts)
     return counts.astype(np.int64)

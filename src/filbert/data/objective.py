@@ -24,8 +24,9 @@ class ObjectiveOptions:
             words).
         mask_rate: share of the tokens that is masked.
         mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but no
-            special token as a random one and the number of masks decided by chance) or electra
-            (85 % mask token, 15 % kept, positions drawn with replacement).
+            special token as a random one and the number of masks decided by chance), electra
+            (85 % mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
+            Face's: as bert, but each token by itself; of words all become mask tokens).
         max_predictions: most masked tokens of a row; no limit when not given, but for electra
             (mask rate + 0.005) times the length.
         duplicates: static masks and pairs: so many versions of the data are made and repeated; made
@@ -54,6 +55,11 @@ class ObjectiveOptions:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}."
                 )
+        if self.mask_style == "collator" and self.max_predictions is not None:
+            raise ConfigError(
+                "mask_style collator masks every token by itself, however many that makes; leave "
+                "max_predictions out."
+            )
         if not 0 < self.mask_rate < 1:
             raise ConfigError(f"mask_rate is {self.mask_rate}; it must be between 0 and 1.")
         if not 0 <= self.short_rate <= 1:

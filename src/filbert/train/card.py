@@ -245,11 +245,13 @@ def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
     base = story.get("base_model") or {}
     seeds = story.get("seeds")
     if seeds and seeds.get("mean") is not None:
+        deviation = seeds.get("deviation")
+        spread = "" if deviation is None else f", deviation {deviation:.4f}"
         found = [
             *found,
             f"It is the best of {seeds['count']} runs with different seeds by dev "
-            f"{seeds['metric'].replace('_', ' ')} (mean {seeds['mean']:.4f}, deviation "
-            f"{seeds['deviation']:.4f}); being chosen flatters it.",
+            f"{seeds['metric'].replace('_', ' ')} (mean {seeds['mean']:.4f}{spread}); being chosen "
+            "flatters it.",
         ]
     else:
         found = [
