@@ -141,6 +141,23 @@ def test_with_replacement_some_places_are_met_twice_and_none_is_random(tiny):
     assert set(masked[changed].tolist()) == {MASK}
 
 
+def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
+    # CLS a b c SEP with weights 1, 2 and 3, one mask a row, then two.
+    count, weights = 20_000, np.ones(tiny.vocab_size)
+    weights[[10, 11, 12]] = 1, 2, 3
+    ids = np.tile(np.array([CLS, 10, 11, 12, SEP], np.int32), count)
+    rows = Rows(ids, np.arange(0, 5 * count + 1, 5), keys_of(0, 0, np.arange(count)))
+    masker = replace(masker_of(tiny), weights=weights)
+    first = np.bincount([p[0] for p, _ in mask(rows, masker)[1]], minlength=4)[1:] / count
+    assert np.abs(first - np.array([1, 2, 3]) / 6).max() < 0.01
+    targets = mask(rows, replace(masker, rate=0.4))[1]
+    assert {len(p) for p, _ in targets} == {2}
+    left = np.bincount([6 - int(p.sum()) for p, _ in targets], minlength=4)[1:] / count
+    # The one that is left: by hand from the two orders in which the others can be drawn.
+    assert left[0] == pytest.approx(2 / 6 * 3 / 4 + 3 / 6 * 2 / 3, abs=0.01)
+    assert left[2] == pytest.approx(1 / 6 * 2 / 5 + 2 / 6 * 1 / 4, abs=0.01)
+
+
 def test_the_collator_decides_each_token_by_itself(tiny):
     rows, _ = random_rows([4] * 4000 + [128] * 1000)
     masked, targets = mask(rows, masker_of(tiny, style="collator"))

@@ -19,7 +19,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "distilbert": {
         "method": "distilbert", "layers": 6, "temperature": 2.0, "soft_weight": 5.0,
         "mlm_weight": 2.0, "cosine_weight": 1.0, "soft_on": "all", "lr": 5e-4, "eps": 1e-6,
-        "beta2": 0.98, "weight_decay": 0.0, "warmup": 0.05, "clip": 5.0,
+        "beta2": 0.98, "mask_rarity": 0.7, "weight_decay": 0.0, "warmup": 0.05, "clip": 5.0,
         "epochs": 3.0, "batch_size": 4000,
     },
     # Jiao et al. 2020, section 4: 4 layers of 312.

@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+# Tokens that are counted at a time: 64 MB.
+_COUNTED = 2**24
+
+
 class Text(Marks, Protocol):
     """What rows are made of; `data.shards.Corpus` has it."""
 
@@ -56,13 +60,6 @@ class Instances:
         self.corpus = corpus
         self.options = options
         self.seed = seed
-        self.masker = Masker.of(
-            tokenizer,
-            unit=options.masking,
-            style=options.mask_style,
-            rate=options.mask_rate,
-            most=options.most,
-        )
         if tokenizer.cls_id is None or tokenizer.sep_id is None:
             raise ConfigError("The vocabulary has no token to begin or end a row with.")
         self.separator = tokenizer.sep_id
@@ -70,6 +67,14 @@ class Instances:
         self.sentences = Sentences.of(corpus)
         if not self.sentences.num_documents:
             raise InputError("The corpus has no text, so there is nothing to learn from.")
+        self.masker = Masker.of(
+            tokenizer,
+            unit=options.masking,
+            style=options.mask_style,
+            rate=options.mask_rate,
+            most=options.most,
+            weights=self._weights(tokenizer.vocab_size) if options.mask_rarity else None,
+        )
         self._document_starts = self.sentences.borders[self.sentences.firsts]
         self.plan = lru_cache(maxsize=2)(self._plan)
         self.order = lru_cache(maxsize=2)(self._order)
@@ -79,6 +84,14 @@ class Instances:
     def version(self, epoch: int) -> int:
         """Which version of the data an epoch sees."""
         return epoch if self.options.duplicates is None else epoch % self.options.duplicates
+
+    def _weights(self, size: int) -> np.ndarray:
+        """How readily each id is masked, by its count; one that never occurs counts as once."""
+        counts, end = np.zeros(size, dtype=np.int64), int(self.sentences.borders[-1])
+        for begin in range(0, end, _COUNTED):
+            found = self.corpus.tokens(begin, min(end, begin + _COUNTED))
+            counts += np.bincount(found, minlength=size)
+        return np.asarray(np.maximum(counts, 1) ** -self.options.mask_rarity)
 
     def _plan(self, version: int) -> np.ndarray:
         room = self.options.max_length - self.frame.size

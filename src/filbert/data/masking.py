@@ -79,6 +79,7 @@ class Masker:
         never: bool (V,), ids that are not masked: those that separate or fill.
         continues: bool (V,), ids of pieces that go on with a word.
         drawn: ids that random words are drawn from, int32.
+        weights: float64 (V,), how readily a token is drawn beside others; None where all are alike.
     """
 
     unit: str
@@ -89,12 +90,20 @@ class Masker:
     never: np.ndarray
     continues: np.ndarray
     drawn: np.ndarray
+    weights: np.ndarray | None = None
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, *, unit: str, style: str, rate: float, most: int | None
+        cls,
+        tokenizer: Tokenizer,
+        *,
+        unit: str,
+        style: str,
+        rate: float,
+        most: int | None,
+        weights: np.ndarray | None = None,
     ) -> Masker:
-        """The rules for a tokenizer.
+        """The rules for a tokenizer; arguments as the attributes, `style` by its name.
 
         Raises:
             ConfigError: the vocabulary has no mask token.
@@ -122,7 +131,7 @@ class Masker:
             if tokenizer.unk_id is not None:
                 exists[tokenizer.unk_id] = False
         drawn = np.flatnonzero(exists).astype(np.int32)
-        return cls(unit, chosen, rate, most, tokenizer.mask_id, never, continues, drawn)
+        return cls(unit, chosen, rate, most, tokenizer.mask_id, never, continues, drawn, weights)
 
 
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
@@ -192,7 +201,7 @@ def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray,
     elif masker.style.replacement:
         at, coins = _with_replacement(rows, places, counts)
     else:
-        at = _without_replacement(rows, places, counts)
+        at = _without_replacement(rows, places, counts, masker.weights)
         coins = uniform(keys[row[at]], _COIN, places.position[at])
     masked = ids.copy()
     chance = uniform(keys[row[at]], _WORD, places.position[at])
@@ -216,10 +225,17 @@ def _counts(lengths: np.ndarray, keys: np.ndarray, masker: Masker) -> np.ndarray
     return counts.astype(np.int64)
 
 
-def _without_replacement(rows: Rows, places: _Places, counts: np.ndarray) -> np.ndarray:
+def _without_replacement(
+    rows: Rows, places: _Places, counts: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray:
     free = np.flatnonzero(places.free)
     row = places.row[free]
-    order = shuffled(rows.keys[row], _ORDER, places.position[free], row)
+    if weights is None:
+        order = shuffled(rows.keys[row], _ORDER, places.position[free], row)
+    else:
+        # The first of exponential times with these rates: draws without replacement by weight.
+        chance = uniform(rows.keys[row], _ORDER, places.position[free])
+        order = np.lexsort((-np.log1p(-chance) / weights[rows.ids[free]], row))
     firsts = np.searchsorted(row, np.arange(len(counts)))
     return np.sort(free[order[np.arange(len(free)) - firsts[row] < counts[row]]])
 

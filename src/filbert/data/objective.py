@@ -12,6 +12,9 @@ PAIRS = ("none", "nsp", "sop")
 # Less leaves no room for a word of context beside the special tokens.
 SHORTEST = 8
 
+# Styles that draw a number of tokens in each row, and none of them twice.
+_BY_COUNT = ("bert", "roberta")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveOptions:
@@ -27,6 +30,8 @@ class ObjectiveOptions:
             special token as a random one and the number of masks decided by chance), electra
             (85 % mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
             Face's: as bert, but each token by itself; of words all become mask tokens).
+        mask_rarity: single tokens are drawn by their count in the corpus to the power of minus
+            this, rare ones first; 0 draws all alike.
         max_predictions: most masked tokens of a row; no limit when not given, but for electra
             (mask rate + 0.005) times the length.
         duplicates: static masks and pairs: so many versions of the data are made and repeated; made
@@ -39,6 +44,7 @@ class ObjectiveOptions:
     masking: str = "token"
     mask_rate: float = 0.15
     mask_style: str = "bert"
+    mask_rarity: float = 0.0
     max_predictions: int | None = None
     duplicates: int | None = None
     short_rate: float = 0.1
@@ -55,6 +61,13 @@ class ObjectiveOptions:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}."
                 )
+        if not 0 <= self.mask_rarity <= 10:
+            raise ConfigError(f"mask_rarity is {self.mask_rarity}; it must be from 0 to 10.")
+        if self.mask_rarity and (self.masking != "token" or self.mask_style not in _BY_COUNT):
+            raise ConfigError(
+                "mask_rarity draws single tokens, a number in each row; take masking token and "
+                f"mask_style {' or '.join(_BY_COUNT)}."
+            )
         if self.mask_style == "collator" and self.max_predictions is not None:
             raise ConfigError(
                 "mask_style collator masks every token by itself, however many that makes; leave "

@@ -41,7 +41,7 @@ _ROWS_ONLY = (
 )  # fmt: skip
 _TEXT_ONLY = (
     "layers", "hidden_size", "heads", "intermediate_size", "dev_rows",
-    "masking", "mask_rate", "mask_style", "max_predictions", "duplicates",
+    "masking", "mask_rate", "mask_style", "mask_rarity", "max_predictions", "duplicates",
 )  # fmt: skip
 _AUGMENT = ("augment_copies", "augment_rate", "augment_candidates")
 # By method, where nothing is said. Sources: Sanh et al. 2019 (released code); Sun et al. 2019,
@@ -148,7 +148,8 @@ class RowOptions:
         dev_rows: with `corpus`: so many held-out sequences are measured.
         masking: with `corpus`: token, word, ngram or span are masked as a whole.
         mask_rate: with `corpus`: share of the tokens that is masked.
-        mask_style: with `corpus`: bert, roberta or electra.
+        mask_style: with `corpus`: bert, roberta, electra or collator.
+        mask_rarity: with `corpus`: tokens are drawn by their count to the power of minus this.
         max_predictions: with `corpus`: most masked tokens of a row.
         duplicates: with `corpus`: so many versions of the masks are made and repeated; made anew in
             every epoch when not given.
@@ -172,6 +173,7 @@ class RowOptions:
     masking: str = "token"
     mask_rate: float = 0.15
     mask_style: str = "bert"
+    mask_rarity: float = 0.0
     max_predictions: int | None = None
     duplicates: int | None = None
 
@@ -234,6 +236,7 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             masking=self.masking,
             mask_rate=self.mask_rate,
             mask_style=self.mask_style,
+            mask_rarity=self.mask_rarity,
             max_predictions=self.max_predictions,
             duplicates=self.duplicates,
             max_length=self.max_length or 128,

@@ -115,7 +115,8 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     )
     dev: list[Example] = []
     if held is not None:
-        dev = fixed_examples(held, tokenizer, objective, limit=options.dev_rows)
+        even = dataclasses.replace(objective, mask_rarity=0.0)
+        dev = fixed_examples(held, tokenizer, even, limit=options.dev_rows)
         if not any(len(example.target.labels) for example in dev):
             raise InputError(
                 f"{options.dev}: nothing in the held-out rows can be masked. Give more text, or a "

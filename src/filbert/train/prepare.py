@@ -32,7 +32,10 @@ _FREE = (
 )  # fmt: skip
 # Options that came later, which change nothing while they have their defaults: a run that an
 # earlier version began can be resumed.
-_LATER = ("clean", "causal", "keep_layers", "merge_labels", "merge_as", "dev_mask_rate")
+_LATER = (
+    "clean", "causal", "keep_layers", "merge_labels", "merge_as", "dev_mask_rate",
+    "mask_rarity",
+)  # fmt: skip
 
 
 @dataclasses.dataclass

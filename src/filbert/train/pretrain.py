@@ -159,7 +159,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     dev: list[Example] = []
     if sources.dev is not None:
         # Runs with other rates can be compared by it.
-        asked = dataclasses.replace(options, mask_rate=options.dev_mask_rate)
+        asked = dataclasses.replace(options, mask_rate=options.dev_mask_rate, mask_rarity=0.0)
         dev = fixed_examples(sources.dev, sources.tokenizer, asked, limit=options.dev_rows)
         if not any(len(example.target.labels) for example in dev):
             raise InputError(
