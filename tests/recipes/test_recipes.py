@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import filbert
 from filbert.cli.main import VERBS, read_recipe, run
 from filbert.cli.verbs.pretrain import pretrain as verb
+from filbert.data.shards import write_corpus
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import meta_model
 from filbert.formats.fresh import fresh_config
 from filbert.recipes import built_in
+from filbert.train.pretrain import _phases
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.schedule import rate_at_step
 
@@ -136,6 +139,14 @@ def test_the_rate_rises_for_the_published_number_of_steps(name):
     ]
     assert rates[0] < rates[1] and max(rates[1], rates[2]) > rates[3]
     assert math.isclose(max(rates), options.lr, rel_tol=0.03)  # "bert" jumps down to 97.5 %
+
+
+@pytest.mark.parametrize("name", ["bert-base-2018", "bert-large-2018"])
+def test_long_rows_have_room_for_as_many_more_masks(name, tiny, tmp_path):
+    corpus = write_corpus(tmp_path, [[[5, 6, 7] * 300]] * 2)
+    phases = _phases(options_of(name), corpus, tiny, torch.device("cpu"))
+    # google-research/bert's README: 20 at 128 tokens, 80 at 512.
+    assert [phase.loader.instances.masker.most for phase in phases] == [20, 80]
 
 
 @pytest.mark.parametrize("name", SIZES)

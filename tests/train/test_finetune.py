@@ -45,7 +45,13 @@ def test_the_run_folder_holds_what_the_interface_promises(film_run):
     names = {p.relative_to(film_run.folder).as_posix() for p in film_run.folder.rglob("*")}
     promised = "run.json metrics.jsonl report.html plots/roc.png predictions/dev.jsonl"
     in_model = "config.json model.safetensors filbert.json README.md tokenizer.json vocab.txt"
+    in_model += " tokenizer_config.json"
     assert {*promised.split(), *(f"model/{name}" for name in in_model.split())} <= names
+    assert any(name.startswith("state/step-") for name in names)
+    story = json.loads((film_run.folder / "model" / "filbert.json").read_text())
+    assert {"task", "data", "options", "versions", "metrics"} <= story.keys()
+    assert {"labels", "thresholds", "temperature"} <= story["task"].keys()
+    assert {"truncated", "sha256"} <= story["data"]["train"].keys()
     facts = json.loads((film_run.folder / "run.json").read_text())
     assert facts["status"] == "done"
     assert facts["data"]["train"]["rows"] == 256
