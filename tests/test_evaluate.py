@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import filbert
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
-from filbert.evaluate import evaluate_model, score_predictions
+from filbert.evaluate import evaluate_model, judged_for, score_predictions
 from filbert.predict import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 
@@ -97,7 +99,7 @@ def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab,
     sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
     run = filbert.pretrain(
         corpus=str(text), dev=str(text), tokenizer=str(vocab), out=str(tmp_path / "run"),
-        family=family, pair=pair, max_length=24, max_position_embeddings=24, mask_rate=0.4,
+        family=family, pair=pair, max_length=24, max_position_embeddings=60, mask_rate=0.4,
         steps=4, lr=1e-2, precision="float32", device="cpu", **sizes,
     )  # fmt: skip
     wanted = run.metrics["dev"]
@@ -107,6 +109,11 @@ def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab,
     found = json.loads(capsys.readouterr().out)
     assert {"mlm_loss", "mlm_accuracy", "perplexity"} <= found.keys()
     assert found == {name: pytest.approx(value, rel=1e-5) for name, value in wanted.items()}
+    # Longer rows when asked for; in another precision it says how far the figures move.
+    words = ["--max-length", "60", "--precision", "bf16", "--against", "float32"]
+    assert cli(["evaluate", model, "--data", str(text), "--json", *words]) == 0
+    longer = json.loads(capsys.readouterr().out)
+    assert longer["against"]["float32"]["perplexity"]["value"] != found["perplexity"]
     # One loss in another text, and none where there is no text.
     text.write_text("the film was good .\n\nit was bad .")
     again = evaluate_model(Predictor.load(model), str(text), ColumnNames(), tmp_path / "figures")
@@ -115,3 +122,42 @@ def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab,
     text.write_text("\n")
     with pytest.raises(InputError):
         evaluate_model(Predictor.load(model), str(text), ColumnNames())
+
+
+def test_a_positive_class_may_be_named_where_training_fixed_none(film_run, films, tmp_path, capsys):
+    model = tmp_path / "model"
+    shutil.copytree(film_run.folder / "model", model)
+    words = ["evaluate", str(model), "--data", str(films / "dev.csv"), "--json"]
+    assert cli(words) == 0
+    own = json.loads(capsys.readouterr().out)
+    assert cli([*words, "--positive", "pos"]) == 0
+    assert json.loads(capsys.readouterr().out) == own
+    assert cli([*words, "--positive", "neg"]) == 2
+    assert "trained with pos" in capsys.readouterr().err
+    assert cli([*words, "--positive", "good"]) == 2
+    assert "the labels are" in capsys.readouterr().err
+    # As a model from elsewhere, whose labels are all that is known.
+    (model / "filbert.json").unlink()
+    assert cli([*words, "--positive", "neg"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["roc_auc"] == pytest.approx(own["roc_auc"])
+    assert other["pr_auc"] != pytest.approx(own["pr_auc"]), "the other class is rarer or commoner"
+    assert judged_for(None, None) is None
+    with pytest.raises(ConfigError, match="does not choose between two"):
+        judged_for(None, "neg")
+
+
+def test_texts_that_were_cut_are_counted_and_said(film_run, films, caplog):
+    rows = (films / "dev.csv").read_text().splitlines()[1:]
+    model = Predictor.load(film_run.folder / "model", max_length=5)
+    with caplog.at_level(logging.WARNING, logger="filbert"):
+        evaluate_model(model, str(films / "dev.csv"), ColumnNames())
+    (said,) = caplog.messages
+    assert said.endswith(f"of {len(rows)} rows have more than 5 tokens and were cut")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="filbert"):
+        model.embed(["good", "the film was very good", "it was very bad ."])
+        assert caplog.messages == ["2 texts have more than 5 tokens and were cut"]
+        caplog.clear()
+        model.embed(["good"])
+    assert caplog.messages == []

@@ -131,9 +131,9 @@ def compare(
     recipe: str | Path | Mapping[str, Any],
     *,
     out: str | Path,
-    only: str | Sequence[str] = (),
-    overwrite: bool = False,
-    show_texts: bool = False,
+    only: str | Sequence[str] | None = None,
+    overwrite: bool | None = None,
+    show_texts: bool | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare several models on the same rows; goes on where an earlier call was stopped.
@@ -146,7 +146,7 @@ def compare(
             cleaning ("minilm": all its variants).
         overwrite: run anew what the recipe has changed since, and everything when the rows have.
         show_texts: the report shows texts of the rows.
-        options: fields of `StudyFlags`; they win over the recipe.
+        options: fields of `StudyFlags`; like what stands before them, they win over the recipe.
 
     Raises:
         ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished
@@ -155,23 +155,26 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    from filbert.recipes import STUDY_CALL, read_recipe, recipe_path
+    from filbert.recipes import call_of_study, read_recipe, recipe_path
     from filbert.study.options import StudyFlags
     from filbert.study.recipe import read_study
 
     flags = StudyFlags.from_keywords(options)
-    if isinstance(recipe, Mapping):
-        study = read_study(recipe, flags)
-    else:
+    name = "study"
+    if not isinstance(recipe, Mapping):
         path = recipe_path(str(recipe), "compare")
-        content = read_recipe(path)
-        about_call = {name: content.pop(name) for name in STUDY_CALL if name in content}
-        only = only or about_call.get("only", ())
-        overwrite = overwrite or about_call.get("overwrite", False)
-        show_texts = show_texts or about_call.get("show_texts", False)
-        study = read_study(content, flags, name=path.stem)
+        name, recipe = path.stem, read_recipe(path)
+    call = call_of_study(recipe)
+    of_study = {key: value for key, value in recipe.items() if key not in call}
+    study = read_study(of_study, flags, name=name)
 
     from filbert.study.engine import run_study
 
-    results = run_study(study, out, only=names_of(only), overwrite=overwrite, show_texts=show_texts)
+    results = run_study(
+        study,
+        out,
+        only=names_of(call.get("only", ()) if only is None else only),
+        overwrite=call.get("overwrite", False) if overwrite is None else overwrite,
+        show_texts=call.get("show_texts", False) if show_texts is None else show_texts,
+    )
     return Comparison(Path(out), results)

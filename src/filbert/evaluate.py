@@ -14,7 +14,7 @@ from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
 from filbert.fill import has_masked_lm
 from filbert.formats.files import write_json
-from filbert.masked_text import text_figures
+from filbert.masked_text import pretrained_length, text_figures
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
@@ -24,7 +24,12 @@ log = logging.getLogger(__name__)
 
 
 def evaluate_model(
-    predictor: Predictor, path: str, names: ColumnNames, out: Path | None = None
+    predictor: Predictor,
+    path: str,
+    names: ColumnNames,
+    out: Path | None = None,
+    *,
+    max_length: int | None = None,
 ) -> dict[str, Any]:
     """The task's metrics on the rows of a file, or those of filled masks on text.
 
@@ -33,13 +38,14 @@ def evaluate_model(
         path: of the labelled rows, or of text.
         names: of its columns.
         out: a folder for metrics.json and what else the task writes.
+        max_length: of text, tokens of a row; those of the model's pre-training when not given.
 
     Raises:
         ConfigError: the model has neither a task head nor a masked-LM head.
         InputError: a row is wrong, or a label is not one of the model's; with file and line.
     """
     if predictor.task is None and has_masked_lm(predictor.model):
-        return _kept(_of_masks(predictor, path, names), {}, out)
+        return _kept(_of_masks(predictor, path, names, max_length), {}, out)
     if predictor.task is None:
         raise ConfigError(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
@@ -65,11 +71,11 @@ def evaluate_model(
 
 
 def judged_for(task: Task | None, positive: str | None) -> Task | None:
-    """The task of a model with another positive class of two, where the model has not fixed it.
+    """The task of a model with a positive class of two, where training has fixed no other.
 
     Raises:
-        ConfigError: the task has no two classes, there is no such label, or the model has a
-            threshold that was fitted for the other one.
+        ConfigError: the task has no two classes, there is no such label, or the model was trained
+            with the other one.
     """
     if positive is None:
         return task
@@ -79,10 +85,11 @@ def judged_for(task: Task | None, positive: str | None) -> Task | None:
             "Leave it out."
         )
     own = task.labels[task.positive_id]
-    if positive != own and positive in task.labels and task.thresholds is not None:
+    fixed = task.thresholds is not None or task.positive is not None
+    if positive != own and positive in task.labels and fixed:
         raise ConfigError(
-            f"--positive {positive}: the threshold in this model was fitted for {own}. Leave it "
-            f"out, or train with --positive {positive}."
+            f"--positive {positive}: this model was trained with {own}. Leave it out, or train "
+            f"with --positive {positive}."
         )
     return task if positive == own else replace(task, positive=positive)
 
@@ -98,15 +105,21 @@ def figure_names(predictor: Predictor) -> tuple[str, ...]:
     return predictor.known_task().metric_names
 
 
-def _of_masks(predictor: Predictor, path: str, names: ColumnNames) -> dict[str, Any]:
+def _of_masks(
+    predictor: Predictor, path: str, names: ColumnNames, max_length: int | None
+) -> dict[str, Any]:
     assert predictor.checkpoint is not None
+    if max_length is None:
+        # Places behind those that were trained on have vectors that say nothing.
+        trained = pretrained_length(predictor.checkpoint)
+        max_length = min(predictor.max_length, trained or predictor.max_length)
     return text_figures(
         predictor.model,
         predictor.checkpoint,
         predictor.tokenizer,
         path,
         text_column=names.own("text"),
-        max_length=predictor.max_length,
+        max_length=max_length,
         max_tokens=predictor.max_tokens,
         precision=predictor.precision,
     )

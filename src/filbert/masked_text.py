@@ -81,6 +81,15 @@ def text_figures(
     return measure(model, task, examples, max_tokens=max_tokens, precision=precision)
 
 
+def pretrained_length(checkpoint: Checkpoint) -> int | None:
+    """Tokens of a row in the first phase of a model's pre-training, where filbert.json tells it."""
+    story = checkpoint.filbert or {}
+    options = story.get("options")
+    length = options.get("max_length") if isinstance(options, dict) else None
+    from_text = story.get("command") in ("pretrain", "distill")
+    return length if from_text and isinstance(length, int) else None
+
+
 def _pair_of(model: Model, checkpoint: Checkpoint) -> str:
     """What the second half of a pre-training head was asked: its run says so, else its family."""
     if not isinstance(model.head, PretrainingHead):

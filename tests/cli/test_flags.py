@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from filbert.cli.flags import files_first
+from filbert.cli.flags import files_last
 from filbert.cli.main import app, run
 
 
@@ -15,33 +15,39 @@ from filbert.cli.main import app, run
     [
         (
             "check --task classification --label-columns a,b train.csv dev.csv --json",
-            "check train.csv dev.csv --task classification --label-columns a,b --json",
+            "check --task classification --label-columns a,b --json -- train.csv dev.csv",
         ),
-        ("check --task x --labels=a,b t.csv", "check t.csv --task x --labels=a,b"),
+        ("check --task x --labels=a,b t.csv", "check --task x --labels=a,b -- t.csv"),
         (
-            "predict M --choice-columns e0,e1 rows.csv --out x",
-            "predict M rows.csv --choice-columns e0,e1 --out x",
+            "check --task x train.csv --label-columns a,b dev.csv",
+            "check --task x train.csv --label-columns a,b -- dev.csv",
         ),
-        ("predict M --choice-columns e0,e1 -", "predict M - --choice-columns e0,e1"),
+        (
+            "predict --out x M --choice-columns e0,e1 rows.csv",
+            "predict --out x M --choice-columns e0,e1 -- rows.csv",
+        ),
+        ("predict M --choice-columns e0,e1 -", "predict M --choice-columns e0,e1 -- -"),
         # Whether these are names or files, nobody can tell: they go on with the list.
         ("check --labels a b c.csv", None),
-        # No list; no files.
+        # No list; a list of something else than names; no files.
         ("check --json a,b.csv c.csv --task x", None),
+        ("shrink M --out o --keep-heads 0:1,3 2:0", None),
         ("finetune --label-columns a,b c --task x", None),
     ],
 )
 def test_files_behind_a_list_between_commas_are_files(given, wanted):
     tokens = given.split()
-    assert files_first(app[tokens[0]], tokens) == tuple((wanted or given).split())
+    assert files_last(app[tokens[0]], tokens) == tuple((wanted or given).split())
 
 
 def test_a_file_behind_a_list_is_checked(tmp_path, capsys):
     path = tmp_path / "train.csv"
     path.write_text("text,a,b\ngood,1,0\nbad,0,1\nfilm,1,1\n")
-    words = ["check", "--task", "classification", "--json", "--label-columns", "a,b", str(path)]
-    run(words)
-    (split,) = json.loads(capsys.readouterr().out)["splits"]
-    assert (split["name"], split["rows"]) == ("train", 3)
+    (tmp_path / "dev.csv").write_text("text,a,b\ngood,1,0\n")
+    words = ["check", "--task", "classification", "--json", str(path), "--label-columns", "a,b"]
+    run([*words, str(tmp_path / "dev.csv")])
+    splits = json.loads(capsys.readouterr().out)["splits"]
+    assert [(s["name"], s["rows"]) for s in splits] == [("train", 3), ("dev", 1)]
 
 
 def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys):

@@ -180,7 +180,7 @@ def test_a_device_that_is_not_here_is_a_sentence(call, film_run, device):
 
 def test_options_that_would_be_ignored_are_refused(call, film_run, films):
     model, data = film_run.folder / "model", films / "test.csv"
-    check_refusal(call("evaluate", model, "--data", data, "--positive", "pos"), "--predictions")
+    check_refusal(call("evaluate", model, "--data", data, "--labels", "neg,pos"), "--predictions")
     check_refusal(call("evaluate", model, "--data", data, "--task", "classification"), "MODEL")
 
 

@@ -110,6 +110,8 @@ PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.
         # Where no tags are wanted, lines of two words may be sentences.
         ("train.txt", POS, False, None),
         ("train.txt", PROSE, False, None),
+        ("mail.txt", "Please send me an E-mail\n", False, None),
+        ("mail.txt", "Send me an E-mail\nTake B-12\nGroup O\n", False, None),
     ],
 )
 def test_columns_are_known_by_their_look_whatever_the_file_is_called(

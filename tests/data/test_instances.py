@@ -224,13 +224,14 @@ def test_fixed_examples_are_the_same_in_every_call_and_spread_over_the_corpus(co
     assert len(fixed_examples(corpus, tiny, OBJECTIVES[1], limit=10**6)) == len(whole)
 
 
-def test_rare_tokens_are_masked_more_often_by_their_counts_in_the_corpus(corpus, tiny, monkeypatch):
+@pytest.mark.parametrize("rarity", [0.7, 1])
+def test_rare_tokens_are_masked_more_often_by_their_counts(corpus, tiny, monkeypatch, rarity):
     ids = corpus.tokens(0, corpus.num_tokens)
     counts = np.array([max(1, int((ids == number).sum())) for number in range(tiny.vocab_size)])
     monkeypatch.setattr("filbert.data.instances._COUNTED", 1000)
     assert corpus.num_tokens > 2000, "more than one stretch is counted"
-    loader = loader_of(corpus, tiny, ObjectiveOptions(max_length=24, mask_rarity=0.7))
-    assert loader.instances.masker.weights == pytest.approx(counts**-0.7)
+    loader = loader_of(corpus, tiny, ObjectiveOptions(max_length=24, mask_rarity=rarity))
+    assert loader.instances.masker.weights == pytest.approx((1.0 * counts) ** -rarity)
     assert loader_of(corpus, tiny).instances.masker.weights is None
 
 
@@ -244,6 +245,7 @@ def test_rare_tokens_are_masked_more_often_by_their_counts_in_the_corpus(corpus,
         ({"mask_rarity": 0.7, "masking": "word"}, "draws single tokens"),
         ({"mask_rarity": 0.7, "mask_style": "electra"}, "draws single tokens"),
         ({"mask_style": "collator", "max_predictions": 20}, "leave max_predictions out"),
+        ({"mask_style": "collator", "masking": "span"}, "knows tokens and words"),
         ({"mask_rate": 0.0}, "between 0 and 1"),
         ({"mask_rate": float("nan")}, "between 0 and 1"),
         ({"short_rate": 1.5}, "from 0 to 1"),

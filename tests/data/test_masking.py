@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filbert.data.draws import keys_of, shuffled, uniform
-from filbert.data.masking import STYLES, UNITS, Masker, Rows, mask
+from filbert.data.masking import STYLES, UNITS, Masker, Rows, _begins_unigram, mask
 from filbert.data.units import choose_ngrams, choose_spans, choose_words
 from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
@@ -186,6 +186,10 @@ def test_the_collator_decides_each_token_by_itself(tiny):
         [start + p for start, (p, _) in zip(rows.starts[:-1], targets, strict=True)]
     )
     assert set(whole[at].tolist()) == {MASK}, "its whole words become nothing else"
+    # Each word by itself: their share is 15 %, and rows differ in how many they have.
+    begins = ~np.isin(rows.ids, PIECES) & (rows.ids > MASK)
+    assert abs(begins[at].sum() / begins.sum() - 0.15) < 0.005
+    assert len({len(p) for p, _ in targets[4000:]}) > 15
 
 
 def test_a_short_row_may_stay_whole_where_the_number_of_masks_is_drawn(tiny):
@@ -227,6 +231,15 @@ def test_marks_digits_and_letters_that_are_not_latin_are_words_of_a_unigram_voca
     assert None not in ids.values()
     found = {piece: not masker.continues[number] for piece, number in ids.items()}
     assert found == begins
+
+
+@pytest.mark.parametrize(
+    ("piece", "begins"),
+    [("ов", False), ("ön", False), ("ист", False), ("क्षा", False), ("日本", True), ("4", True),
+     ("a4", True), ("…", True), ("-ed", False)],
+)  # fmt: skip
+def test_a_piece_of_letters_goes_on_with_a_word_where_blanks_part_words(piece, begins):
+    assert _begins_unigram(piece) is begins
 
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=30)

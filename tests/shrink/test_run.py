@@ -168,6 +168,8 @@ def test_a_masked_lm_is_measured_by_the_masks_it_fills(masked_lm, tmp_path):
         name: pytest.approx(last[name], rel=1e-5) for name in ("mlm_accuracy", "perplexity")
     }
     assert facts["steps"][0]["metrics"] != facts["steps"][1]["metrics"]
+    with pytest.raises(ConfigError, match="no task head"):
+        shrink(str(masked_lm), tmp_path / "heads", ShrinkOptions(heads=2, data=str(text)))
 
 
 def test_a_model_without_a_task_has_nothing_to_be_measured_by(tiny_model, films, tmp_path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from filbert.study.progress import RunProgress
 from filbert.study.recipe import Contestant
 from filbert.study.times import Times, fraction_done, num_steps, told
+from filbert.train.log import progress_bar
 
 
 def contestant(name, kind="encoder"):
@@ -47,6 +49,38 @@ def test_a_resumed_run_is_measured_by_what_its_own_process_has_done():
         known = Times({"one": [200.0]})
         rest = known.left([], [ONE], current=ONE, elapsed=1.0, fraction=fraction, begun=0.5)
         assert rest == pytest.approx(110.0 - 1.0)
+
+
+def test_steps_that_a_killed_run_does_again_count_as_work():
+    asked = []
+
+    class Noted(Times):
+        def left(self, *args, begun, **kwargs):
+            asked.append(begun)
+
+    with progress_bar("left") as bar:
+        tell = RunProgress(
+            bar, bar.add_task("", left=""), title="[1 of 1] one", times=Noted({}), current=ONE,
+            waiting=[], everyone=[ONE], steps=100, begun=0.5,
+        )  # fmt: skip
+        # Killed at 50 %; the log falls back to the state of 40 %, and then goes on.
+        for fraction in (None, 0.5, 0.41, 0.51):
+            tell(1.0, fraction)
+    assert asked == [0.5, 0.5, 0.41, 0.41]
+
+
+def test_without_a_terminal_a_line_is_told_every_minute(capsys):
+    with progress_bar("left") as bar:
+        tell = RunProgress(
+            bar, bar.add_task("", left=""), title="[1 of 1] one", times=Times({}), current=ONE,
+            waiting=[], everyone=[ONE], steps=100, begun=0.0,
+        )  # fmt: skip
+        for second in range(0, 130, 10):
+            tell(float(second), second / 1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["[1 of 1] one"] * 2
+    # 6 % after 60 s: 90 % of the run take 1,000 s.
+    assert "6% trained, about 18 min left" in lines[0]
 
 
 def test_a_run_that_takes_longer_than_expected_has_nothing_left_rather_than_less():

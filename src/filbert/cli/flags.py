@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, get_args, get_origin
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -57,36 +57,32 @@ def unabbreviated(token: str) -> str:
     return SHORT_FLAGS.get(flag, flag) + equals + value
 
 
-def files_first(app: App, tokens: Sequence[str]) -> tuple[str, ...]:
-    """A command line with the words behind a list between commas, as in `--labels a,b FILE`, first.
+def files_last(app: App, tokens: Sequence[str]) -> tuple[str, ...]:
+    """A command line with the words behind a list of names, as in `--labels a,b FILE`, at its end.
 
-    A list takes all words up to the next flag; one between commas is complete, and what follows is
-    a file or a model, where the verb of `app` takes such.
+    A list takes all words up to the next flag; one with commas in it is complete, and what follows
+    is a file or a model, where the verb of `app` takes such.
     """
-    if not any("," in token for token in tokens):
+    from filbert.train.options import NAME_LISTS
+
+    lists = {f"--{name.replace('_', '-')}" for name in NAME_LISTS}
+    if "--" in tokens or not any("," in token for token in tokens):
         return tuple(tokens)
-    arguments = app.assemble_argument_collection()
-    if all(argument.index is None for argument in arguments):
+    if all(argument.index is None for argument in app.assemble_argument_collection()):
         return tuple(tokens)
-    lists = {
-        name
-        for argument in arguments
-        if any(get_origin(t) in (tuple, list) for t in (argument.hint, *get_args(argument.hint)))
-        for name in argument.names
-    }
-    verb, *rest = tokens
-    first, behind, is_complete = [verb], list[str](), False
-    for before, token in zip([verb, *rest], rest, strict=False):
+    kept, moved, is_complete = list[str](), list[str](), False
+    for before, token in zip(["", *tokens], tokens, strict=False):
+        flag, _, value = token.partition("=")
         is_flag = token.startswith("-") and token != STDIO
         if is_flag:
-            flag, _, value = token.partition("=")
             is_complete = flag in lists and "," in value
-        if is_complete and not is_flag or not behind and not is_flag:
-            first.append(token)
+        elif is_complete:
+            moved.append(token)
             continue
-        behind.append(token)
-        is_complete = is_complete or (before in lists and "," in token)
-    return (*first, *behind)
+        else:
+            is_complete = before in lists and "," in token
+        kept.append(token)
+    return (*kept, "--", *moved) if moved else tuple(kept)
 
 
 def columns_of(given: ColumnNames | None) -> ColumnNames:

@@ -18,7 +18,7 @@ from filbert import __version__
 from filbert.cli.completion import install_completion
 from filbert.cli.flags import (
     disguised,
-    files_first,
+    files_last,
     refuse_stdout,
     unabbreviated,
     undisguised,
@@ -26,7 +26,7 @@ from filbert.cli.flags import (
 from filbert.cli.help_page import print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
-from filbert.recipes import STUDY_CALL, read_recipe, recipe_path
+from filbert.recipes import built_in, call_of_study, read_recipe, recipe_path
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -124,10 +124,11 @@ def launch(
             tokens, recipe = (verb, *rest), recipe_path(first, verb)
     if tokens[:1] == (STUDY_VERB,) and recipe is not None:
         tokens, recipe = (STUDY_VERB, str(recipe), *tokens[1:]), None
-    if tokens[:1] == (STUDY_VERB,) and len(tokens) > 1 and not tokens[1].startswith("-"):
-        content = read_recipe(recipe_path(tokens[1], STUDY_VERB))
-        about_call = {name: content[name] for name in STUDY_CALL if name in content}
-        app.config = (Dict({STUDY_VERB: about_call}, source=tokens[1]),)
+    if tokens[:1] == (STUDY_VERB,):
+        app.config = tuple(
+            Dict({STUDY_VERB: call_of_study(read_recipe(path))}, source=str(path))
+            for path in _recipes_among(tokens[1:])
+        )
     if recipe is not None and not tokens:
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
@@ -135,7 +136,7 @@ def launch(
     known = tokens[:1] and tokens[0] in {verb.replace("_", "-") for verb in VERBS}
     if known:
         refuse_fractions(app[tokens[0]], flags_with_values(tokens[1:]))
-        tokens = files_first(app[tokens[0]], tokens)
+        tokens = files_last(app[tokens[0]], tokens)
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
         content = without_overruled(read_recipe(recipe), tokens)
@@ -149,6 +150,13 @@ def launch(
         refuse_stdout(given)
     bound.arguments.update(given)
     return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+
+
+def _recipes_among(tokens: Sequence[str]) -> list[Path]:
+    """The recipe of a study, wherever it stands between flags."""
+    known = [path.stem for path in built_in(STUDY_VERB)]
+    found = [token for token in tokens if token.endswith(".toml") or token in known]
+    return [recipe_path(token, STUDY_VERB) for token in found[:1]]
 
 
 def run(arguments: Sequence[str]) -> int:

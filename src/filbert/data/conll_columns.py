@@ -40,8 +40,8 @@ _LOOK = 200
 def is_conll(path: str | Path, *, labelled: bool) -> bool:
     """Whether a file holds CoNLL columns: by its name, or by the lines at its beginning.
 
-    Such are lines that end in O, B-PER and the like and, where tags are wanted of a file that is no
-    table, lines of equally many columns: sentences are not of one length.
+    Such have equally many columns (sentences are not of one length) and end, where no tags are
+    wanted or in a .tsv, in O, B-PER and the like.
     """
     kind = kind_of(path)[0]
     if kind in SUFFIXES:
@@ -57,10 +57,11 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
     finally:
         lines.close()
     words = [line for line in found if line and not line.startswith("-DOCSTART-")]
-    if words and all(_TAG.fullmatch(_columns(line)[1]) for line in words):
-        return True
     counts = {len(line.split("\t" if "\t" in line else None)) for line in words}
-    return labelled and kind != ".tsv" and len(words) > 2 and len(counts) == 1 and min(counts) > 1
+    if len(words) < 3 or len(counts) > 1 or counts == {1}:
+        return False
+    by_tags = not labelled or kind == ".tsv"
+    return not by_tags or all(_TAG.fullmatch(_columns(line)[1]) for line in words)
 
 
 def read_conll(

@@ -91,7 +91,7 @@ class Instances:
         for begin in range(0, end, _COUNTED):
             found = self.corpus.tokens(begin, min(end, begin + _COUNTED))
             counts += np.bincount(found, minlength=size)
-        return np.asarray(np.maximum(counts, 1) ** -self.options.mask_rarity)
+        return np.asarray(np.maximum(counts, 1.0) ** -self.options.mask_rarity)
 
     def _plan(self, version: int) -> np.ndarray:
         room = self.options.max_length - self.frame.size

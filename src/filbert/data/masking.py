@@ -6,6 +6,8 @@ whatever order they are asked for. R rows of T tokens lie end to end.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +17,7 @@ import numpy as np
 from filbert.data.draws import shuffled, uniform
 from filbert.data.units import choose_ngrams, choose_spans, choose_words
 from filbert.errors import ConfigError
+from filbert.text.scripts import UNSPACED
 from filbert.text.tokenizer import Tokenizer
 
 UNITS = ("token", "word", "ngram", "span")
@@ -45,7 +48,7 @@ class Style:
         whole_vocabulary: whether drawn ids may be special tokens.
         rounded: exact count, rounded half to even; else the fraction is decided by chance.
         replacement: positions are drawn with replacement (single tokens only).
-        each: every token is masked or not by itself (single tokens only).
+        each: every token or word is masked or not by itself.
     """
 
     masked: float = 0.8
@@ -63,7 +66,7 @@ STYLES = {
     "collator": Style(each=True),
 }
 # What Hugging Face's collator does with whole words.
-_WHOLE_WORDS = Style(masked=1.0, kept=0.0)
+_WHOLE_WORDS = Style(masked=1.0, kept=0.0, each=True)
 
 
 @dataclass(frozen=True)
@@ -135,14 +138,19 @@ class Masker:
 
 
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_LATIN = _MARKS | frozenset("abcdefghijklmnopqrstuvwxyz")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def _begins_unigram(piece: str) -> bool:
-    """Not only what stands behind a blank: marks are words, and so is each piece with a digit, an
-    accent or a letter that is not Latin (Lan et al. 2020; google-research/albert).
+    """Not only what stands behind a blank: marks are words, and so is a piece with a digit or a
+    letter of a script without blanks (google-research/albert, whose rule knows English only).
     """
-    return piece[:1] in ("▁", "<") or piece in _MARKS or not _LATIN.issuperset(piece.lower())
+    if piece[:1] in ("▁", "<") or piece in _MARKS:
+        return True
+    return not all(
+        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not _UNSPACED.match(mark))
+        for mark in piece
+    )
 
 
 _BEGINS_WORD: dict[str, Callable[[str], bool]] = {
@@ -193,8 +201,7 @@ def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray,
     places = _Places(row, np.arange(len(ids)) - starts[row], ~masker.never[ids])
     counts = _counts(lengths, keys, masker)
     if masker.style.each:
-        chance = uniform(keys[row], _ORDER, places.position)
-        at = np.flatnonzero(places.free & (chance < masker.rate))
+        at = _each(rows, places, masker)
         coins = uniform(keys[row[at]], _COIN, places.position[at])
     elif masker.unit != "token":
         at, coins = _units(rows, places, counts, masker)
@@ -238,6 +245,15 @@ def _without_replacement(
         order = np.lexsort((-np.log1p(-chance) / weights[rows.ids[free]], row))
     firsts = np.searchsorted(row, np.arange(len(counts)))
     return np.sort(free[order[np.arange(len(free)) - firsts[row] < counts[row]]])
+
+
+def _each(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
+    """Every token, or every word by its first token, has the chance of `rate`."""
+    chance = uniform(rows.keys[places.row], _ORDER, places.position)
+    if masker.unit == "word":
+        begins = _word_begins(rows, places, masker)
+        chance = chance[np.flatnonzero(begins)[np.maximum(np.cumsum(begins) - 1, 0)]]
+    return np.flatnonzero(places.free & (chance < masker.rate))
 
 
 def _with_replacement(

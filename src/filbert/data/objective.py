@@ -29,7 +29,7 @@ class ObjectiveOptions:
         mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but no
             special token as a random one and the number of masks decided by chance), electra
             (85 % mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
-            Face's: as bert, but each token by itself; of words all become mask tokens).
+            Face's: as bert, but each token by itself; each word by itself becomes mask tokens).
         mask_rarity: single tokens are drawn by their count in the corpus to the power of minus
             this, rare ones first; 0 draws all alike.
         max_predictions: most masked tokens of a row; no limit when not given, but for electra
@@ -68,10 +68,14 @@ class ObjectiveOptions:
                 "mask_rarity draws single tokens, a number in each row; take masking token and "
                 f"mask_style {' or '.join(_BY_COUNT)}."
             )
+        if self.mask_style == "collator" and self.masking not in ("token", "word"):
+            raise ConfigError(
+                f"mask_style collator knows tokens and words; take another for {self.masking}."
+            )
         if self.mask_style == "collator" and self.max_predictions is not None:
             raise ConfigError(
-                "mask_style collator masks every token by itself, however many that makes; leave "
-                "max_predictions out."
+                "mask_style collator masks each token or word by itself, however many that makes; "
+                "leave max_predictions out."
             )
         if not 0 < self.mask_rate < 1:
             raise ConfigError(f"mask_rate is {self.mask_rate}; it must be between 0 and 1.")

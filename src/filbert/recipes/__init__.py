@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ else:
 
 _FOLDER = Path(__file__).parent
 # What a study's recipe may say of the call that reads it, and not of the study.
-STUDY_CALL = ("out", "only", "overwrite", "show_texts", "json")
+_CALL = ("out", "only", "overwrite", "show_texts", "json")
 
 
 def recipe_path(name: str, verb: str) -> Path:
@@ -75,3 +76,16 @@ def read_recipe(path: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}. Mend it there.") from error
+
+
+def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study's recipe says of the call that reads it, and not of the study.
+
+    Raises:
+        ConfigError: a switch that is neither true nor false.
+    """
+    found = {name: content[name] for name in _CALL if name in content}
+    for name in ("overwrite", "show_texts", "json"):
+        if not isinstance(found.get(name, False), bool):
+            raise ConfigError(f"The recipe's {name} is {found[name]!r}; it must be true or false.")
+    return found

@@ -52,6 +52,9 @@ def shrink(
     """
     predictor = Predictor.load(name, graphs=False)
     assert predictor.checkpoint is not None
+    if options.heads is not None:
+        # Their importance is that for a task.
+        predictor.known_task()
     work = _Work(predictor, options.data, names or ColumnNames())
     if options.keep_layers is not None:
         work.drop_layers(options.keep_layers)

@@ -48,6 +48,9 @@ class RunProgress:
 
     def __call__(self, elapsed: float, fraction: float | None) -> None:
         """Show that so many seconds have gone, and which fraction of the training is done."""
+        if fraction is not None:
+            # A killed run does some of its steps again.
+            self.begun = min(self.begun, fraction)
         rest = self.times.left(
             self.waiting,
             self.everyone,

@@ -33,8 +33,7 @@ _FREE = (
 # Options that came later, which change nothing while they have their defaults: a run that an
 # earlier version began can be resumed.
 _LATER = (
-    "clean", "causal", "keep_layers", "merge_labels", "merge_as", "dev_mask_rate",
-    "mask_rarity",
+    "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
 )  # fmt: skip
 
 

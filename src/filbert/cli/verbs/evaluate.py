@@ -53,7 +53,8 @@ def evaluate(
     json:
         print JSON.
     max_length:
-        cut texts to this many tokens; the model's own limit when not given.
+        cut texts to this many tokens; the model's own limit when not given. Of text for a
+        masked-LM model, tokens of a row: those of its pre-training when not given.
     precision:
         float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
     against:
@@ -82,7 +83,7 @@ def evaluate(
     from pathlib import Path
 
     from filbert.cli.flags import print_json
-    from filbert.evaluate import evaluate_model, judged_for, score_predictions
+    from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss, whole_of
     from filbert.tasks.base import TaskOptions, task_class
@@ -100,15 +101,15 @@ def evaluate(
         )
         task_of_model = judged_for(predictor.task, flags.positive)
         predictor.task = task_of_model
-        metrics = evaluate_model(predictor, data, flags, folder)
+        metrics = evaluate_model(predictor, data, flags, folder, max_length=max_length)
         if against is not None:
-            known = predictor.known_task()
             predictor = Predictor.load(
                 model, precision=against, device=device, max_length=max_length
             )
             predictor.task = task_of_model
-            exact = evaluate_model(predictor, data, flags)
-            loss = precision_loss(exact, metrics, known.metric_names, whole=whole_of(known))
+            exact = evaluate_model(predictor, data, flags, max_length=max_length)
+            whole = 1.0 if predictor.task is None else whole_of(predictor.task)
+            loss = precision_loss(exact, metrics, figure_names(predictor), whole=whole)
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags, flags)

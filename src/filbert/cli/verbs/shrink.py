@@ -54,7 +54,8 @@ def shrink(
     vocabulary_size:
         at most so many entries, the most frequent ones.
     data:
-        labelled rows: the metrics before and after every step.
+        labelled rows, or text for a masked-LM model without a task: the metrics before and
+        after every step.
     importance:
         look only: print the importance of every head and the metric with that head masked.
     columns:
