@@ -95,7 +95,9 @@ def test_the_command_line_scores_tags_made_elsewhere(tmp_path):
 def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab, tmp_path, capsys):
     text = tmp_path / "text.txt"
     lines = ["he was very good . it was a film .", "she was not bad , and he was not ."]
-    text.write_text("\n\n".join(f"{line}\n{'very ' * n}good ." for n in range(9) for line in lines))
+    text.write_text(
+        "\n\n".join(f"{line}\n{'very ' * 4 * n}good ." for n in range(9) for line in lines)
+    )
     sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
     run = filbert.pretrain(
         corpus=str(text), dev=str(text), tokenizer=str(vocab), out=str(tmp_path / "run"),
@@ -127,7 +129,9 @@ def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab,
 def test_a_positive_class_may_be_named_where_training_fixed_none(film_run, films, tmp_path, capsys):
     model = tmp_path / "model"
     shutil.copytree(film_run.folder / "model", model)
-    words = ["evaluate", str(model), "--data", str(films / "dev.csv"), "--json"]
+    data = tmp_path / "rows.csv"
+    data.write_text((films / "dev.csv").read_text() + "the film was good,neg\n" * 20)
+    words = ["evaluate", str(model), "--data", str(data), "--json"]
     assert cli(words) == 0
     own = json.loads(capsys.readouterr().out)
     assert cli([*words, "--positive", "pos"]) == 0
@@ -141,7 +145,7 @@ def test_a_positive_class_may_be_named_where_training_fixed_none(film_run, films
     assert cli([*words, "--positive", "neg"]) == 0
     other = json.loads(capsys.readouterr().out)
     assert other["roc_auc"] == pytest.approx(own["roc_auc"])
-    assert other["pr_auc"] != pytest.approx(own["pr_auc"]), "the other class is rarer or commoner"
+    assert other["pr_auc"] != pytest.approx(own["pr_auc"], abs=0.01)
     assert judged_for(None, None) is None
     with pytest.raises(ConfigError, match="does not choose between two"):
         judged_for(None, "neg")

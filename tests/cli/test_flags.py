@@ -50,7 +50,7 @@ def test_a_file_behind_a_list_is_checked(tmp_path, capsys):
     assert [(s["name"], s["rows"]) for s in splits] == [("train", 3), ("dev", 1)]
 
 
-def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys):
+def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys, one_process):
     (tmp_path / "r.toml").write_text(
         f"""
         train = "{films}/train.csv"
@@ -68,12 +68,18 @@ def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys):
         C = 10.0
         """
     )
-    assert run(["compare", str(tmp_path / "r.toml")]) == 0
+    with one_process():
+        assert run(["compare", str(tmp_path / "r.toml")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in found["contestants"]] == ["finished", "missing"]
     # A flag wins.
-    assert run(["compare", str(tmp_path / "r.toml"), "--out", str(tmp_path / "other")]) == 0
+    with one_process():
+        assert run(["compare", "--out", str(tmp_path / "other"), str(tmp_path / "r.toml")]) == 0
     assert (tmp_path / "other" / "report.html").is_file()
+    (tmp_path / "r.toml").write_text('overwrite = "no"\n[contestants.first]\nkind = "tfidf"\n')
+    capsys.readouterr()
+    assert run(["compare", str(tmp_path / "r.toml"), "--out", "x"]) == 2
+    assert "must be true or false" in capsys.readouterr().err
     (tmp_path / "r.toml").write_text('overwrit = true\n[contestants.first]\nkind = "tfidf"\n')
     capsys.readouterr()
     assert run(["compare", str(tmp_path / "r.toml"), "--out", "x"]) == 2
