@@ -144,7 +144,7 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
             memory.append((time.monotonic(), server.megabytes()))
             await asyncio.sleep(min(1.0, given.seconds / 20))
 
-    # What every kind of request needs, some of them together, is no growth. Seconds judge no memory.
+    # What every kind of request needs, some together, is no growth; seconds judge no memory.
     if given.hostile:
         await asyncio.gather(*map(send, names * (3 if given.seconds > 60 else 1)))
     began = time.monotonic()
