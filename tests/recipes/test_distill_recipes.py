@@ -29,8 +29,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "optimizer": "bert_adam", "eps": 1e-6,
     },
     "tinybert-task": {
-        "method": "tinybert", "epochs": 23.0, "batch_size": 32, "lr": 5e-5,
-        "temperature": 1.0, "alpha": 0.0, "optimizer": "bert_adam", "eps": 1e-6,
+        "method": "tinybert", "epochs": 23.0, "batch_size": 32, "lr": 3e-5, "hidden_lr": 5e-5,
+        "hidden_schedule": "constant", "temperature": 1.0, "alpha": 0.0,
+        "optimizer": "bert_adam", "eps": 1e-6,
     },
     # Wang et al. 2021, section 4.
     "minilm-v2": {

@@ -13,6 +13,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.objective import ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import TrainOptions, checked
+from filbert.train.schedule import SCHEDULES
 
 # What each method learns from: labelled rows of the teacher's task, raw text, or either.
 FROM_ROWS = ("soft", "pkd", "tinybert")
@@ -26,6 +27,8 @@ _ONLY = {
     "beta": ("pkd",),
     "layer_map": ("pkd", "tinybert"),
     "hidden_share": ("tinybert",),
+    "hidden_lr": ("tinybert",),
+    "hidden_schedule": ("tinybert",),
     "soft_weight": ("distilbert",),
     "mlm_weight": ("distilbert",),
     "cosine_weight": ("distilbert",),
@@ -36,7 +39,8 @@ _ONLY = {
 }
 # Fields for labelled rows, and for raw text.
 _ROWS_ONLY = (
-    "test", "extra", "task", "augment_with", "cache", "alpha", "hidden_share", "show_texts",
+    "test", "extra", "task", "augment_with", "cache", "alpha", "show_texts",
+    "hidden_share", "hidden_lr", "hidden_schedule",
     *(column.name for column in fields(ColumnNames)),
 )  # fmt: skip
 _TEXT_ONLY = (
@@ -96,6 +100,9 @@ class LossOptions:
             learns from, from 0, such as 1,3,5; spread evenly when not given. pkd leaves the last
             pair out: there the answers are learnt.
         hidden_share: tinybert on rows: share of the run that goes before the answers.
+        hidden_lr: highest learning rate of that share; `lr` when not given.
+        hidden_schedule: its schedule, as `schedule`, which is taken when not given; constant does
+            without warm-up.
         soft_weight: distilbert: of the teacher's word scores.
         mlm_weight: distilbert: of the masked words themselves.
         cosine_weight: distilbert: of the cosine of the last hidden states.
@@ -113,6 +120,8 @@ class LossOptions:
     beta: float = 100.0
     layer_map: str | None = None
     hidden_share: float = 0.75
+    hidden_lr: float | None = None
+    hidden_schedule: str | None = None
     soft_weight: float = 5.0
     mlm_weight: float = 2.0
     cosine_weight: float = 1.0
@@ -311,6 +320,12 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; it must be zero or above.")
+        if self.hidden_lr is not None and not 0 < self.hidden_lr < math.inf:
+            raise ConfigError(f"hidden_lr is {self.hidden_lr}; it must be above zero.")
+        if self.hidden_schedule not in (None, *SCHEDULES):
+            raise ConfigError(
+                f"hidden_schedule is {self.hidden_schedule!r}; it must be one of {list(SCHEDULES)}."
+            )
         for name in ("hidden_share", "augment_rate"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be between 0 and 1.")

@@ -273,7 +273,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
 
     A training of its own, with its own log and states. Source: Jiao et al. 2020, section 4.1.
     """
-    options, parallel = pair.options, pair.parallel
+    options, parallel = _inside(pair.options), pair.parallel
     student = _beside(pair, answers=False)
     if parallel.is_first:
         folder.mkdir(exist_ok=True)
@@ -285,7 +285,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
             student,
             Inside(pair.lessons),
             Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
-            dataclasses.replace(options, metric=None, patience=0),
+            options,
             precision=pair.precision,
             evaluate=None,
             log=log,
@@ -297,6 +297,19 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
     pair.model.requires_grad_(True)
     freeze(pair.model, options.freeze)
     return outcome
+
+
+def _inside(options: DistillOptions) -> DistillOptions:
+    """The options of the first stage."""
+    schedule = options.hidden_schedule or options.schedule
+    return dataclasses.replace(
+        options,
+        lr=options.hidden_lr or options.lr,
+        schedule=schedule,
+        warmup=0.0 if options.hidden_schedule == "constant" else options.warmup,
+        metric=None,
+        patience=0,
+    )
 
 
 def _part_of(options: DistillOptions, share: float) -> DistillOptions:
