@@ -214,7 +214,8 @@ def _label_points(
         for rank, option in enumerate(options):
             option.apply(text)
             box = np.array(text.get_window_extent(renderer).extents)
-            cost = sum(_overlap(box, other) for other in taken) * 3
+            # Two names side by side are one word without a blank between them.
+            cost = sum(_overlap(box + _BLANK, other) for other in taken) * 3
             cost += sum(_overlap(box, dot) for n, dot in enumerate(dots) if n != number)
             cost += 5 * _outside(box, np.array(frame.extents)) + 6 * rank
             scored.append((cost, rank, box))
@@ -235,6 +236,10 @@ _OFFSETS = [
     (12, 18), (12, -18), (-12, 18), (-12, -18), (14, 28), (14, -28), (-14, 28), (-14, -28),
     (16, 40), (16, -40), (-16, 40), (-16, -40),
 ]  # fmt: skip
+
+
+# Pixels to the left, below, to the right and above.
+_BLANK = np.array([-6.0, 0.0, 6.0, 0.0])
 
 
 @dataclass(frozen=True, slots=True)
