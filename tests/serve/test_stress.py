@@ -28,6 +28,9 @@ def test_hostile_requests_break_nothing_and_a_leak_would_be_seen(tmp_path):
     # beside other tests), so this finds gross leaks only; the half hour's bound is 50 MiB.
     options = ["--seconds", "3", "--clients", "4", "--hostile", "0.3", "--growth", "350"]
     (mixed, control), status = stress(["mixed", "control"], tmp_path, *options)
+    if status:
+        # Other programs can stop server and clients for seconds; what is a defect comes again.
+        (mixed, control), status = stress(["mixed", "control"], tmp_path, *options)
     assert mixed["wrong"] == []
     assert control["wrong"] == []
     assert sum(map(len, mixed["hostile"].values())) > 5
