@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from dataclasses import replace
@@ -38,6 +39,9 @@ from filbert.predict import Predictor
 from filbert.speed.building import float_layers
 from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.onnx_session import SessionModel, joined
+from filbert.stored_task import unmeasured_int8
+
+log = logging.getLogger(__name__)
 
 # float32 outputs may differ by this much, in units of the largest output where that is above 1.
 LARGEST_DIFFERENCE = 1e-4
@@ -129,7 +133,6 @@ def export_onnx(
             "from": name,
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
-            "has_task": predictor.task is not None,
             "float_layers": kept,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),
@@ -154,6 +157,10 @@ def export_onnx(
             "onnx": {**facts, "model": describe(checkpoint)},
             "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
         }
+        told = replace(checkpoint, filbert=story)
+        warning = unmeasured_int8(predictor.precision, told, predictor.task)
+        if warning is not None:
+            log.warning(warning)
         text = json.dumps(story, indent=2, default=list) + "\n"
         (new / "filbert.json").write_text(text, encoding="utf-8")
     return facts

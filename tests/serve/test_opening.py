@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def test_vectors_of_other_number_formats(made, tiny_model, precision, least):
     assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) > least
 
 
-def test_int8_that_nobody_has_measured_is_told_of(film_run, films, tiny_model, tmp_path):
+def test_int8_that_nobody_has_measured_is_told_of(film_run, films, tiny_model, tmp_path, caplog):
     model = tmp_path / "model"
     shutil.copytree(film_run.folder / "model", model)
 
@@ -90,7 +91,10 @@ def test_int8_that_nobody_has_measured_is_told_of(film_run, films, tiny_model, t
     assert warning not in line(model, precision="int8")
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     for name, data in (("blind", None), ("seen", str(films / "dev.csv"))):
-        export_onnx(str(model), tmp_path / name, int8=True, data=data)
+        with caplog.at_level(logging.WARNING, logger="filbert.export"):
+            caplog.clear()
+            export_onnx(str(model), tmp_path / name, int8=True, data=data)
+        assert ("not compared with float32" in caplog.text) == (data is None)
         said = line(tmp_path / name, backend="onnxruntime")
         assert ("rows: filbert export --data" in said) == (data is None)
 

@@ -94,6 +94,4 @@ def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
     if compared:
         lines.append(f"On {compared['file']}:")
         lines += metric_lines(compared["float32"], compared["exported"])
-    elif facts["precision"] == "int8" and facts["has_task"]:
-        lines.append("Not compared with float32 on labelled rows; --data FILE does it.")
     return lines
