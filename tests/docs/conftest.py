@@ -272,7 +272,7 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "bert-base-uncased": masked,
         "runs/pretrain/model": masked,
         "teacher": run_folder,
-        "quickstart-run": run_folder,
+        "runs/quickstart": run_folder,
         "runs/toxic": run_folder,
         "runs/films": run_folder,
         "runs/polarity": run_folder,
