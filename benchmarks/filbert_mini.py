@@ -110,8 +110,8 @@ def card(run: dict[str, Any], measured: dict[str, dict[str, float]]) -> str:
             "- 93 English novels of 1840-1920 from ELTeC-eng (texts in the public domain, encoding",
             "  CC BY 4.0: English Novel Corpus, ed. Lou Burnard, doi 10.5281/zenodo.4662490).",
             "- 124 State of the Union and inaugural addresses (public domain).",
-            "- The definitions and examples of WordNet 3.0, as sentences (WordNet 3.0 Copyright 2006",
-            "  by Princeton University; its licence allows any use).",
+            "- The definitions and examples of WordNet 3.0, as sentences (WordNet 3.0 Copyright",
+            "  2006 by Princeton University; its licence allows any use).",
             "",
             f"`filbert pretrain` continued it on {run['data']['train']['tokens']:,} tokens of "
             f"that text for {run['steps']:,} steps",
@@ -130,10 +130,10 @@ def card(run: dict[str, Any], measured: dict[str, dict[str, float]]) -> str:
             "",
             "## What it is not",
             "",
-            "Its English is that of old novels and its knowledge of the world is small: a toy next",
-            "to bert-base, fit for first steps, lessons and tests. Its sentence vectors are no",
-            "longer those of MiniLM. The texts hold the prejudices of their time, and so does the",
-            "model.",
+            "Its English is that of old novels and of a dictionary, and its knowledge of the world is",
+            "small: a toy next to bert-base, fit for first steps, lessons and tests. Its sentence",
+            "vectors are no longer those of MiniLM. The texts hold the prejudices of their time, and",
+            "so does the model.",
             "",
         ]
     )

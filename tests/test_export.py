@@ -302,6 +302,6 @@ def test_without_the_extra_the_sentence_names_it(film_run, tmp_path, monkeypatch
 
 
 def test_a_session_takes_no_more_threads_than_there_are_cores():
-    from filbert.speed.onnx_session import available_cores
+    from filbert.speed.onnx_session import session_threads
 
-    assert available_cores() == 1, "conftest gives torch one thread"
+    assert session_threads() == 1, "conftest gives torch one thread"

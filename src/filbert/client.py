@@ -225,7 +225,7 @@ class BertClient:
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == 429 and attempt + 1 < _ATTEMPTS:
-                        wished = float(error.headers.get("Retry-After") or 1)
+                        wished = _seconds(error.headers.get("Retry-After"))
                         time.sleep(max(0.0, min(wished, end - time.monotonic())))
                         continue
                     kind = InputError if 400 <= error.code < 500 else RunError
@@ -240,6 +240,14 @@ class BertClient:
                 text = f"{self.url} does not answer as filbert serve does: {error}."
                 raise RunError(text) from error
         raise AssertionError("the last attempt returns or raises")
+
+
+def _seconds(retry_after: str | None) -> float:
+    """How long to wait; a second where the header is missing or, as proxies may, names a date."""
+    try:
+        return float(retry_after or 1)
+    except ValueError:
+        return 1.0
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

@@ -200,10 +200,7 @@ def sequences_around(
     if len(ids) <= max_length:
         everything = np.asarray(places, dtype=np.int64)
         return [Example(row, ids, types, count, everything, range(len(places)))]
-    assert encoding.sequence is not None
-    inside = np.flatnonzero(encoding.sequence == 0)
-    low, high = int(inside[0]), int(inside[-1]) + 1
-    room = max_length - (len(ids) - (high - low))
+    room = encoding.room(max_length)
     groups: list[list[int]] = []
     for mask, place in enumerate(places):
         if groups and place - places[groups[-1][0]] < room // 2:
@@ -213,9 +210,8 @@ def sequences_around(
     found = []
     for group in groups:
         middle = (places[group[0]] + places[group[-1]] + 1) // 2
-        begin = min(max(middle - room // 2, low), high - room)
-        kept = np.r_[0:low, begin : begin + room, high : len(ids)]
-        at = np.array([places[mask] - begin + low for mask in group], dtype=np.int64)
+        kept = encoding.around(middle, max_length)
+        at = np.searchsorted(kept, [places[mask] for mask in group]).astype(np.int64)
         found.append(Example(row, ids[kept], types[kept], count, at, group))
     return found
 

@@ -120,7 +120,7 @@ class Predictor:
             log.info(note)
         vectors = read_sentence_vectors(folder, config.hidden_size)
         limit = stored_max_length(checkpoint, folder)
-        max_length = check_max_length(max_length or limit, config)
+        max_length = check_max_length(limit if max_length is None else max_length, config)
         if max_length is None and vectors.max_length is not None:
             max_length = min(vectors.max_length, config.max_tokens_per_sequence)
         if max_tokens is not None and max_tokens < 1:

@@ -9,16 +9,23 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
-NOUNS = """  1 This software and database is being provided to you
-00000010 15 n 01 national_capital 0 001 @ 00000001 n 0000 | the capital city of a nation
-00000020 15 n 03 Paris 0 City_of_Light 0 French_capital 0 002 @i 00000010 n 0000 ;c 00000030 n 0000 | \
-the capital and largest city of France; and international center of culture and commerce
-00000030 15 n 01 stay 0 000 | remaining in a place; "they had a nice stay in Paris"; "a short stay"
-"""
-VERBS = '00000040 30 v 01 relax 0 000 01 + 02 00 | make less tight; "relax the tension on the rope"\n'
-ADJECTIVES = """00000050 00 a 01 good 0 001 & 00000060 a 0000 | having desirable qualities
-00000060 00 s 02 bang-up(p) 0 bully 0 001 & 00000050 a 0000 | very good; "a bully pulpit"- T. Roosevelt
-"""
+NOUNS = (
+    "  1 This software and database is being provided to you\n"
+    "00000010 15 n 01 national_capital 0 001 @ 00000001 n 0000 | the capital city of a nation\n"
+    "00000020 15 n 03 Paris 0 City_of_Light 0 French_capital 0 002 @i 00000010 n 0000 "
+    ";c 00000030 n 0000 | the capital and largest city of France; and international center of "
+    "culture and commerce\n"
+    '00000030 15 n 01 stay 0 000 | remaining in a place; "they had a nice stay in Paris"; "a short '
+    'stay"\n'
+)
+VERBS = (
+    '00000040 30 v 01 relax 0 000 01 + 02 00 | make less tight; "relax the tension on the rope"\n'
+)
+ADJECTIVES = (
+    "00000050 00 a 01 good 0 001 & 00000060 a 0000 | having desirable qualities\n"
+    "00000060 00 s 02 bang-up(p) 0 bully 0 001 & 00000050 a 0000 | very good; "
+    '"a bully pulpit"- T. Roosevelt\n'
+)
 ADVERBS = '00000070 02 r 01 fast 0 000 | quickly; "how fast can he get here?"\n'
 
 

@@ -85,6 +85,15 @@ def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     assert capsys.readouterr().out == out.read_text("utf-8")
 
 
+def test_half_an_emoji_in_a_text_costs_no_answer(model, tmp_path):
+    # As JSON carries it where a text was cut.
+    path, out = tmp_path / "texts.jsonl", tmp_path / "out.jsonl"
+    path.write_text(json.dumps({"text": "the [MASK] \ud83d"}) + "\n")
+    fill(model, file=str(path), out=str(out), top=1)
+    sequence = json.loads(out.read_text("utf-8"))["candidates"][0][0]["sequence"]
+    assert sequence.endswith(" \ud83d")
+
+
 def test_stdin_can_be_named_in_place_of_the_text(model, capsys, monkeypatch):
     for arguments in ({"text": STDIO}, {"file": STDIO}):
         text = io.TextIOWrapper(io.BytesIO(b"the [MASK]\na [MASK]\n"), "utf-8")

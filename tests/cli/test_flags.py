@@ -8,6 +8,7 @@ import pytest
 
 from filbert.cli.flags import files_last
 from filbert.cli.main import app, run
+from filbert.cli.verbs.check import split_names
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,8 @@ def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys, on
     capsys.readouterr()
     assert run(["compare", str(tmp_path / "r.toml"), "--out", "x"]) == 2
     assert "overwrit" in capsys.readouterr().err
+
+
+def test_files_of_one_name_are_told_apart():
+    files = ["a/part-0.csv", "dev/part-0.csv", "test/part-0.csv", "b/x.csv", "c/x.csv.gz", "x2.csv"]
+    assert split_names(files) == ["train", "part-0", "part-02", "x", "x2", "x22"]

@@ -170,10 +170,6 @@ CASES = {
         "Questions longer than 4 tokens; cut there: train.jsonl:1: question q1.",
         ("--max-length", "32", "--max-question-length", "4"),
     ),
-    "an id given twice": Case(
-        "span_qa", "train.jsonl", lines(PAIR, PAIR | {"question": "he"}),
-        "warning", "duplicate_id", "train.jsonl:2: question q1.",
-    ),
     "an impossible question with an answer": Case(
         "span_qa", "train.jsonl", lines(PAIR, MOVED | {"is_impossible": True}),
         "error", "bad_row", 'train.jsonl:2: question q2: "is_impossible" is true, yet there are',
@@ -220,6 +216,12 @@ CASES = {
         "train.csv:4: label 'c' is not one of ['a', 'b']", ("--labels", "a,b"),
     ),
 }  # fmt: skip
+
+
+def test_an_id_given_twice_is_found_at_any_distance(look):
+    rows = [PAIR | {"id": f"q{number % 1500}"} for number in range(1501)]
+    (place,) = look("span_qa", {"train.jsonl": lines(*rows)}).problem("duplicate_id")["where"]
+    assert place.endswith("train.jsonl:1501: question q0")
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

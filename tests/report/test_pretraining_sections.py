@@ -151,7 +151,7 @@ def test_the_verdict_and_the_facts_name_the_outcome(tmp_path):
     assert {"perplexity", "masked words right", "next sentences right"} <= facts.keys()
 
 
-def test_a_phase_begins_where_the_epochs_start_anew_or_the_length_changes(tmp_path):
+def test_a_phase_begins_where_the_log_counts_another_or_the_epochs_start_anew(tmp_path):
     write_pretraining_run(tmp_path / "two")
     folder = read_run_folder(tmp_path / "two")
     assert phases(folder) == [(361, "512 tokens")]
@@ -159,7 +159,7 @@ def test_a_phase_begins_where_the_epochs_start_anew_or_the_length_changes(tmp_pa
     single = read_run_folder(tmp_path / "one")
     assert phases(single) == []
     for line in single.steps:
-        line["max_length"] = 128 if line["step"] < 100 else 256 if line["step"] < 200 else 512
+        line["phase"] = 1 if line["step"] < 100 else 2 if line["step"] < 200 else 3
     assert phases(single) == [(100, "phase 2"), (200, "phase 3")]
 
 

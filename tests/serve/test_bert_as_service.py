@@ -205,7 +205,10 @@ def test_a_key_is_sent_and_the_servers_status_shown(serve, tmp_path, capsys):
             bert.encode(["a"])
 
 
-def test_the_client_waits_when_the_server_is_overloaded(monkeypatch, client, bert):
+@pytest.mark.parametrize(
+    ("asked", "waits"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 1.0)], ids=["s", "date"]
+)
+def test_the_client_waits_when_the_server_is_overloaded(monkeypatch, client, bert, asked, waits):
     import io
     import urllib.error
     import urllib.request
@@ -217,14 +220,14 @@ def test_the_client_waits_when_the_server_is_overloaded(monkeypatch, client, ber
         calls.append(request)
         if len(calls) == 1:
             headers = Message()
-            headers["Retry-After"] = "7"
+            headers["Retry-After"] = asked
             raise urllib.error.HTTPError(request.full_url, 429, "", headers, io.BytesIO(b"{}"))
         return real(request, timeout=timeout)
 
     monkeypatch.setattr("urllib.request.urlopen", busy_once)
     monkeypatch.setattr("filbert.client.time.sleep", waited.append)
     assert bert.encode(["a"]).shape == (1, 32)
-    assert waited == [7.0]
+    assert waited == [waits]
 
 
 def test_the_timeout_holds_for_the_whole_call(monkeypatch):

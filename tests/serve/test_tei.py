@@ -81,6 +81,7 @@ def test_what_is_cut_is_told_and_on_request_refused(client):
     refused = client.post("/embed", json={"inputs": [SENTENCE, LONG], "truncate": False})
     assert refused.status_code == 413
     assert "Input 1 has 162 tokens; this model reads 64" in refused.json()["error"]
+    assert refused.json()["error"].endswith("Shorten it, or send truncate: true.")
 
 
 def test_a_server_may_refuse_to_cut_unless_asked(serve):
@@ -90,6 +91,8 @@ def test_a_server_may_refuse_to_cut_unless_asked(serve):
     with serve("masks", auto_truncate=False, max_attention_tokens=8) as strict:
         masked = strict.post("/fill", json={"inputs": "[MASK] " + LONG})
         assert masked.status_code == 413
+        # There is no `truncate` to send here.
+        assert masked.json()["error"].endswith("this model reads 64. Shorten it.")
         assert strict.post("/fill", json={"inputs": "the [MASK] was good"}).status_code == 200
         shown = strict.post("/attention", json={"inputs": SENTENCE + " " + SENTENCE})
         assert "this model reads 8" in shown.json()["error"]
@@ -247,6 +250,20 @@ def test_a_cut_on_the_left_leaves_room_for_the_models_prompt(serve, predictors, 
     with serve("vectors") as server:
         found = vectors(server, inputs=text, truncation_direction="left")
     assert np.abs(found - wanted).max() < ALIKE
+
+
+def test_a_cut_on_the_left_counts_the_text_as_the_model_reads_it(serve, predictors, monkeypatch):
+    task = predictors["classes"].task
+    monkeypatch.setattr(predictors["classes"], "task", dataclasses.replace(task, clean=("urls",)))
+    text = "the film " + "http://a.org/b/c/d/e/f " * 20 + "was good"
+    with serve("classes") as server:
+        left, right = (
+            server.post("/predict", json={"inputs": text, "truncation_direction": side})
+            for side in ("left", "right")
+        )
+    assert left.headers["x-truncated"] == right.headers["x-truncated"] == "false"
+    assert left.headers["x-num-tokens"] == right.headers["x-num-tokens"]
+    assert left.json() == right.json()
 
 
 def test_as_many_texts_as_may_come_may_be_compared(serve):

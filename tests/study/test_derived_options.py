@@ -123,6 +123,8 @@ def test_options_of_all_contestants_reach_students_and_flags_win(recipe, read):
     [
         ({"target_quality": 0.0}, "target_quality is 0.0; give a share"),
         ({"target_quality": 0.9, "target_of": "tinny"}, "target_of 'tinny' .* Did you mean 'tiny'"),
+        ({"target_quality": "97%"}, "target_quality is '97%'; give a share"),
+        ({"target_of": "tiny"}, "give target_quality too"),
         ({"target_quality": 0.9}, "no single teacher"),
         ({"target_latency": "5"}, "target_latency is '5'; give a time"),
         ({"target_latency": "0ms"}, "above zero"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
+import json
 import random
 
 import pytest
+from pyarrow import Table, parquet
 
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
@@ -52,6 +55,20 @@ def test_every_row_lands_in_one_split_and_the_same_seed_gives_the_same_bytes(who
     assert one["train"]["sha256"] == same["train"]["sha256"] != other["train"]["sha256"]
     assert one["labels"] == ["0", "1"] and one["positive"] == "1"
     assert one["source"][0]["rows"] == 60
+
+
+def test_any_text_and_any_kept_value_that_is_read_is_written_too(whole, read, tmp_path):
+    rows = [{"text": sentence(i), "label": i % 3 == 0, "when": dt.date(2020, 1, 1)}
+            for i in range(60)]  # fmt: skip
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
+    made = prepare(read(whole(str(tmp_path / "a.parquet"), keep_columns=["when"])), tmp_path / "p")
+    assert made["train"]["rows"] > 30
+    assert next(read_rows(tmp_path / "p/train.jsonl.gz")).values["when"] == "2020-01-01"
+    # Half of an emoji, as where a text was cut.
+    half = [{"text": f"{sentence(i)} \ud83d", "label": i % 3 == 0} for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in half))
+    prepare(read(whole(str(tmp_path / "a.jsonl"))), tmp_path / "j")
+    assert next(read_rows(tmp_path / "j/train.jsonl.gz")).values["text"].endswith(" \ud83d")
 
 
 def test_rows_that_repeat_each_other_stay_in_one_split_unless_told_otherwise(whole, read, tmp_path):

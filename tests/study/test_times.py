@@ -98,9 +98,10 @@ def test_the_fraction_is_that_of_the_last_whole_line(tmp_path):
 @pytest.mark.parametrize(
     ("training", "steps"),
     [({}, 12), ({"steps": 7}, 7), ({"epochs": 0.5}, 2), ({"time": "1m"}, None),
-     ({"batch_size": 100, "epochs": 2}, 2)],
+     ({"batch_size": 100, "epochs": 2}, 2), ({"method": "tinybert", "steps": 7}, None),
+     ({"extra": "more.txt"}, None), ({"augment_with": "minilm"}, None)],
 )  # fmt: skip
-def test_steps_are_known_unless_the_clock_rules(training, steps):
+def test_steps_are_known_unless_the_clock_or_other_rows_rule(training, steps):
     assert num_steps(training, 100) == steps
 
 

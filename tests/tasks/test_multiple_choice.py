@@ -82,7 +82,7 @@ def test_the_first_row_sets_the_number_of_choices_and_uneven_rows_are_refused():
     assert task.num_choices == 3
     uneven = row(0, ("a", "b"), 9)
     for check in (task.gold, task.labels_of, lambda r: MultipleChoice().fit_labels([row(0), r])):
-        with pytest.raises(InputError, match="train.jsonl:9: 2 choices; the first row has 3"):
+        with pytest.raises(InputError, match="train.jsonl:9: 2 choices; the training rows have 3"):
             check(uneven)
     with pytest.raises(InputError, match="no training row"):
         task.fit_labels([])

@@ -141,16 +141,19 @@ def test_words_of_a_text_file_keep_the_new_lines_of_vocab_txt(
     assert cut(Tokenizer.load(tmp_path), "the covid") == ["the", "covid"]
 
 
-def test_a_token_that_was_added_behind_a_unigram_vocabulary_keeps_its_id(
-    shared_data: Path,
+@pytest.mark.parametrize("name", KINDS)
+def test_a_token_that_was_added_behind_a_vocabulary_keeps_its_id(
+    shared_data: Path, name: str
 ) -> None:
-    old = real(shared_data, "albert-base-v2")
+    old = real(shared_data, name)
+    size = old.vocab_size
     old.backend.add_tokens(["<extra>"])
     old = Tokenizer(_vocabulary(old))
-    grown = add_entries(old, ["covid"])
-    assert old.id_of("<extra>") == grown.tokenizer.id_of("<extra>") == 30_000
-    assert list(grown.rows_from) == [30_001]
-    assert cut(grown.tokenizer, "a <extra> covid") == ["▁a", "<extra>", "▁covid"]
+    grown = add_entries(old, ["tocilizumab"], reuse_unused=False)
+    assert old.id_of("<extra>") == grown.tokenizer.id_of("<extra>") == size
+    assert list(grown.rows_from) == [size + 1]
+    words = cut(grown.tokenizer, "a <extra> tocilizumab")
+    assert words[1] == "<extra>" and words[2].endswith("tocilizumab") and len(words) == 3
 
 
 def _vocabulary(tokenizer: Tokenizer):  # type: ignore[no-untyped-def]

@@ -138,6 +138,13 @@ def test_unigram_pieces_stay_in_one_script_and_begin_a_word_or_not():
     assert all("▁" not in piece[1:] for piece in pieces)
 
 
+def test_unigram_pieces_stand_in_the_text_as_often_as_asked():
+    once = {"▁xyzzy": 1, "▁the": 40}
+    letters = sorted(set("".join(once)))
+    assert "▁xyzzy" in dict(learn_pieces(once, letters, size=40, min_count=1))
+    assert "▁xyzzy" not in dict(learn_pieces(once, letters, size=40, min_count=2))
+
+
 def test_special_tokens_have_the_ids_of_the_published_models():
     bert = learnt(corpus(200)).tokenizer
     assert bert.tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -101,7 +101,7 @@ def test_license_and_language_are_the_users_or_those_of_the_base_models_card(
     raw = metadata_load(inherited / "README.md")
     assert (raw["license"], raw["language"]) == ("mit", ["en", "no"])
     assert "No license" not in (inherited / "README.md").read_text()
-    said = one_step(base, films, tmp_path / "b", license="apache-2.0", language="de,fr")
+    said = one_step(base, films, tmp_path / "b", license="apache-2.0", language="de, fr")
     raw = metadata_load(said / "README.md")
     assert (raw["license"], raw["language"]) == ("apache-2.0", ["de", "fr"])
     with pytest.raises(ConfigError, match="Apache 2"):

@@ -17,7 +17,7 @@ LATER = {
 def fingerprint_of(**more: object) -> str:
     model = nn.Linear(2, 1)
     model.load_state_dict({"weight": torch.tensor([[1.0, 2.0]]), "bias": torch.tensor([3.0])})
-    return fingerprint(FinetuneOptions(**GIVEN, **more), model, {"train": "0" * 64})
+    return fingerprint(FinetuneOptions(**GIVEN | more), model, {"train": "0" * 64})
 
 
 def test_a_run_of_an_earlier_version_is_known_again():
@@ -29,6 +29,12 @@ def test_a_run_of_an_earlier_version_is_known_again():
 def test_every_option_that_changes_the_run_changes_its_fingerprint():
     found = {fingerprint_of(**{name: value}) for name, value in LATER.items()}
     assert len(found | {fingerprint_of(), fingerprint_of(lr=1e-3)}) == len(LATER) + 2
+
+
+def test_a_run_may_be_moved_with_its_data():
+    # What the files hold is counted by itself.
+    one, two = ({"dev": f"/{place}/dev.csv", "out": place} for place in ("here", "there"))
+    assert fingerprint_of(**one) == fingerprint_of(**two) != fingerprint_of(dev="/here/other.csv")
 
 
 def test_where_a_run_goes_does_not():

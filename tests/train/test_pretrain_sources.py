@@ -158,6 +158,8 @@ def test_a_corpus_of_another_vocabulary_is_refused(place, tmp_path, tiny_model):
     (tmp_path / "other").mkdir()
     words = (place / "vocab" / "vocab.txt").read_text()
     (tmp_path / "other" / "vocab.txt").write_text(words + "dog\n")
+    with pytest.raises(ConfigError, match="corpora are not joined"):
+        pretrain(options(place, tmp_path / "y", corpus=f"{shards},{shards}"))
     given = {"corpus": str(shards), "tokenizer": str(tmp_path / "other")}
     with pytest.raises(ConfigError, match="made with another vocabulary"):
         pretrain(options(place, tmp_path / "y", **given))

@@ -198,6 +198,12 @@ def test_finished_seeds_of_other_options_are_not_taken_for_these(tiny_model, fil
     run(tiny_model, films, tmp_path / "x", seeds=2, steps=2)
     with pytest.raises(ConfigError, match="a finished run with other options"):
         run(tiny_model, films, tmp_path / "x", seeds=2, steps=2, lr=1e-2, resume=True)
+    # Nor are fewer or more seeds, nor a single run: what is finished is never trained over.
+    kept = (tmp_path / "x/run.json").read_bytes()
+    for given in ({"seeds": 3}, {"seeds": 2, "seed": 7}):
+        with pytest.raises(ConfigError, match="a finished run with other options"):
+            run(tiny_model, films, tmp_path / "x", steps=2, resume=True, **given)
+    assert (tmp_path / "x/run.json").read_bytes() == kept
 
 
 def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(

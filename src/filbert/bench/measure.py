@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert import samples
-from filbert.bench.facts import available_cores
 from filbert.bench.job import Job
 from filbert.bench.sides import take_part
 from filbert.bench.turns import Turns, children, take_turns
 from filbert.bench.verdict import about_formats, about_side
 from filbert.bench.workload import Workload, drawn, mixed_lengths, useful_gflop
+from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 

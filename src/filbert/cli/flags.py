@@ -165,7 +165,11 @@ def output(out: str | None) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with unfinished(Path(out)) as path, path.open("w", encoding="utf-8") as file:
+    # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
+    with (
+        unfinished(Path(out)) as path,
+        path.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         yield file
 
 

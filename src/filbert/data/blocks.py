@@ -38,12 +38,16 @@ MOST_WORKERS = 4
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
 
+def available_cores() -> int:
+    """Cores that this process may use; all of the machine where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def default_workers() -> int:
     """The cores that this process may use, at most MOST_WORKERS."""
-    # Not on macOS.
-    known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    return max(1, min(cores, MOST_WORKERS))
+    return min(available_cores(), MOST_WORKERS)
 
 
 class Encoded(NamedTuple):

@@ -16,6 +16,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding, Findings, Lengths, Level, Split
 from filbert.data.judge import Judge
 from filbert.data.records import Row
+from filbert.data.squad import question_place
 from filbert.data.streams import shown
 from filbert.data.texts import Text, holds_text
 from filbert.errors import InputError
@@ -57,6 +58,7 @@ class Scan:
         label_rows: the first good row that has each label.
         num_sequences: the numbers of sequences that good rows have.
         texts: all texts of each good row, joined by newlines; None where they need not be kept.
+        ids: of the good rows, where the judge names a column of them.
         bad_rows, empty: how many rows.
         tokens, unknown: how many tokens, of all sequences.
     """
@@ -76,6 +78,7 @@ class Scan:
     label_rows: dict[str, int] = field(default_factory=dict)
     num_sequences: set[int] = field(default_factory=set)
     texts: list[str] | None = None
+    ids: set[str] = field(default_factory=set)
     bad_rows: int = 0
     empty: int = 0
     tokens: int = 0
@@ -121,6 +124,7 @@ class Scan:
     def keep(self, row: Row, texts: list[Text]) -> int:
         """Note the place and the digest of a good row; returns the size of its texts."""
         self.lines.append(row.line)
+        self.keep_id(row)
         self.num_sequences.add(len(texts))
         whole = "\0".join([text if isinstance(text, str) else "\0".join(text) for text in texts])
         if self.texts is not None:
@@ -136,6 +140,17 @@ class Scan:
             self.found.add("warning", kind, message, row.where)
             self.digests += _EMPTY
         return len(whole)
+
+    def keep_id(self, row: Row) -> None:
+        """Note the id by which a row's answer will be known, where there is one."""
+        column = getattr(self.judge, "id_column", None)
+        if column is None:
+            return
+        id = row.values[column]
+        if id in self.ids:
+            message = "Questions with an id that another one has."
+            self.found.add("warning", "duplicate_id", message, question_place(row))
+        self.ids.add(id)
 
     def keep_labels(self, labels: list[str]) -> None:
         """Note the labels of the row that is about to be kept."""

@@ -215,20 +215,13 @@ def _rows_of(occurrence: Occurrence, encoding: Encoding) -> np.ndarray:
 
 def _around(encoding: Encoding, places: np.ndarray, max_length: int, source: Source) -> np.ndarray:
     """The rows that stay: the specials, and as much as fits on both sides of `places`."""
-    assert encoding.sequence is not None
-    inside = np.flatnonzero(encoding.sequence == 0)
-    low, high = int(inside[0]), int(inside[-1]) + 1
-    length = len(encoding.input_ids)
-    room = max_length - (length - (high - low))
     first, last = int(places[0]), int(places[-1])
-    if last - first >= room:
+    if last - first >= encoding.room(max_length):
         raise InputError(
             f"{source.where}: the word alone has {last - first + 1} tokens, and this model reads "
             f"{max_length}."
         )
-    begin = min(max((first + last + 1) // 2 - room // 2, low), high - room)
-    kept: np.ndarray = np.r_[0:low, begin : begin + room, high:length]
-    return kept
+    return encoding.around((first + last + 1) // 2, max_length)
 
 
 def _sequence(

@@ -91,16 +91,15 @@ def perplexity_by_step(dev: Lines, borders: Sequence[tuple[int, str]]) -> Figure
     return figure
 
 
-def rows_by_step(steps: Lines, key: str, borders: Sequence[tuple[int, str]]) -> Figure:
+def rows_by_step(steps: Lines, borders: Sequence[tuple[int, str]]) -> Figure:
     """Rows of every step, where their number changes.
 
     Args:
-        steps: lines with `step` and `key`.
-        key: what holds the number of rows.
+        steps: lines with `step` and `sequences`.
         borders: as for `loss_by_step`.
     """
     figure, axes = canvas.new_figure("step", "sequences per step", height=canvas.TALL)
-    rows = _values(steps, key)
+    rows = _values(steps, "sequences")
     axes.plot(_values(steps, "step"), rows, color=canvas.BLUE, linewidth=1.6)
     axes.set_ylim(0, 1.08 * float(np.nanmax(rows)))
     for place, name in borders:

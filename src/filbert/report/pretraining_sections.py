@@ -150,9 +150,8 @@ def learning(folder: RunFolder) -> Section | None:
         plot = training_plots.dev_metric_curves(dev, measured, None)
         alt = "Dev accuracies over the steps"
         figures.append(drawn(folder, "dev_metric", plot, alt=alt, caption="Shares right on dev."))
-    rows = next((k for k in ("batch_size", "sequences") if steps[0].get(k) is not None), None)
-    if rows is not None and len({line.get(rows) for line in steps}) > 1:
-        plot = pretraining_plots.rows_by_step(steps, rows, borders)
+    if len({line.get("sequences") for line in steps}) > 1:
+        plot = pretraining_plots.rows_by_step(steps, borders)
         alt, caption = "Sequences per step", "Sequences of every optimiser step."
         figures.append(drawn(folder, "batch_size", plot, alt=alt, caption=caption))
     if any((line.get("grad_norm") or 0) > 0 for line in steps):
@@ -211,12 +210,13 @@ def teacher_metrics(folder: RunFolder) -> dict[str, Any]:
 def phases(folder: RunFolder) -> list[tuple[int, str]]:
     """The first step of every phase but the first, and what it is called.
 
-    A phase begins where the sequences become longer, or the count of epochs starts anew.
+    A phase begins where the log counts another one; in older logs, where the count of epochs starts
+    anew.
     """
     found: list[int] = []
     for before, line in zip(folder.steps, folder.steps[1:], strict=False):
-        longer = line.get("max_length") != before.get("max_length")
-        if longer or (line.get("epoch") or 0) < (before.get("epoch") or 0):
+        is_next = line.get("phase") != before.get("phase")
+        if is_next or (line.get("epoch") or 0) < (before.get("epoch") or 0):
             found.append(int(line["step"]))
     options = folder.run.get("options") or {}
     length = options.get("second_length")

@@ -34,9 +34,6 @@ class Engines:
     def __iter__(self) -> Iterator[Engine]:
         return iter(self._by_name.values())
 
-    def __len__(self) -> int:
-        return len(self._by_name)
-
     def get(self, name: str | None, needs: str) -> Engine:
         """The model of that name; without a name the first of those that do it best.
 

@@ -7,7 +7,6 @@ that a client writes becomes one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from filbert.serve.memory import resident_bytes
 from filbert.serve.metric_aliases import with_aliases
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -206,7 +206,7 @@ class Metrics:
             rows, tokens = waiting()
             self._queue_rows.labels(model).set(rows)
             self._queue_tokens.labels(model).set(tokens)
-        self._memory.set(_resident_bytes())
+        self._memory.set(resident_bytes())
         if self._gpu_bytes is not None:
             self._gpu_memory.set(self._gpu_bytes())
 
@@ -221,8 +221,3 @@ def _size_of(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:  # gone since it was listed: its process has ended
         return 0
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")

@@ -6,7 +6,6 @@ padded to L places.
 
 from __future__ import annotations
 
-import os
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
+from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.formats.checkpoint import Checkpoint, meta_model
 from filbert.formats.config_json import LABELLED
@@ -51,14 +51,12 @@ def check_backend(backend: str, folder: Path, *, precision: str, device: str | N
         raise ConfigError(f"device {device!r}: the backend onnxruntime runs on the cpu.")
 
 
-def available_cores() -> int:
+def session_threads() -> int:
     """Threads for a session: the cores this process may use, or fewer if torch was given fewer.
 
     onnxruntime by itself counts all cores of the machine, and binds threads also to forbidden ones.
     """
-    known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    return max(1, min(cores, torch.get_num_threads()))
+    return min(available_cores(), torch.get_num_threads())
 
 
 class Session:
@@ -79,7 +77,7 @@ class Session:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = available_cores()
+        options.intra_op_num_threads = session_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:

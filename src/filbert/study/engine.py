@@ -182,8 +182,9 @@ def _run_all(
             times.add(run.contestant, seconds)
     with Stop() as stop, progress_bar("left") as bar:
         shown = bar.add_task("", total=1, left="", visible=False)
+        begun = sum(run.is_finished for run in runs if run not in left)
         for at, run in enumerate(left):
-            number = len(runs) - len(left) + at + 1
+            number = begun + at + 1
             waiting = [later.contestant for later in left[at + 1 :]]
             title = f"[{number} of {len(runs)}] {run.contestant.name}, seed {run.seed}"
             first = times.left([run.contestant, *waiting], everyone)

@@ -52,9 +52,13 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     for name in SPLITS:
         path = folder / f"{name}.jsonl.gz"
-        lines = "".join(json.dumps(row.values, ensure_ascii=False) + "\n" for row in splits[name])
-        # Without a time in it, the same rows are the same bytes.
-        write_atomically(path, gzip.compress(lines.encode(), mtime=0))
+        lines = "".join(
+            json.dumps(row.values, ensure_ascii=False, default=str) + "\n" for row in splits[name]
+        )
+        # Half a surrogate pair, of a text that was cut, stays what JSON writes for it. Without a
+        # time in the archive, the same rows are the same bytes.
+        data = lines.encode("utf-8", "backslashreplace")
+        write_atomically(path, gzip.compress(data, mtime=0))
         counts = Counter(row.values["label"] for row in splits[name])
         facts[name] = {
             "path": f"{folder.name}/{path.name}",

@@ -52,11 +52,14 @@ def target_of(said: Mapping[str, Any], contestants: Sequence[Contestant]) -> Tar
                 f"target_of {of!r} is not one of the contestants {folders}.{near(of, folders)}"
             )
         of = names[of].name
-    if quality is not None and not 0 < quality < math.inf:
+    is_number = isinstance(quality, int | float) and not isinstance(quality, bool)
+    if quality is not None and not (is_number and 0 < quality < math.inf):
         raise ConfigError(
-            f"target_quality is {quality}; give a share of the teacher's figure, such as 0.97."
+            f"target_quality is {quality!r}; give a share of the teacher's figure, such as 0.97."
         )
     if quality is None and latency is None:
+        if of is not None:
+            raise ConfigError("target_of says whose quality is meant; give target_quality too.")
         return None
     of = of or common_root(contestants)
     if quality is not None and of is None:

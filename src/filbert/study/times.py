@@ -104,8 +104,13 @@ def fraction_done(run: Path, steps: int | None) -> float | None:
 
 
 def num_steps(training: dict[str, Any], rows: int) -> int | None:
-    """Optimiser steps of a run; None when it goes by the clock."""
+    """Optimiser steps of a run; None when it goes by the clock, or by more rows than these."""
     if training.get("time"):
+        return None
+    # TinyBERT has two stages with logs of their own.
+    if training.get("method") == "tinybert" or any(
+        training.get(k) for k in ("extra", "augment_with")
+    ):
         return None
     if training.get("steps"):
         return int(training["steps"])

@@ -243,7 +243,7 @@ class Classification:
                 if label not in self.labels:
                     raise InputError(
                         f"{row.where}: label {label!r} is not one of {listed(self.labels)}. "
-                        f"Fix the row, or declare the label with --labels."
+                        "Fix the row; when training, --labels declares one that no row has."
                     )
         return found
 

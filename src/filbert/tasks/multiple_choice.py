@@ -141,7 +141,7 @@ class MultipleChoice:
             found = len(choices_of(row))
             expected = expected or found
             if labelled:
-                _check_count(row, found, expected)
+                _check_count(row, found, expected, is_models=bool(self.num_choices))
 
         return read_choices(path, names, labelled=labelled, check=check, on_error=on_error)
 
@@ -205,7 +205,7 @@ class MultipleChoice:
             InputError: there is none, or the row has another number of choices; with file and line.
         """
         choices = choices_of(row)
-        _check_count(row, len(choices), self.num_choices or len(choices))
+        _check_count(row, len(choices), self.num_choices or len(choices), is_models=True)
         return chosen_index(row, choices)
 
     def gold_json(self, gold: Any) -> int:
@@ -339,11 +339,12 @@ class MultipleChoice:
         return {"choice": choice, "scores": scores}
 
 
-def _check_count(row: Row, found: int, expected: int) -> None:
+def _check_count(row: Row, found: int, expected: int, *, is_models: bool) -> None:
     if found != expected:
+        other = "the training rows have" if is_models else "the first row has"
         raise InputError(
-            f"{row.where}: {counted(found)}; the first row has {expected}, and all must have "
-            "equally many. Fix the row, or drop it."
+            f"{row.where}: {counted(found)}; {other} {expected}, and all must have equally many. "
+            "Fix the row, or drop it."
         )
 
 

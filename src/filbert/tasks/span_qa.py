@@ -58,9 +58,8 @@ class SpanQA:
         n_best: starts and ends that are tried in each window, and answers that are listed.
         has_unanswerable: whether the training rows had questions without answer (SQuAD v2.0), so
             that "" may be an answer.
-        null_threshold: the answer is "" when the score of "no answer" (start and end logit of the
-            first token, the least over the windows) is above that of the best span by more than
-            this.
+        null_threshold: the answer is "" when "no answer" (start and end logit of the first token,
+            the least over the windows) beats the best span by more than this.
     """
 
     stride: int = 128
@@ -90,6 +89,7 @@ class SpanQA:
     problem_type = None
     labels_are_classes = False
     windows = True
+    id_column = "id"
     selection_metric = "f1"
     loss_names = ("loss",)
     metric_whole = 100.0
@@ -166,7 +166,7 @@ class SpanQA:
     def findings(
         self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
-        """Answers that are not at their offset or out of reach, long questions, ids given twice."""
+        """Answers that are not at their offset or out of reach, and long questions."""
         cutting = None if tokenizer is None else self._cutting(tokenizer, max_length)
         return spans.question_findings(rows, cutting, self.max_answer_length)
 

@@ -181,7 +181,8 @@ class Tagging:
                 if kind not in known:
                     raise InputError(
                         f"{place_of(row, index)}: entity type {kind!r} is not one of "
-                        f"{listed(self.types)}. Fix the row, or declare the type with --labels."
+                        f"{listed(self.types)}. Fix the row; when training, --labels declares "
+                        "one that no row has."
                     )
         return Gold(found, sentence, row.where)
 
@@ -257,7 +258,8 @@ class Tagging:
             if tag not in ids:
                 raise InputError(
                     f"{place_of(row, index)}: tag {tag!r} is not one of "
-                    f"{listed(self.labels)}. Fix the row, or declare the tag with --labels."
+                    f"{listed(self.labels)}. Fix the row; when training, --labels declares one "
+                    "that no row has."
                 )
         return np.array([ids[tag] for tag in tags], dtype=np.int64)
 

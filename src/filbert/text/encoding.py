@@ -44,6 +44,29 @@ class Encoding:
         """Whether tokens were cut off."""
         return self.num_tokens > len(self.input_ids)
 
+    def _text(self) -> tuple[int, int]:
+        """Rows [low, high) of the first text."""
+        assert self.sequence is not None
+        inside = np.flatnonzero(self.sequence == 0)
+        return int(inside[0]), int(inside[-1]) + 1
+
+    def room(self, max_length: int) -> int:
+        """Tokens of the text that stay beside the specials where `max_length` are read."""
+        low, high = self._text()
+        return max_length - (len(self.input_ids) - (high - low))
+
+    def around(self, row: int, max_length: int) -> np.ndarray:
+        """Rows that stay, int64 (max_length,): the specials, and the text around one of its rows.
+
+        Args:
+            row: in the middle of what stays, as far as the text reaches.
+            max_length: fewer than there are.
+        """
+        (low, high), room = self._text(), self.room(max_length)
+        begin = min(max(row - room // 2, low), high - room)
+        kept: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
+        return kept
+
 
 @dataclass(frozen=True, slots=True)
 class Template:

@@ -59,7 +59,8 @@ def add_entries(
     Raises:
         InputError: an entry that is not one word to this tokenizer, so that it would never be
             found, or one that is too long.
-        FormatError: ids of the vocabulary that no entry can follow, or one of whole words.
+        FormatError: ids that no entry can follow or that would change, or a vocabulary of whole
+            words.
     """
     if tokenizer.kind not in _STORE:
         raise FormatError("A vocabulary of whole words takes no new entries; learn it anew.")
@@ -70,16 +71,22 @@ def add_entries(
     ids = [number for number, _ in free[: len(forms)]]
     reused = len(ids)
     ids += range(tokenizer.vocab_size, tokenizer.vocab_size + len(forms) - reused)
-    _STORE[tokenizer.kind](content, dict(zip(forms, ids, strict=True)), pieces)
+    new_ids = dict(zip(forms, ids, strict=True))
+    _STORE[tokenizer.kind](content, new_ids, pieces)
+    backend = Backend.from_str(json.dumps(content))
+    old_ids = tokenizer.backend.get_vocab(with_added_tokens=True)
+    stay = {name: number for name, number in old_ids.items() if number not in new_ids.values()}
+    if backend.get_vocab(with_added_tokens=True) != stay | new_ids:
+        raise FormatError("The tokenizer's entries cannot keep their ids when others are added.")
 
     vocabulary = Vocabulary(
-        Backend.from_str(json.dumps(content)),
+        backend,
         dict(tokenizer.specials),
         tokenizer.max_length,
         dict(tokenizer.settings),
         tokenizer.convention,
     )
-    rows_from = {number: pieces[form] for form, number in zip(forms, ids, strict=True)}
+    rows_from = {number: pieces[form] for form, number in new_ids.items()}
     notes = []
     if reused:
         first, last = free[0][1], free[reused - 1][1]
@@ -184,9 +191,19 @@ def _free_ids(tokenizer: Tokenizer, content: dict[str, Any]) -> list[tuple[int, 
     return sorted(pair for pair in found if pair[1] not in added)
 
 
+def _keep_behind(content: dict[str, Any]) -> None:
+    """Write tokens that were added behind the vocabulary into it.
+
+    The library numbers them anew, from the end of the vocabulary, and that is about to move.
+    """
+    for token in content["added_tokens"]:
+        content["model"]["vocab"].setdefault(token["content"], token["id"])
+
+
 def _store_wordpiece(
     content: dict[str, Any], ids: dict[str, int], pieces: dict[str, tuple[int, ...]]
 ) -> None:
+    _keep_behind(content)
     taken = set(ids.values())
     old = content["model"]["vocab"]
     content["model"]["vocab"] = {w: n for w, n in old.items() if n not in taken} | ids
@@ -195,6 +212,7 @@ def _store_wordpiece(
 def _store_bpe(
     content: dict[str, Any], ids: dict[str, int], pieces: dict[str, tuple[int, ...]]
 ) -> None:
+    _keep_behind(content)
     content["model"]["vocab"] |= ids
     content["model"]["ignore_merges"] = True
 

@@ -385,4 +385,5 @@ def _silence_fork_warning() -> None:
             os.environ.pop(name, None)
 
     ours: list[bool] = []
-    os.register_at_fork(before=before, after_in_parent=after_in_parent)
+    # A child that forks in its turn keeps what this fork has set.
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=ours.clear)

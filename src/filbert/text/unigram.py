@@ -157,7 +157,7 @@ def _candidates(
         key = rank[starts].astype(np.int64) * len(alphabet) + characters[ends[there]]
         found, inverse = np.unique(key, return_inverse=True)
         total = np.bincount(inverse, weights[word_of[starts]], len(found))
-        frequent = total >= max(2, min_count)
+        frequent = total >= min_count
         new_ids = np.cumsum(frequent) - 1
         stays = frequent[inverse]
         starts = starts[stays]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 from collections import Counter
 from datetime import datetime, timezone
@@ -32,7 +33,7 @@ _SAMPLED_LENGTHS = 2_000
 def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]) -> dict[str, Any]:
     rows = lengths_of(split.examples, rows_of(split.examples))
     lengths = [row["num_tokens"] for row in rows]
-    every = max(1, len(lengths) // _SAMPLED_LENGTHS)
+    every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
     return {
         "path": split.path,
         "sha256": split.digest,
@@ -43,7 +44,7 @@ def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
         "max_length": max_length,
-        "lengths": lengths[::every][:_SAMPLED_LENGTHS],
+        "lengths": lengths[::every],
     }
 
 

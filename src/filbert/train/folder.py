@@ -103,11 +103,16 @@ def already_finished(
         say(f"{out} holds this run, and it is finished; nothing was done.")
         return finished
     if finished is not None:
-        raise ConfigError(
-            f"{out} holds a finished run with other options, data or model. "
-            f"Name another --out, or give --overwrite in place of --resume."
-        )
+        raise finished_otherwise(out)
     return None
+
+
+def finished_otherwise(out: str) -> ConfigError:
+    """Of a --resume where another run has come to its end."""
+    return ConfigError(
+        f"{out} holds a finished run with other options, data or model. "
+        f"Name another --out, or give --overwrite in place of --resume."
+    )
 
 
 @contextmanager

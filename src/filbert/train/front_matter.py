@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from filbert.train.options import names_of
+
 # Names of datasets: a file's name passes where the Hub would take it for an identifier.
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # Written without quotes; words that YAML 1.1 takes for something else are not (`no` is Norwegian).
@@ -38,7 +40,7 @@ def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> s
     }
     content: dict[str, Any] = {
         "license": options.get("license") or base.get("license"),
-        "language": languages.split(",") if languages else base.get("language"),
+        "language": list(names_of(languages)) if languages else base.get("language"),
         "library_name": "filbert",
         "pipeline_tag": pipeline,
         "base_model": base.get("hub_id"),

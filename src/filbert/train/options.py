@@ -289,8 +289,14 @@ def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str])
 
 
 def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
-    """Names in a list, or between commas in one text or several: `a,b`, ["a", "b"], ["a,b"]."""
+    """Names in a list, or between commas in one text or several: `a,b`, ["a", "b"], ["a,b"].
+
+    Raises:
+        ConfigError: it is neither text nor a list.
+    """
     items = [given] if isinstance(given, str) else given
+    if not isinstance(items, Iterable):
+        raise ConfigError(f"{given!r} stands where names belong; give a list of names.")
     parts = (part.strip() for item in items for part in label_name(item).split(","))
     return tuple(part for part in parts if part)
 

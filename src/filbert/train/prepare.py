@@ -23,6 +23,7 @@ from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
 from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.state import digest_of
+from filbert.train.story import PATHS, portable
 from filbert.train.trainable import layers_to_keep, reinitialize_top
 
 # Options that do not change what a run computes, so that they may change when it is resumed.
@@ -141,10 +142,14 @@ def build(checkpoint: Checkpoint, task: Task, options: TrainOptions) -> Model:
 
 
 def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, str]) -> str:
-    """sha256 over all that decides what a run computes: options, data and starting weights."""
+    """sha256 over all that decides what a run computes: options, data and starting weights.
+
+    Of a path its last part, where it is absolute: what lies there is in `digests` and in the
+    weights, and a run's folder may be moved.
+    """
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     chosen = {
-        name: value
+        name: portable(value) if name in PATHS else value
         for name, value in dataclasses.asdict(options).items()
         if name not in _FREE and not (name in _LATER and value == defaults[name])
     }

@@ -189,6 +189,11 @@ def open_corpus(
             )
         return corpus
     for path in paths:
+        if _is_shards((path,)):
+            raise ConfigError(
+                f"{path} is a corpus, and corpora are not joined with each other or with text. "
+                "Make one of all the text: filbert corpus FILE ... --out DIR."
+            )
         if Path(path).is_dir():
             raise InputError(
                 f"{path} is a folder, but not one that `filbert corpus` made: it has no "

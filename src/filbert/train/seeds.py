@@ -17,7 +17,7 @@ from typing import Any
 from filbert.errors import ConfigError, RunError
 from filbert.formats.files import write_json
 from filbert.train.finetune import finetune
-from filbert.train.folder import check_out, finished_run, run_folder
+from filbert.train.folder import check_out, finished_otherwise, finished_run, run_folder
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 from filbert.train.progress import FALLING
@@ -54,7 +54,10 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
     check_out(out, overwrite=options.overwrite, resume=options.resume)
     numbers = range(options.seed, options.seed + options.seeds)
     done = finished_run(out) if options.resume else None
-    if done is not None and list((done.get("seeds") or {}).get("runs", ())) == [*map(str, numbers)]:
+    if done is not None:
+        told = done.get("seeds") or {}
+        if {*told.get("runs", ()), *told.get("failed", ())} != {*map(str, numbers)}:
+            raise finished_otherwise(options.out)
         for number in numbers:
             # Each refuses other options, data and models than its own.
             place = out / "seeds" / str(number)

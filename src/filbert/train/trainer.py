@@ -168,6 +168,7 @@ def train(
                 course.place(so_far)[0],
                 step=so_far.step,
                 epoch=(so_far.step - so_far.phase_start) / loader.steps_per_epoch,
+                **({"phase": so_far.phase + 1} if len(course.phases) > 1 else {}),
                 **{"loss": gradient.loss} | kinds,
                 lr=rate,
                 grad_norm=norm,

@@ -173,6 +173,7 @@ KINDS = {
     "a length below three": (
         "check --task classification rows.csv --max-length 2", "max_length is 2",
     ),
+    "no length": ("embed filbert-mini text.txt --out v.npy --max-length 0", "max_length 0"),
     "no seeds": (FINETUNE + "--seeds 0", "seeds"),
     "a likeness of more than everything": (
         "check --task classification rows.csv --near-duplicates --similarity 2", "similarity", "2",

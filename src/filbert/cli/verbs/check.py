@@ -110,6 +110,9 @@ def split_names(files: Sequence[str]) -> list[str]:
     others = [Path(file).name.split(".")[0] for file in files[1:]]
     names = ["train"]
     for name in others:
-        same = sum(known.rstrip("0123456789") == name for known in names)
-        names.append(f"{name}{same + 1}" if same else name)
+        unique, number = name, 1
+        while unique in names:
+            number += 1
+            unique = f"{name}{number}"
+        names.append(unique)
     return names

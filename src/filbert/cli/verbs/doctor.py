@@ -51,6 +51,7 @@ def _facts() -> dict[str, Any]:
     import torch
 
     from filbert import __version__
+    from filbert.data.blocks import available_cores
     from filbert.speed.precision import bf16_gain, choose_device, choose_precision
     from filbert.train.facts import device_name
 
@@ -64,9 +65,7 @@ def _facts() -> dict[str, Any]:
         "packages": {name: _version(name) or "not installed" for name in PACKAGES},
         "extras": {name: found for name in EXTRAS if (found := _version(name))} or "none",
         "processor": device_name(cpu),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": available_cores(),
         "torch_threads": torch.get_num_threads(),
         "vector_units": torch.backends.cpu.get_cpu_capability(),
         "bf16_gain": round(bf16_gain(), 2),

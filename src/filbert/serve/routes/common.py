@@ -168,8 +168,16 @@ class Desk:
                 "fewer texts at once.",
             )
 
-    def refuse_cut(self, answers: Answers, truncate: bool | None, max_length: int) -> None:
+    def refuse_cut(
+        self, answers: Answers, truncate: bool | None, max_length: int, advice: str = ""
+    ) -> None:
         """Refuse texts that were cut, where the request does not want that.
+
+        Args:
+            answers: in the order of the inputs.
+            truncate: what the request says of it; None where it says nothing.
+            max_length: tokens that the model reads.
+            advice: what else the client may do, such as ", or ask for less".
 
         Raises:
             Refusal: 413.
@@ -181,7 +189,7 @@ class Desk:
                 raise Refusal(
                     413,
                     f"Input {index} has {done.num_tokens} tokens; this model reads {max_length}. "
-                    "Shorten it, or send truncate: true.",
+                    f"Shorten it{advice}.",
                 )
 
 

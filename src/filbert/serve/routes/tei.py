@@ -16,6 +16,7 @@ from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from filbert.data.texts import cleaned
 from filbert.serve.answers import Rank, Score
 from filbert.serve.engine import Answers, Engine
 from filbert.serve.errors import Refusal
@@ -43,6 +44,8 @@ TAG = "text-embeddings-inference"
 
 # What a number of a vector takes in JSON at least, nearly always: 0.123456 and a comma.
 _FEWEST_BYTES = 9
+# What to do about a text that is too long, where `truncate` is a key of the request.
+_ADVICE = ", or send truncate: true"
 
 _Scores = list[Score]
 _Matrices = list[list[list[float]]]
@@ -284,11 +287,17 @@ async def _cut(
     reads_all = kind == "predict" and task is not None and task.windows
     if body.truncation_direction.lower() == "right" or reads_all:
         answers = await desk.run(engine, kind, items, **options)
-        desk.refuse_cut(answers, body.truncate, engine.predictor.max_length)
+        desk.refuse_cut(answers, body.truncate, engine.predictor.max_length, _ADVICE)
         return answers
     if not all(isinstance(item, str) for item in items):
         raise Refusal(422, "`truncation_direction` left is for single texts alone.")
     predictor = engine.predictor
+    # What is counted and cut is the text as the model reads it; cleaning it again changes nothing.
+    cleaner = getattr(predictor.task, "clean", None)
+    if cleaner is not None:
+        items = await desk.beside(
+            lambda: [cleaned(text, cleaner) for text in items], sum(map(len, items))
+        )
     way = predictor.sentence_vectors
     # With a pooling of the request's choosing there is no prompt.
     own = kind == "embed" and options.get("pooling") is None
@@ -305,7 +314,7 @@ async def _cut(
         for one, (text, count), whole in zip(answers.items, kept, items, strict=True)
     ]
     answers = answers._replace(items=done)
-    desk.refuse_cut(answers, body.truncate, predictor.max_length)
+    desk.refuse_cut(answers, body.truncate, predictor.max_length, _ADVICE)
     return answers
 
 
