@@ -11,6 +11,7 @@ import pytest
 
 from filbert.serve.routes.common import json_of_arrays, last_words
 from filbert.tasks.base import task_names
+from filbert.text.clean import Cleaning
 
 SENTENCE = "the film was very good"
 LONG = "the film was good " * 40
@@ -253,8 +254,8 @@ def test_a_cut_on_the_left_leaves_room_for_the_models_prompt(serve, predictors, 
 
 
 def test_a_cut_on_the_left_counts_the_text_as_the_model_reads_it(serve, predictors, monkeypatch):
-    task = predictors["classes"].task
-    monkeypatch.setattr(predictors["classes"], "task", dataclasses.replace(task, clean=("urls",)))
+    task = dataclasses.replace(predictors["classes"].task, clean=Cleaning.parse("urls"))
+    monkeypatch.setattr(predictors["classes"], "task", task)
     text = "the film " + "http://a.org/b/c/d/e/f " * 20 + "was good"
     with serve("classes") as server:
         left, right = (

@@ -153,7 +153,7 @@ def test_a_token_that_was_added_behind_a_vocabulary_keeps_its_id(
     assert old.id_of("<extra>") == grown.tokenizer.id_of("<extra>") == size
     assert list(grown.rows_from) == [size + 1]
     words = cut(grown.tokenizer, "a <extra> tocilizumab")
-    assert words[1] == "<extra>" and words[2].endswith("tocilizumab") and len(words) == 3
+    assert words.count("<extra>") == 1 and words[-1].lstrip("▁Ġ") == "tocilizumab"
 
 
 def _vocabulary(tokenizer: Tokenizer):  # type: ignore[no-untyped-def]
