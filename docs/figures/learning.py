@@ -238,7 +238,7 @@ def finetuning() -> Drawn:
                 task="classification", model="filbert-mini", train=str(folder / "train.csv"),
                 dev=str(folder / "dev.csv"), out=str(folder / kind.replace(" ", "-")),
                 positive="toxic", max_length=64, batch_size=16, epochs=1, eval_every=20,
-                lr=1e-4 if freeze is None else 5e-3, precision="float32", freeze=freeze,
+                lr=5e-5 if freeze is None else 5e-3, precision="float32", freeze=freeze,
             )  # fmt: skip
             log = recorded(folder / kind.replace(" ", "-") / "metrics.jsonl")
             curves[kind] = [
