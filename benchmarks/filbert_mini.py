@@ -130,10 +130,10 @@ def card(run: dict[str, Any], measured: dict[str, dict[str, float]]) -> str:
             "",
             "## What it is not",
             "",
-            "Its English is that of old novels and of a dictionary, and its knowledge of the world is",
-            "small: a toy next to bert-base, fit for first steps, lessons and tests. Its sentence",
-            "vectors are no longer those of MiniLM. The texts hold the prejudices of their time, and",
-            "so does the model.",
+            "Its English is that of old novels and of a dictionary, and its knowledge of the world",
+            "is small: a toy next to bert-base, fit for first steps, lessons and tests. Its",
+            "sentence vectors are no longer those of MiniLM. The texts hold the prejudices of",
+            "their time, and so does the model.",
             "",
         ]
     )
