@@ -67,8 +67,7 @@ def distilled_card(story: Mapping[str, Any]) -> str:
         story: the content of filbert.json, with "teacher" and "method".
     """
     options, teacher = story["options"], story["teacher"]
-    # Held-out text may be missing; a DistilBERT has the head all the same.
-    fills = "metrics" in teacher or story["method"] == "distilbert"
+    fills = "metrics" in teacher
     sizes = [story["model"]["parameters"], teacher["parameters"]]
     use = (
         'print(model.fill("This is a [MASK] of yours."))'
