@@ -75,7 +75,8 @@ def add_entries(
     _STORE[tokenizer.kind](content, new_ids, pieces)
     backend = Backend.from_str(json.dumps(content))
     old_ids = tokenizer.backend.get_vocab(with_added_tokens=True)
-    stay = {name: number for name, number in old_ids.items() if number not in new_ids.values()}
+    taken = set(ids)
+    stay = {name: number for name, number in old_ids.items() if number not in taken}
     if backend.get_vocab(with_added_tokens=True) != stay | new_ids:
         raise FormatError("The tokenizer's entries cannot keep their ids when others are added.")
 
