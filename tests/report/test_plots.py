@@ -126,3 +126,6 @@ def test_a_picture_does_not_name_the_library_version(tmp_path):
 def test_a_name_is_shortened_to_one_line():
     assert canvas.plain("a\n b") == "a b"
     assert len(canvas.plain("x" * 100)) == canvas.LONGEST_NAME
+    for longest in (18, 22, 23):
+        assert len(canvas.plain("bert-base-uncased-max-256", longest)) == longest
+        assert canvas.plain("bert-base-uncased-max-256", longest).endswith("max-256")

@@ -59,6 +59,14 @@ def test_a_load_above_the_machines_threads_is_noted():
     assert notes_of(entries(run(0, costs={}))) == []
 
 
+def test_a_speed_that_changed_while_it_was_measured_is_noted():
+    costs = {"rows_per_second_low": 100.0, "rows_per_second_high": 126.0}
+    (note,) = notes_of(entries(run(0), run(1, costs=costs)))
+    assert "The speed of 1 of 2 runs changed by more than a quarter" in note
+    assert "(one, seed 1)" in note
+    assert notes_of(entries(run(0, costs=costs | {"rows_per_second_high": 124.0}))) == []
+
+
 def test_files_are_called_by_their_names_alone():
     assert nameless({"data": "/elsewhere/a.csv", "model": "minilm", "lr": 1.0}) == {
         "data": "a.csv", "model": "minilm", "lr": 1.0,

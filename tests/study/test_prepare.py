@@ -185,3 +185,21 @@ def test_test_rows_that_repeat_dev_rows_are_counted_too(recipe, read, tmp_path):
     found = prepare(read(recipe), tmp_path / "out")["near_duplicates"]
     assert found["test_like_train"] == 0
     assert (found["test_like_dev"], found["test_like_dev_other_label"]) == (10, 2)
+
+
+def test_the_rule_that_is_told_is_what_could_be_done_with_the_splits_as_given(
+    recipe, whole, read, tmp_path
+):
+    rows = [[sentence(i // 2), i % 2] for i in range(80)]
+    path = write(tmp_path / "rows.csv", ["text", "label"], rows)
+    parts = {**recipe, "train": path, "dev": path, "test": path, "positive": "1"}
+    parts["near_duplicates"] = "together"
+    assert rule(parts, read, tmp_path / "a") == "report"
+    del parts["dev"]
+    assert rule(parts, read, tmp_path / "b") == "together but for the test rows"
+    assert rule(parts | {"near_duplicates": "report"}, read, tmp_path / "c") == "report"
+    assert rule(whole(path, near_duplicates="together"), read, tmp_path / "d") == "together"
+
+
+def rule(recipe, read, folder) -> str:
+    return prepare(read(recipe), folder)["near_duplicates"]["rule"]

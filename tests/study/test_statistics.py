@@ -277,6 +277,19 @@ def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
     assert over["low"] < over["difference"] < over["high"]
 
 
+def test_the_interval_over_seeds_stays_within_what_a_figure_can_be(tmp_path):
+    seeds = {0: run(tmp_path, "one", 0, 9.0), 1: run(tmp_path, "one", 1, -0.5)}
+    (one,) = judged(tmp_path, {"one": seeds}, resamples=499)["contestants"]
+    found = {m: f["over_seeds"] for m, f in one["test"].items() if "over_seeds" in f}
+    assert found["roc_auc"]["high"] == 1.0
+    for metric, over in found.items():
+        least = -1 if metric == "mcc" else 0
+        assert least <= over["low"] <= over["high"]
+        assert over["high"] <= 1 or metric == "loss"
+    assert found["mcc"]["low"] < 0
+    assert found["loss"]["high"] > 1
+
+
 def test_a_side_with_one_seed_counts_as_constant_beside_one_with_several(tmp_path):
     shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
     alone = {0: run(tmp_path, "alone", 0, 1.2)}

@@ -76,10 +76,14 @@ def add_legend(axes: Axes, place: Any) -> None:
 
 
 def plain(name: object, longest: int = LONGEST_NAME) -> str:
-    """A user's name for a plot: shortened, on one line, and never read as a formula."""
+    """A user's name for a plot: shortened, on one line, and never read as a formula.
+
+    Shortened in the middle, as names of models often differ at their end.
+    """
     text = " ".join(str(name).split())
     if len(text) > longest:
-        text = text[: longest - 1] + "…"
+        end = (longest - 1) // 2
+        text = f"{text[: longest - 1 - end]}…{text[-end:]}"
     return text.replace("$", r"\$")
 
 

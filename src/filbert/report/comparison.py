@@ -47,7 +47,8 @@ details .dense td:first-child { white-space: nowrap; }
 details { margin: 1rem 0; }
 summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 40rem) {
-  .ranking td:first-child { white-space: normal; min-width: 6.5rem; max-width: 8rem; }
+  .ranking td:first-child { white-space: normal; min-width: 6.5rem; max-width: 8rem;
+    overflow-wrap: anywhere; }
   .verdict + .verdict { font-size: 1rem; }
 }
 @media print {

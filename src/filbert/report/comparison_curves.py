@@ -13,7 +13,8 @@ import numpy as np
 from filbert.metrics import ranking
 from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
-from filbert.report.comparison_study import Answers, Contestant, Study
+from filbert.report.comparison_contestant import Contestant
+from filbert.report.comparison_study import Answers, Study
 from filbert.report.prediction_plots import MOST_POINTS
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ NEAR = {
 }
 RULES = {
     "together": "kept together in one split",
+    "together but for the test rows": "kept together in train or dev; test rows as given",
     "report": "counted, not moved",
     "ignore": "not looked for",
 }

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.report import canvas
-from filbert.report.comparison_study import Contestant, Study
+from filbert.report.comparison_contestant import Contestant
+from filbert.report.comparison_study import Study
 from filbert.report.comparison_words import NOT_TOLD, TOLD, figure, signed
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def cleaning(study: Study, metric: str, heading: str) -> Figure:
             text, (1, place), xycoords=("axes fraction", "data"), xytext=(5, 0), va="center",
             textcoords="offset points", fontsize=8.5, color=canvas.INK, annotation_clip=False,
         )  # fmt: skip
-    _names(axes, [plain.name for plain, _ in reversed(pairs)])
+    _names(axes, [study.cleaned_name(cleaned) for _, cleaned in reversed(pairs)])
     axes.margins(x=0.06)
     axes.locator_params(axis="x", nbins=5)
     for fill, label in ((canvas.QUIET, "without cleaning"), ("white", "with cleaning")):

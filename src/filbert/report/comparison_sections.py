@@ -16,6 +16,7 @@ from filbert.report.comparison_words import (
     TOLD,
     figure,
     level_with,
+    listed,
 )
 from filbert.report.page import Html, Section
 from filbert.report.sections import drawn
@@ -202,11 +203,16 @@ def cleaning(study: Study) -> Section | None:
         pair = study.pair(cleaned.name, plain.name, key)
         values = [figure(one.value(key), study.digits) for one in (plain, cleaned)]
         difference, ends, _, p_holm = comparison_tables.pair_cells(pair, study.digits)
-        lines.append([plain.name, *values, difference, ends, p_holm])
+        lines.append([study.cleaned_name(cleaned), *values, difference, ends, p_holm])
     head = ["model", "without", "with", "best seeds differ by", f"{study.level} interval", "p_holm"]
-    steps = sorted({", ".join(map(str, c.entry["cleaning"])) for _, c in study.cleaned_pairs})
+    names: dict[str, list[str]] = {}
+    for _, cleaned in study.cleaned_pairs:
+        steps = ", ".join(map(str, cleaned.entry["cleaning"]))
+        names.setdefault(steps, []).append(study.cleaned_name(cleaned))
+    told = [f"Cleaned{f' ({listed(who)})' if len(names) > 1 else ''}: {steps}."
+            for steps, who in sorted(names.items())]  # fmt: skip
     text = f"{heading}; without and with are means of the seeds, the difference and its test are "
-    text += "of the seeds that are best on dev. " + " / ".join(f"Cleaned: {s}." for s in steps)
+    text += "of the seeds that are best on dev. " + " ".join(told)
     below = page.element("div", page.table(head, lines, kind="pairwise"), remark(text))
     return page.section("With and without cleaning", page.gallery([*figures, below]))
 

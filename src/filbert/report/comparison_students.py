@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from filbert.report import numbers, page
+from filbert.report.comparison_contestant import Contestant
 from filbert.report.comparison_sections import remark
-from filbert.report.comparison_study import Contestant, Study
+from filbert.report.comparison_study import Study
 from filbert.report.comparison_tables import bytes_, cost, cost_text, pair_cells
 from filbert.report.comparison_words import figure, named, times
 from filbert.report.page import Html, Section

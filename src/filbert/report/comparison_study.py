@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from filbert.errors import FormatError, InputError
-from filbert.report import canvas
+from filbert.report.comparison_contestant import Contestant
 from filbert.report.folder import read_lines
 
 BINARY = (
@@ -41,70 +41,6 @@ MULTICLASS = (
 # Less is better.
 FALLING = frozenset({"ece", "brier", "loss"})
 PROVEN = 0.05
-
-COLORS = (*canvas.SERIES, canvas.INK, "#8A939C")
-MARKERS = "os^DvPX*"
-DASHED = (0, (3.5, 1.6))
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """One contestant's entry in results.json, and how it is drawn.
-
-    A contestant with cleaning has the colour and the marker of the one without (`base`), but hollow
-    and dashed.
-    """
-
-    name: str
-    entry: dict[str, Any]
-    base: str
-    color: str
-    marker: str
-
-    @property
-    def is_cleaned(self) -> bool:
-        """Whether its texts were cleaned."""
-        return bool(self.entry.get("cleaning"))
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether results.json holds test figures of it."""
-        return bool(self.entry.get("test"))
-
-    @property
-    def line(self) -> Any:
-        """Matplotlib's line style: whole, or dashed for a cleaned one."""
-        return DASHED if self.is_cleaned and self.base != self.name else "-"
-
-    @property
-    def fill(self) -> str:
-        """What its marker is filled with."""
-        return "white" if self.is_cleaned and self.base != self.name else self.color
-
-    def figure(self, metric: str) -> dict[str, Any]:
-        """value, low, high, interval_of, deviation, seeds of a metric; empty when not measured."""
-        return (self.entry.get("test") or {}).get(metric) or {}
-
-    def interval(self, metric: str) -> tuple[float | None, float | None]:
-        """The ends that go with its mean: over rows and seeds; of one seed over rows."""
-        found = self.figure(metric)
-        found = found.get("over_seeds") or found
-        return found.get("low"), found.get("high")
-
-    def value(self, metric: str) -> float | None:
-        """Mean over the seeds."""
-        found = self.figure(metric).get("value")
-        return None if found is None else float(found)
-
-    def cost(self, name: str) -> float | None:
-        """A cost, median over the seeds."""
-        found = (self.entry.get("costs") or {}).get(name)
-        return None if found is None else float(found)
-
-    @property
-    def seeds(self) -> list[dict[str, Any]]:
-        """Its runs."""
-        return list(self.entry.get("seeds") or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +208,11 @@ class Study:
         return [(plain[one.base], one) for one in self.measured
                 if one.is_cleaned and one.base in plain]  # fmt: skip
 
+    def cleaned_name(self, cleaned: Contestant) -> str:
+        """That of the model; with several cleanings of it, of this one."""
+        bases = [one.base for _, one in self.cleaned_pairs]
+        return cleaned.base if bases.count(cleaned.base) == 1 else cleaned.name
+
 
 def _three(found: dict[str, Any]) -> tuple[float, float, float] | None:
     values = [found.get(key) for key in ("difference", "low", "high")]
@@ -340,13 +281,17 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
         for name, entry in zip(names, entries, strict=True)
     }
     places = {base: place for place, base in enumerate(dict.fromkeys(bases.values()))}
+    variants: dict[str, list[str]] = {base: [] for base in places}
+    for name, base in bases.items():
+        if name != base:
+            variants[base].append(name)
     found = [
         Contestant(
             name,
             entry,
             bases[name],
-            COLORS[places[bases[name]] % len(COLORS)],
-            MARKERS[places[bases[name]] % len(MARKERS)],
+            places[bases[name]],
+            variants[bases[name]].index(name) if name != bases[name] else 0,
         )
         for name, entry in zip(names, entries, strict=True)
     ]

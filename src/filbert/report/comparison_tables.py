@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from filbert.report import numbers, page
-from filbert.report.comparison_study import FALLING, Contestant, Pair, Study
+from filbert.report.comparison_contestant import Contestant
+from filbert.report.comparison_study import FALLING, Pair, Study
 from filbert.report.comparison_words import (
     NOT_TOLD,
     TOLD,

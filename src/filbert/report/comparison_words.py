@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import isfinite
 
 from filbert.report import numbers
-from filbert.report.comparison_study import PROVEN, Contestant, Pair, Study
+from filbert.report.comparison_contestant import Contestant
+from filbert.report.comparison_study import PROVEN, Pair, Study
 
 MOST_NAMES = 4
 # Signs of tables and plots, so that nothing rests on colour.
@@ -197,7 +198,7 @@ def _cleaning(study: Study) -> str:
         pair = study.pair(cleaned.name, plain.name, key)
         if pair is not None:
             side = "raises" if pair.difference > 0 else "lowers"
-            found[side if pair.is_told else "open"].append(plain.name)
+            found[side if pair.is_told else "open"].append(study.cleaned_name(cleaned))
     parts = [
         f"{side} {heading} for {listed(names)}"
         for side, names in (("raises", found["raises"]), ("lowers", found["lowers"]))

@@ -26,6 +26,8 @@ EFFECTIVE = (
     "model", "method", "alpha", "temperature", "beta", "layer_map", "hidden_share",
     "hidden_lr", "hidden_schedule",
 )  # fmt: skip
+# The fastest pass over the slowest, above which a speed is remarked upon.
+UNEVEN = 1.25
 
 
 def entry_of(
@@ -153,13 +155,28 @@ def notes_of(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         if run["costs"].get("load_start", 0.0) > run["costs"].get("machine_threads", 1e9) + 1
     ]
     if busy:
-        listed = "; ".join(busy[:3]) + (f" and {len(busy) - 3} more" if len(busy) > 3 else "")
         notes.append(
-            f"Other programs ran beside {len(busy)} of {len(runs)} runs when they began ({listed}):"
-            " their seconds and rows a second say less than they would alone; cpu_seconds suffers "
-            "less."
+            f"Other programs ran beside {len(busy)} of {len(runs)} runs when they began "
+            f"({_few(busy)}): their seconds and rows a second say less than they would alone; "
+            "cpu_seconds suffers less."
+        )
+    uneven = [
+        f"{name}, seed {run['seed']}"
+        for name, run in runs
+        if run["costs"].get("rows_per_second_high", 0.0)
+        > UNEVEN * run["costs"].get("rows_per_second_low", 1e9)
+    ]
+    if uneven:
+        notes.append(
+            f"The speed of {len(uneven)} of {len(runs)} runs changed by more than a quarter while "
+            f"it was measured ({_few(uneven)}): other programs, or a machine that is not always "
+            "as fast. Their rows a second are medians of passes that differ so."
         )
     return notes
+
+
+def _few(names: Sequence[str]) -> str:
+    return "; ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def are_alike(entries: Sequence[Mapping[str, Any]]) -> bool:

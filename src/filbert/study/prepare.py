@@ -133,12 +133,17 @@ def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
 def _split(
     study: Study, rows: Mapping[str, list[Row]], facts: dict[str, Any]
 ) -> dict[str, list[Row]]:
-    """Train, dev and test; `facts` is told the near-duplicates that were kept together."""
+    """Train, dev and test; `facts` is told the near-duplicates that were kept together.
+
+    Rows that were given as a split stay in it, so there the rule becomes what could be done.
+    """
     train, dev, test = study.split
     shares = {"train": train, "dev": dev, "test": test}
     if "data" not in rows:
         shares = {name: share / (train + dev) for name, share in shares.items() if name != "test"}
     if "dev" in rows:
+        if study.near_duplicates == "together":
+            facts["rule"] = "report"
         return dict(rows)
     whole = rows["data"] if "data" in rows else rows["train"]
     groups = None
@@ -147,6 +152,8 @@ def _split(
         groups = found.clusters
         clusters = found.groups()
         facts |= {"clusters": len(clusters), "rows_in_clusters": sum(map(len, clusters))}
+        if "test" in rows:
+            facts["rule"] = "together but for the test rows"
     labels = [row.values["label"] for row in whole]
     parts = stratified_split(labels, shares, seed=study.seed, groups=groups)
     splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}

@@ -24,6 +24,8 @@ from filbert.study.slices import slice_figures, slice_intervals, slices_of
 SMALLEST_P_HOLM = 0.01
 # Below this many rows of a class the percentile intervals are too narrow: docs/statistics.md.
 FEW_ROWS = 50
+# Of figures that are not between 0 and 1.
+RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
 Runs = dict[str, dict[int, Judged]]
 
@@ -240,7 +242,10 @@ def _summary(
             "seeds": values,
         }
         if metric in over_seeds:
-            low, high = ends(over_seeds[metric], level)
+            # The stretch gives a seed less than nothing on some draws, so the mean can leave the
+            # range that the figure has.
+            least, most = RANGES.get(metric, (0.0, 1.0))
+            low, high = (min(max(end, least), most) for end in ends(over_seeds[metric], level))
             found[metric]["over_seeds"] = {"low": low, "high": high}
     return found
 
