@@ -35,6 +35,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+# So that it runs on a rented GPU from a bare checkout, where nothing is installed.
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
 from inference_gpu_peers import Run, peers_of
 from pretrain_gpu import product_peak, synchronize
 

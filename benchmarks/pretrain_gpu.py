@@ -5,9 +5,10 @@ r"""Tokens/s and model-FLOPs utilisation of masked-LM training on one GPU, in bf
 
 Steps are the trainer's own (`train.step.accumulate`, the model, clipping, the optimiser), with the
 logits of the masked tokens only (15 %). Each length is measured on synthetic sequences that are all
-full, and, with --data, on what `filbert corpus` and the pre-training loader make of real text. A
-figure is the median of five windows of steps, with their spread, each closed by a synchronisation;
-the making of synthetic batches is not in it, that of real ones is.
+full, and, with --data, on what `filbert corpus` and the pre-training loader make of real text; for
+texts filbert must be installed, for a corpus it need not be. A figure is the median of five windows
+of steps, with their spread, each closed by a synchronisation; the making of synthetic batches is
+not in it, that of real ones is.
 
 FLOPs are those of the model, not of its padding or of work done twice: two for each multiply-add of
 a matrix product, attention's own products counted, twice the forward pass for the backward pass,
@@ -31,6 +32,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+# So that it runs on a rented GPU from a bare checkout, where nothing is installed.
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from filbert.data.examples import Example
 from filbert.data.masking import MaskedRow

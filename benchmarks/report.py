@@ -50,12 +50,13 @@ def beside_others(*records: Record | None) -> str:
     return f", but other programs took {busy:.1f} cores" if busy > IDLE else ""
 
 
-def sessions(records: Sequence[Record]) -> list[list[Record]]:
-    """Records that were measured beside each other: of one set of sides, within an hour."""
+def sessions(records: Sequence[Record], *, of_one_set: bool = True) -> list[list[Record]]:
+    """Records that were measured beside each other: within an hour, and of one set of sides."""
     groups: list[list[Record]] = []
     for record in sorted(records, key=lambda r: r.get("time", "")):
         before = groups[-1][-1] if groups else None
-        if before is None or before.get("beside") != record.get("beside") or _apart(before, record):
+        other = of_one_set and before is not None and before.get("beside") != record.get("beside")
+        if before is None or other or _apart(before, record):
             groups.append([])
         groups[-1].append(record)
     return groups
@@ -184,12 +185,20 @@ def _loss(record: Record) -> str:
 
 
 def inference(records: Sequence[Record]) -> list[str]:
-    """Filbert's slowest order of all texts, against the best peer at its best setting."""
-    kept = newest(records, "model", "side", "setting", "device")
+    """Filbert's slowest order of all texts, against the best peer of its session at its best."""
     rows = []
-    for model in dict.fromkeys(record["model"] for record in kept):
-        some = [record for record in kept if record["model"] == model]
+    for model in dict.fromkeys(record["model"] for record in records):
+        # Of each number format the last session in which filbert was measured.
+        kept = [
+            newest(session, "side", "setting", "device")
+            for session in sessions(
+                # Not every setting has all sides.
+                [record for record in records if record["model"] == model],
+                of_one_set=False,
+            )
+        ]
         for precision in GOALS:
+            some = next((s for s in reversed(kept) if worst_of_filbert(s, precision)), [])
             mine, peer = worst_of_filbert(some, precision), best_peer(some, precision)
             if mine is None:
                 continue

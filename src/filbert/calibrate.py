@@ -167,7 +167,6 @@ def _within(
     task, model = exact.known_task(), exact.model
     assert isinstance(model, Model)
     wanted = evaluate_model(exact, data, names)
-    limit = float("inf") if max_loss is None else max_loss
     while True:
         other = Predictor(
             quantized(model, keep=kept),
@@ -178,18 +177,20 @@ def _within(
             precision=Precision("int8", "as asked"),
         )
         found = evaluate_model(other, data, names)
-        lost = precision_loss(wanted, found, task.metric_names, whole=whole_of(task)).worst
-        if lost is None or lost.share <= limit:
+        compared = precision_loss(wanted, found, task.metric_names, whole=whole_of(task))
+        fault = None if max_loss is None else compared.fault(max_loss)
+        if fault is None:
             break
         say(
-            f"{len(kept)} of {len(worst)} layers in float32: {lost.name} falls by "
-            f"{lost.share:.4f}, more than {limit}; more of them stay"
+            f"{len(kept)} of {len(worst)} layers in float32: {fault}, more than {max_loss}; "
+            "more of them stay"
         )
         kept = worst[: len(kept) + _MORE_AT_A_TIME]
         if len(kept) == len(worst):
             raise ConfigError(
-                f"On {data}, int8 costs more than {limit} of {lost.name} in whatever layers it is. "
+                f"On {data}, int8 costs more than {max_loss} in whatever layers it is: {fault}. "
                 "Take bf16 or float32; nothing was noted."
             )
     figures = {"float32": wanted, "int8": found}
+    lost = compared.worst
     return kept, figures | {"worst": lost and lost.name, "loss": lost and lost.share}

@@ -26,7 +26,7 @@ from filbert.formats.sentence_transformers import SentenceVectors, read_sentence
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.score import score_texts
-from filbert.speed.building import built
+from filbert.speed.building import built, number_format
 from filbert.speed.execution import default_max_tokens, first_pass, run_model
 from filbert.speed.graphs import Graphs, graphs_for
 from filbert.speed.memory import keep_freed_memory
@@ -51,6 +51,7 @@ class Predictor:
         task: what the head answers; None for a bare encoder.
         max_length: tokens of the longest sequence; longer texts are cut, counted and marked.
         max_tokens: tokens per packed batch.
+        number_format: what products are in: "float32", "bf16" or "int8".
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Predictor:
         self.max_length = max_length or min(limit for limit in limits if limit)
         self.max_tokens = max_tokens or default_max_tokens(self.device, model.config)
         self.precision = precision or Precision("float32", "default")
+        self.number_format = number_format(model, self.precision, checkpoint)
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
     @classmethod
@@ -155,12 +157,10 @@ class Predictor:
         return predictor
 
     def warm_up(self) -> None:
-        """Make ready for the first answer, which else pays for recordings: seconds on a GPU.
-
-        On a processor it is a pass over sixteen tokens, which `load` makes.
-        """
+        """Pay now what the first answer would: recordings on a GPU (seconds), else a short pass."""
         if self.graphs is not None:
-            self.graphs.warm_up()
+            # Without a task nobody asks for the head's output by programs.
+            self.graphs.warm_up(*(("encoder",) if self.task is None else ()))
         else:
             first_pass(self.model, self.precision, self.max_length)
 
@@ -311,8 +311,7 @@ class Predictor:
         vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
         if pooling == "none":
             return vectors
-        size = self.vector_size(pooling, layers)
-        return np.array(vectors, dtype=np.float32).reshape(-1, size)
+        return np.array(vectors, np.float32).reshape(-1, self.vector_size(pooling, layers))
 
     def embed_texts(
         self,
@@ -322,7 +321,7 @@ class Predictor:
         normalize: bool | None = None,
         layers: Sequence[int] = (-1,),
     ) -> Iterator[np.ndarray]:
-        """As `embed`, one vector at a time, in order and in fixed memory."""
+        """As `embed`, one at a time, in order and in fixed memory."""
         num_cut = 0
         for chunk in chunks(checked_texts(texts), characters_in):
             examples = self.text_examples(chunk, pooling=pooling, layers=layers)

@@ -101,6 +101,11 @@ def test_inference_and_latency_get_rows_that_name_the_peer(report):
         "| vectors of 256 texts as they come, BERT-base, bf16 | `make bench-inference` | 300 "
         "useful GFLOP/s of 430 possible | transformers-bf16, sorted, 8: 200 | **1.5 x** |"
     ]
+    # A peer of another day says nothing about today's machine.
+    for record, day in zip(records, (1, 2, 1), strict=True):
+        record["time"] = f"2026-01-0{day} 08:00:00"
+    (row,) = report.inference(records)
+    assert row.endswith("| 300 useful GFLOP/s of 430 possible |  |  |")
     single = {"model": "base", "label": "BERT-base", "tokens": 16, "device": "cpu"}
     rows = report.latency(
         [

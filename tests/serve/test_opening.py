@@ -65,12 +65,14 @@ def test_what_is_said_of_queues_and_batches_reaches_the_engine(made, tiny_model)
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("int8", 0.98)])
 def test_vectors_of_other_number_formats(made, tiny_model, precision, least):
     app, engine = made(tiny_model, Settings(), precision=precision)
-    assert engine.predictor.precision.name == ("float32" if precision == "bf16" else precision)
+    assert engine.predictor.number_format == precision
     (exact,) = Predictor.load(tiny_model).embed([SENTENCE])
     (rounded,) = Predictor.load(tiny_model, precision=precision).embed([SENTENCE])
     with running(app) as address:
         found = httpx.post(f"{address}/embed", json={"inputs": SENTENCE, "normalize": False})
         assert httpx.get(f"{address}/health").status_code == 200
+        about = httpx.get(f"{address}/info").json()
+    assert about["model_dtype"] == about["models"][0]["precision"] == precision
     (vector,) = np.array(found.json())
     assert np.abs(vector - rounded).max() < 1e-6 < np.abs(vector - exact).max()
     assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) > least

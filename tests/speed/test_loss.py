@@ -41,7 +41,20 @@ def test_a_limit_is_about_shares_also_where_a_task_counts_in_percent():
     assert whole_of(Classification(labels=("a", "b"))) == 1.0
 
 
-def test_without_a_share_there_is_nothing_to_hold_to_a_limit():
-    found = precision_loss({"loss": 1.0}, {"loss": 9.0}, ["loss"])
+@pytest.mark.parametrize("exact", [{"loss": 1.0}, {"loss": 1.0, "f1": None}])
+def test_a_limit_that_nothing_can_be_held_to_is_refused(exact):
+    found = precision_loss(exact, exact | {"loss": 9.0}, ["loss", "f1"])
     assert found.worst is None
-    found.check(0.0, "m")
+    with pytest.raises(ConfigError, match="There is no metric that --max-loss could hold to 0.5"):
+        found.check(0.5, "m")
+
+
+def test_a_metric_that_is_no_longer_defined_is_no_small_loss():
+    names = ["pearson", "spearman", "mse"]
+    exact = {"pearson": 0.9, "spearman": 0.8, "mse": 0.1}
+    found = precision_loss(exact, exact | {"pearson": None}, names)
+    assert found.lost == ("pearson",)
+    with pytest.raises(ConfigError, match="pearson is no longer defined"):
+        found.check(1.0, "m")
+    # The other way round nothing was lost.
+    precision_loss(exact | {"pearson": None}, exact, names).check(0.0, "m")

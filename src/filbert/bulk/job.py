@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from filbert.bulk.work import Work
@@ -23,6 +23,12 @@ class Job:
     model: str
     options: Mapping[str, Any]
     make: Callable[[Predictor], Work]
+
+    def settled(self, work: Work) -> Job:
+        """The same with "auto" settled as in `work`, so that no process times it anew."""
+        if self.options.get("precision") != "auto":
+            return self
+        return replace(self, options={**self.options, "precision": work.predictor.number_format})
 
     def open(self) -> Work:
         """Load the model."""

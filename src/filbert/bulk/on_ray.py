@@ -83,7 +83,7 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
             max_task_retries=_RETRIES,
             max_concurrency=_CHUNKS_PER_WORKER,
         )(Worker)
-        actors = [remote.remote(job, threads) for _ in range(workers)]
+        actors = [remote.remote(job.settled(work), threads) for _ in range(workers)]
         try:
             wanted = model_digest(work.predictor)
             for found in _get(ray, [actor.digest.remote() for actor in actors]):

@@ -167,7 +167,7 @@ def _line(engine: Engine) -> str:
     predictor = engine.predictor
     task = predictor.task.name if predictor.task else "no task"
     line = (
-        f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.precision.name}): "
+        f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "
         f"{', '.join(engine.can)}"
     )
     warning = unmeasured_int8(predictor.precision, predictor.checkpoint, predictor.task)

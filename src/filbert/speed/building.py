@@ -7,6 +7,7 @@ import torch
 from filbert.errors import FormatError
 from filbert.formats.checkpoint import Checkpoint
 from filbert.model.heads import Model
+from filbert.speed.onnx_session import SessionModel
 from filbert.speed.packing import pack_layers
 from filbert.speed.precision import Precision
 from filbert.speed.quantize import dense_layers, quantized
@@ -33,6 +34,23 @@ def built(
     if packed:
         pack_layers(model)
     return model
+
+
+def number_format(
+    model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint | None
+) -> str:
+    """What a loaded model's products are in: float32, bf16 or int8.
+
+    Args:
+        model: its weights tell bf16, which needs no casts then; a graph has none.
+        precision: that it runs in.
+        checkpoint: notes what a graph was made in.
+    """
+    if isinstance(model, SessionModel):
+        noted = (checkpoint.filbert or {}).get("onnx") if checkpoint is not None else None
+        return str((noted or {}).get("precision", "float32"))
+    is_bf16 = next(model.parameters()).dtype == torch.bfloat16
+    return "bf16" if precision.name == "float32" and is_bf16 else precision.name
 
 
 def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:

@@ -185,6 +185,7 @@ class Graphs:
 
     def _place(self, part: Part, bucket: Bucket) -> _Placed:
         placed = _Placed(bucket, self._program(part), self.device)
+        placed.clear()
         if self.device.type == "cuda":
             began = time.perf_counter()
             placed.record(*self._recorder)
@@ -246,22 +247,27 @@ class _Placed:
         self._bucket, self._program = bucket, program
         on_gpu = device.type == "cuda"
         self._host = torch.zeros(bucket.num_places, dtype=torch.int64, pin_memory=on_gpu)
-        # Dummies alone, until there is a batch.
-        nothing = np.zeros(0, dtype=np.int64)
-        lay_out(self._host.numpy(), bucket, nothing, nothing, ())
-        self._there = self._host.to(device, copy=True) if on_gpu else self._host
+        # `to` would wait for all that the GPU has still to do.
+        self._there = torch.empty_like(self._host, device=device) if on_gpu else self._host
         self._inputs: Inputs = views(self._there, bucket)
         self._sent = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._output: Tensor | None = None
 
+    def clear(self) -> None:
+        """Bring dummies there, for the time until there is a batch."""
+        nothing = np.zeros(0, dtype=np.int64)
+        self._send(nothing, nothing, ())
+
     def fill(self, batch: PackedBatch) -> None:
         """Bring a batch, which is on the host, to where the program reads it."""
+        self._send(batch.input_ids.numpy(), batch.token_type_ids.numpy(), batch.lengths)
+
+    def _send(self, ids: np.ndarray, types: np.ndarray, lengths: Sequence[int]) -> None:
         if self._sent is not None:
             # The transfer before may still be reading.
             self._sent.synchronize()
-        ids, types = batch.input_ids.numpy(), batch.token_type_ids.numpy()
-        lay_out(self._host.numpy(), self._bucket, ids, types, batch.lengths)
+        lay_out(self._host.numpy(), self._bucket, ids, types, lengths)
         if self._sent is not None:
             self._there.copy_(self._host, non_blocking=True)
             self._sent.record()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from filbert.errors import ConfigError
@@ -48,11 +48,35 @@ class PrecisionLoss(NamedTuple):
 
     Attributes:
         changes: the metrics that both have, in the order asked for.
+        lost: shares and correlations that were defined before and are not any more.
         worst: of the shares and correlations among them the one that loses most; None without any.
     """
 
     changes: tuple[MetricChange, ...]
     worst: MetricChange | None
+    lost: tuple[str, ...] = ()
+
+    def fault(self, limit: float) -> str | None:
+        """What is beyond a limit, as "f1 falls from 0.8000 to 0.7800, by 0.0200"; None if nothing.
+
+        Args:
+            limit: by how much a share or correlation may fall, such as 0.005.
+
+        Raises:
+            ConfigError: there is none that the limit could be about.
+        """
+        if self.lost:
+            return f"{self.lost[0]} is no longer defined, as when all answers are the same"
+        if self.worst is None:
+            raise ConfigError(
+                f"There is no metric that --max-loss could hold to {limit:g}. Give labelled rows "
+                "on which one is defined: with more than one label or value."
+            )
+        if self.worst.share <= limit:
+            return None
+        name, exact, other, whole = self.worst
+        of = "" if whole == 1.0 else f" of {whole:g}"
+        return f"{name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}{of}"
 
     def check(self, limit: float, what: str, precision: str = "float32") -> None:
         """Make sure that no share or correlation falls by more than `limit`.
@@ -63,22 +87,17 @@ class PrecisionLoss(NamedTuple):
             precision: that of the other metrics.
 
         Raises:
-            ConfigError: one does.
+            ConfigError: one does, or there is none.
         """
-        if self.worst is not None and self.worst.share > limit:
-            name, exact, other, whole = self.worst
-            of = "" if whole == 1.0 else f" of {whole:g}"
+        if fault := self.fault(limit):
             way = " filbert calibrate finds what to leave alone." if precision == "int8" else ""
-            raise ConfigError(
-                f"{what}: {name} falls from {exact:.4f} to {other:.4f}, "
-                f"by {self.worst.loss:.4f}{of}, and --max-loss allows {limit}.{way}"
-            )
+            raise ConfigError(f"{what}: {fault}, and --max-loss allows {limit}.{way}")
 
 
 def precision_loss(
     exact: Mapping[str, Any],
     other: Mapping[str, Any],
-    names: Iterable[str],
+    names: Sequence[str],
     *,
     whole: float = 1.0,
 ) -> PrecisionLoss:
@@ -87,7 +106,8 @@ def precision_loss(
     Args:
         exact: the metrics in float32, or in what it is compared with.
         other: in the other precision.
-        names: the metrics that count, a task's `metric_names`; one that is undefined is left out.
+        names: the metrics that count, a task's `metric_names`; one that is undefined in `exact` is
+            left out.
         whole: the most that they can be; see `whole_of`.
     """
     changes = tuple(
@@ -97,4 +117,9 @@ def precision_loss(
     )
     shares = [change for change in changes if change.name not in _NOT_SHARES]
     worst = max(shares, key=lambda change: change.share, default=None)
-    return PrecisionLoss(changes, worst)
+    lost = tuple(
+        name
+        for name in names
+        if name not in _NOT_SHARES and exact.get(name) is not None and other.get(name) is None
+    )
+    return PrecisionLoss(changes, worst, lost)

@@ -245,7 +245,10 @@ def _summary(
             # The stretch gives a seed less than nothing on some draws, so the mean can leave the
             # range that the figure has.
             least, most = RANGES.get(metric, (0.0, 1.0))
-            low, high = (min(max(end, least), most) for end in ends(over_seeds[metric], level))
+            low, high = (
+                None if end is None else min(max(end, least), most)
+                for end in ends(over_seeds[metric], level)
+            )
             found[metric]["over_seeds"] = {"low": low, "high": high}
     return found
 

@@ -37,7 +37,8 @@ def bf16_loss(
     Returns:
         `metric`, its values in `float32` and `bf16`, `loss` (the first less the second, as a share)
         and `rows`: what `--precision auto` goes by. None where bf16 is not fast, so that nobody
-        would take it, and for a task whose metrics are no shares or correlations.
+        would take it, for a task whose metrics are no shares or correlations, and where one of them
+        is no longer defined.
     """
     if choose_precision("auto", device).name != "bf16":
         return None
@@ -52,8 +53,9 @@ def bf16_loss(
         precision=Precision("float32", "as it is"),
     )
     found = task.metrics(dev.gold, task.decode(outputs, dev.examples))
-    worst = precision_loss(exact, found, task.metric_names, whole=whole_of(task)).worst
-    if worst is None:
+    compared = precision_loss(exact, found, task.metric_names, whole=whole_of(task))
+    worst = compared.worst
+    if worst is None or compared.lost:
         return None
     facts = {"metric": worst.name, "float32": worst.exact, "bf16": worst.other, "loss": worst.share}
     return facts | {"rows": len(dev.rows)}

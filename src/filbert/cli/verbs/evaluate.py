@@ -74,6 +74,11 @@ def evaluate(
         raise ConfigError(
             "--against compares precisions of a MODEL; predictions have none. Leave it out."
         )
+    if against is not None and backend == "onnxruntime":
+        raise ConfigError(
+            "--against compares precisions of one folder; an export has one. Evaluate the export "
+            "and the model that it was made from, each without --against."
+        )
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss goes with --against, the precision to compare with.")
     if max_loss is not None and not max_loss >= 0:

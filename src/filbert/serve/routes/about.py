@@ -59,7 +59,7 @@ def facts(engines: Engines, settings: Settings) -> dict[str, Any]:
         "models": [_card(engine) for engine in engines],
         "model_id": first.name,
         "model_sha": None,
-        "model_dtype": predictor.precision.name,
+        "model_dtype": predictor.number_format,
         "model_type": _type(first),
         "max_concurrent_requests": settings.max_concurrent_requests,
         "max_input_length": predictor.max_length,
@@ -90,7 +90,7 @@ def _card(engine: Engine) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
         "num_attention_heads": config.num_attention_heads,
-        "precision": predictor.precision.name,
+        "precision": predictor.number_format,
     }
 
 
