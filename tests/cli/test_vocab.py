@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
+from filbert.cli import telling
 from filbert.cli.verbs.vocab import bytes_of, vocab
 from filbert.errors import ConfigError, InputError
 from filbert.text.learning import memory_needed
@@ -38,6 +40,18 @@ def test_a_folder_is_written_that_loads_and_says_how_it_was_made(kind, text, tmp
     assert report["fit"]["unknown_rate"] == 0
     assert report["files"][0]["name"] == "poem.txt" and len(report["files"][0]["sha256"]) == 64
     assert (out / "vocab.txt").exists() == (kind == "wordpiece")
+
+
+def test_how_far_it_is_is_told_without_a_terminal_too(text, tmp_path, capsys, monkeypatch):
+    vocab((text,), out=tmp_path / "a", kind="unigram", size=60)
+    assert "MB" not in capsys.readouterr().err, "short work needs no words"
+    monkeypatch.setattr(telling, "BETWEEN", 0.0)
+    vocab((text,), out=tmp_path / "b", kind="unigram", size=60)
+    said = capsys.readouterr().err
+    assert re.search(r"^.+: 0\.0 MB$", said, re.MULTILINE)
+    assert re.search(r"^choosing pieces, \d+ left$", said, re.MULTILINE)
+    vocab((text,), out=tmp_path / "c", kind="wordpiece", size=60)
+    assert re.search(r"^learning.*: \d+ of 60$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_two_runs_write_the_same_bytes(text, tmp_path):

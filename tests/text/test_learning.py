@@ -259,6 +259,39 @@ def test_the_whole_process_stays_within_the_memory_that_was_allowed(kind):
     assert peak <= bound
 
 
+LONG_LINE_SCRIPT = """
+import random, sys
+from pathlib import Path
+from filbert.text.fit import held_out_text, measure_fit
+from filbert.text.learning import LearnOptions, learn
+def peak():
+    return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+pick = random.Random(0)
+def line(size):
+    return "".join(chr(pick.randrange(0x4E00, 0x4E00 + 400)) for _ in range(size))
+lines = [line(2_000) for _ in range(2_000)]
+learn(lambda: [lines[:1], lines[1:2]], LearnOptions(kind=sys.argv[1], size=900))
+before = peak()
+found = learn(lambda: [[line(1_000_000)], ["x"]], LearnOptions(kind=sys.argv[1], size=900))
+counted = peak()
+measure_fit(found.tokenizer, held_out_text([lines]))
+print(counted - before, peak() - counted)
+"""
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_lines_without_spaces_are_taken_a_piece_at_a_time(kind):
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("no /proc here to ask for the peak")
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_LINE_SCRIPT, kind], capture_output=True, text=True, check=True
+    )
+    counting, measuring = map(float, done.stdout.split())
+    # As a whole the line takes 700 bytes a character, the 4,000,000 characters of text 65.
+    assert counting < 250e6
+    assert measuring < 150e6
+
+
 def test_one_document_in_a_hundred_is_kept_back_and_never_learnt_from():
     found = learnt(corpus(1000))
     assert 3 <= found.share.held_out_documents <= 20

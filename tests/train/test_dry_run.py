@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,18 @@ def test_a_time_budget_is_turned_into_steps_by_the_pace_of_the_trial(corpus, mon
     assert found["steps"] is None and found["seconds"] == pytest.approx(100)
     assert [phase["seconds"] for phase in found["phases"]] == pytest.approx([75, 25])
     assert all(phase["steps"] > 0 for phase in found["phases"])
+
+
+def test_a_time_budget_is_filled_also_while_the_batch_grows(corpus):
+    budget = options(corpus, steps=None, time="100s")
+    usual, growing = dry_run(budget), dry_run(replace(budget, batch_start=1, batch_warmup=30))
+    assert growing["seconds"] == pytest.approx(100)
+    # More steps for as many rows, and what a second does is the same.
+    assert growing["phases"][0]["steps"] > usual["phases"][0]["steps"] + 5
+    paces = [
+        found["tokens"] / found["phases"][0]["tokens_per_second"] for found in (usual, growing)
+    ]
+    assert paces == pytest.approx([100, 100], rel=0.02)
 
 
 def test_flops_of_replaced_tokens_are_those_of_both_models(corpus):

@@ -14,6 +14,7 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import huggingface
 from filbert.speed.precision import Precision
+from filbert.text.tokenizer import Tokenizer
 from filbert.train import folder, pretrain_sources, trainer
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
@@ -186,6 +187,27 @@ def test_a_generator_is_continued_with_its_model_and_a_new_one_is_announced(
     for name, tensor in old.tensors.items():
         # One step at a rate of 0.
         torch.testing.assert_close(new.tensors[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_generator_gets_the_new_entries_too(place, tmp_path):
+    replaced = {"objective": "replaced", "mask_style": "electra", "second_length": None}
+    small = {"family": "electra", "embedding_size": 8, "generator_share": 0.5}
+    pretrain(options(place, tmp_path / "x", **replaced, **small))
+    none = dict.fromkeys([*(name for name in SETTINGS if name.endswith(("_size", "_embeddings")))])
+    none |= dict.fromkeys(["num_hidden_layers", "num_attention_heads", "tokenizer"])
+    (tmp_path / "new.txt").write_text("playing\n")
+    again = none | replaced | {"batch_size": 6, "steps": 1, "lr": 1e-9}
+    again |= {"model": str(tmp_path / "x" / "model"), "new_tokens": str(tmp_path / "new.txt")}
+    pretrain(options(place, tmp_path / "y", **again | {"tokenizer": None}))
+    folder = tmp_path / "y" / "model"
+    old = huggingface.read(tmp_path / "x" / "model" / "generator")
+    model, generator = huggingface.read(folder), huggingface.read(folder / "generator")
+    assert model.config.vocab_size == generator.config.vocab_size == old.config.vocab_size + 1
+    # Its row and bias are the means of those of "play" and "##ing", or of whatever stood for it.
+    pieces = Tokenizer.load(place / "vocab").encode(["playing"])[0].input_ids[1:-1].tolist()
+    for name in ("encoder.embeddings.word.weight", "head.bias"):
+        want = old.tensors[name][pieces].mean(0)
+        torch.testing.assert_close(generator.tensors[name][-1], want, rtol=0, atol=1e-5)
 
 
 def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_path):

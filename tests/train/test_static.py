@@ -367,21 +367,26 @@ def test_sentence_vectors_fsdp_and_dropout_on_a_processor_are_refused():
         StaticForward(model, model, task, ALONE)
     with pytest.raises(ConfigError, match="fsdp"):
         TrainOptions(compile=True, distributed="fsdp")
+    with pytest.raises(ConfigError, match="cuda_graphs goes with compile"):
+        TrainOptions(cuda_graphs=True)
 
 
 def test_a_run_with_compile_has_the_losses_of_one_without(monkeypatch, tmp_path):
-    monkeypatch.setattr(torch, "compile", lambda program, **settings: program)
+    modes = []
+    monkeypatch.setattr(
+        torch, "compile", lambda program, **settings: modes.append(settings["mode"]) or program
+    )
     draw = np.random.default_rng(0)
     rows = [example(i, int(draw.integers(20, 33)), draw) for i in range(60)]
     found = {}
-    for compile in (False, True):
+    for ways in ({}, {"compile": True}, {"compile": True, "cuda_graphs": True}):
         model, task = setting("nsp")
         # Two phases, so that the shape changes on the way.
         phases = [
             Phase(Loader(part, batch_size=20, max_tokens=500, seed=0), 0.5)
             for part in (rows, [e for e in rows if len(e.input_ids) < 26])
         ]
-        options = TrainOptions(steps=6, lr=1e-2, eps=1e-3, compile=compile, save_every=0)
+        options = TrainOptions(steps=6, lr=1e-2, eps=1e-3, save_every=0, **ways)
         with RunLog(None, quiet=True) as log:
             outcome = train(
                 model,
@@ -394,7 +399,9 @@ def test_a_run_with_compile_has_the_losses_of_one_without(monkeypatch, tmp_path)
                 parallel=ALONE,
                 keep_best=False,
             )
-        found[compile] = outcome.weights
-        assert ("static_program" in model.__dict__) == compile
+        found[len(ways)] = outcome.weights
+        assert ("static_program" in model.__dict__) == bool(ways)
+    assert modes == ["default", "reduce-overhead"]
     # `eps` is large, or Adam would make differences of the last bit into steps of full size.
-    torch.testing.assert_close(found[True], found[False], rtol=1e-3, atol=1e-3)
+    for way in (1, 2):
+        torch.testing.assert_close(found[way], found[0], rtol=1e-3, atol=1e-3)

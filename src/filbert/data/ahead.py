@@ -98,6 +98,10 @@ class Ahead:
         """The least steps that take the rows so many times."""
         return self.batches.steps_for(epochs)
 
+    def epochs_at(self, step: int) -> float:
+        """How often every row was taken before step `step` (from 0)."""
+        return self.batches.epochs_at(step)
+
     @property
     def stand_in(self) -> list[Example]:
         """The examples of any row."""

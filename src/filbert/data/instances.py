@@ -247,6 +247,10 @@ class PretrainLoader:
             return bisect_left(self._begins, wanted)
         return warm - (self._begins[warm] - wanted) // self.batch_size
 
+    def epochs_at(self, step: int) -> float:
+        """How often every row was taken before step `step` (from 0)."""
+        return self.begin_of(step) / self.num_rows
+
     @cached_property
     def stand_in(self) -> list[Example]:
         """One row, for a rank that has none."""

@@ -32,6 +32,10 @@ class Batches(Protocol):
         """The least steps that take the rows so many times."""
         ...
 
+    def epochs_at(self, step: int) -> float:
+        """How often every row was taken before step `step` (from 0)."""
+        ...
+
     def rows_of(self, step: int) -> list[list[Example]]:
         """The rows of optimiser step `step` (from 0), over all ranks."""
         ...
@@ -87,6 +91,10 @@ class Loader:
     def steps_for(self, epochs: float) -> int:
         """The least steps that take the rows so many times."""
         return math.ceil(epochs * self.steps_per_epoch)
+
+    def epochs_at(self, step: int) -> float:
+        """How often every row was taken before step `step` (from 0)."""
+        return step / self.steps_per_epoch
 
     @property
     def stand_in(self) -> list[Example]:

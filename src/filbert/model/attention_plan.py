@@ -18,9 +18,10 @@ from filbert.batch import PackedBatch
 from filbert.model.rotary import Rotary
 
 # A group may hold at most this share of padding, and (unless it is one sequence) this many scores
-# per head: 12 heads of 2**17 two-byte scores are 3 MB, which the cores' caches still hold.
+# per head. On a processor 12 heads of 2**15 four-byte scores are 1.5 MB, which stays in the caches
+# between product, softmax and product; a GPU would rather launch few kernels.
 _MAX_PADDING = 0.05
-_MAX_SCORES_PER_HEAD = 2**17
+_MAX_SCORES_CPU, _MAX_SCORES_GPU = 2**15, 2**22
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,18 @@ class StaticPlan:
     causal: bool = False
 
 
-def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each."""
+def max_scores_on(device: torch.device) -> int:
+    """Scores per head that a run of several sequences may have: `max_scores` of `group_lengths`."""
+    return _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
+
+
+def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, int]]:
+    """Cut lengths into runs [first, last) of near-equal ones, at most 5 % padding each.
+
+    Args:
+        lengths: of the sequences of a batch.
+        max_scores: per head, in a run of several.
+    """
     runs, first = [], 0
     while first < len(lengths):
         longest = total = lengths[first]
@@ -158,10 +169,7 @@ def group_lengths(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
             longest_next = max(longest, lengths[last])
             places = longest_next * (last - first + 1)
             real = total + lengths[last]
-            if (
-                places - real > _MAX_PADDING * places
-                or places * longest_next > _MAX_SCORES_PER_HEAD
-            ):
+            if places - real > _MAX_PADDING * places or places * longest_next > max_scores:
                 break
             longest, total, last = longest_next, real, last + 1
         runs.append((first, last))
@@ -216,7 +224,7 @@ def _groups(plan: AttentionPlan) -> list[Group]:
     ahead = _ahead(batch.max_seqlen, device) if plan.causal else None
     borders = list(accumulate(batch.lengths, initial=0))
     groups = []
-    for first, last in group_lengths(batch.lengths):
+    for first, last in group_lengths(batch.lengths, max_scores_on(device)):
         lengths = batch.lengths[first:last]
         longest = max(lengths)
         group = Group(borders[first], borders[last], last - first, longest)

@@ -29,6 +29,8 @@ HIDDEN = "last_hidden_state"
 
 
 BACKENDS = ("torch", "onnxruntime")
+# Scores per head of the sequences that share a call: a call of the graph costs more than a product.
+_MAX_SCORES = 2**17
 
 
 def check_backend(backend: str, folder: Path, *, precision: str, device: str | None) -> None:
@@ -119,7 +121,7 @@ class Session:
         names = names or self.outputs
         found: list[list[np.ndarray]] = [[] for _ in names]
         borders = list(accumulate(batch.lengths, initial=0))
-        for first, last in group_lengths(batch.lengths):
+        for first, last in group_lengths(batch.lengths, _MAX_SCORES):
             rows = slice(borders[first], borders[last])
             part = PackedBatch(
                 batch.input_ids[rows],

@@ -23,6 +23,10 @@ HELD_OUT_BYTES = 2**25
 _WAITING = 2**16
 _WAITING_CHARACTERS = 2**23
 
+# Characters that are normalised and split, or tokenised, at a time: what libraries make of them
+# takes hundreds of bytes each, and a line without spaces may have millions.
+_STRETCH = 2**16
+
 # A word of more symbols is counted as several. Nothing that people write is longer, and one line of
 # four million letters must not take hours.
 LONGEST_WORD = 256
@@ -32,6 +36,12 @@ _SPACED = re.compile(r" *[^ ]+| +")
 
 Documents = Callable[[], Iterable[Sequence[str]]]
 Progress = Callable[[str, int], None]
+
+
+def stretches(word: str) -> Iterator[str]:
+    """A word in parts of at most 65,536 characters: itself, as words are that people write."""
+    for start in range(0, max(len(word), 1), _STRETCH):
+        yield word[start : start + _STRETCH]
 
 
 def split_at_spaces(line: str) -> tuple[str, list[str]]:
@@ -88,17 +98,18 @@ class WordCounter:
         self._characters = 0
 
     def _count(self, text: str, count: int) -> None:
-        if self._normalizer is not None:
-            text = self._normalizer.normalize_str(text)
         counts = self.counts
-        for word, _ in self._pre_tokenizer.pre_tokenize_str(text):
-            for start in range(0, len(word), LONGEST_WORD):
-                part = word[start : start + LONGEST_WORD]
-                if part in counts:
-                    counts[part] += count
-                else:
-                    counts[part] = count
-                    self.num_characters += len(part)
+        for stretch in stretches(text):
+            if self._normalizer is not None:
+                stretch = self._normalizer.normalize_str(stretch)
+            for word, _ in self._pre_tokenizer.pre_tokenize_str(stretch):
+                for start in range(0, len(word), LONGEST_WORD):
+                    part = word[start : start + LONGEST_WORD]
+                    if part in counts:
+                        counts[part] += count
+                    else:
+                        counts[part] = count
+                        self.num_characters += len(part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any
 
-from filbert.text.counting import HELD_OUT_BYTES, split_at_spaces
+from filbert.text.counting import HELD_OUT_BYTES, split_at_spaces, stretches
 from filbert.text.tokenizer import Tokenizer
 
 # How many of the words that are cut into most pieces are shown.
 SHOWN = 10
 
-_CHUNK = 4096
+# Words, and characters of words, that are tokenised at once: a line without spaces is one word.
+_CHUNK, _CHUNK_CHARACTERS = 4096, 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Fit:
 def held_out_text(
     documents: Iterable[Sequence[str]], *, max_bytes: int = HELD_OUT_BYTES
 ) -> Counter[tuple[str, bool]]:
-    """A text's words with whether a space stands before them, counted.
+    """A text's words with whether a space stands before them, counted; very long ones in parts.
 
     Reads documents until `max_bytes` are reached, so that memory stays bounded.
     """
@@ -67,12 +67,29 @@ def held_out_text(
     for lines in documents:
         for line in lines:
             first, others = split_at_spaces(line)
-            counts[first, False] += 1
-            counts.update((other, True) for other in others)
+            for word, after in [(first, False), *((other, True) for other in others)]:
+                begin, *more = stretches(word)
+                counts[begin, after] += 1
+                counts.update((part, False) for part in more)
             size += len(line.encode("utf-8", "replace")) + 1
         if size >= max_bytes:
             break
     return counts
+
+
+def _chunks(
+    text: Mapping[tuple[str, bool], int],
+) -> Iterator[list[tuple[tuple[str, bool], int]]]:
+    chunk: list[tuple[tuple[str, bool], int]] = []
+    size = 0
+    for item in text.items():
+        if chunk and (len(chunk) == _CHUNK or size + len(item[0][0]) > _CHUNK_CHARACTERS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += len(item[0][0])
+    if chunk:
+        yield chunk
 
 
 def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> Fit:
@@ -86,8 +103,7 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> F
     unknown = num_words = num_tokens = num_bytes = 0
     used: set[int] = set()
     pieces: Counter[tuple[str, int]] = Counter()
-    items = iter(text.items())
-    while chunk := list(islice(items, _CHUNK)):
+    for chunk in _chunks(text):
         texts = [" " + word if spaced and after else word for (word, after), _ in chunk]
         found = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
         for ((word, _), count), encoding in zip(chunk, found, strict=True):

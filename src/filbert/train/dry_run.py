@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,19 +95,22 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
     updating = time.perf_counter() - clock
     optimizer.zero_grad(set_to_none=True)
     per_step = tokens / tried_tokens * sum(spent[1:]) + updating
+    # Steps of full size with as many rows: while the batch grows, they are smaller.
     if job.course.seconds is not None:
-        steps = phase.share * job.course.seconds / per_step
+        full = phase.share * job.course.seconds / per_step
+        rows = full * loader.batch_size
+        steps = bisect_left(range(sys.maxsize), rows, key=loader.begin_of)
     else:
         assert job.course.steps is not None
-        steps = phase.share * job.course.steps
+        exact = phase.share * job.course.steps
+        steps = round(exact)
+        full = exact - steps + loader.begin_of(steps) / loader.batch_size
     examples = [e for batch in micro_batches for e in batch]
     flops = _flops(job, examples)
-    # Steps of full size with as many rows: while the batch grows, they are smaller.
-    full = steps - round(steps) + loader.begin_of(round(steps)) / loader.batch_size
     return {
         "max_length": loader.instances.options.max_length,
         "batch_size": loader.batch_size,
-        "steps": round(steps),
+        "steps": steps,
         "tokens": round(full * tokens),
         "epochs": full * loader.batch_size / loader.num_rows,
         "flops": full * flops,

@@ -68,6 +68,8 @@ class TrainOptions:
         distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
         compile: record the model once as a program of one static shape: faster on a GPU, but the
             first step takes minutes.
+        cuda_graphs: with compile: also launch the kernels of a step as one CUDA graph, which small
+            models gain by.
         license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
             model it starts from when not given.
         language: for the model card, codes such as en or en,de; likewise.
@@ -103,6 +105,7 @@ class TrainOptions:
     resume: bool = False
     distributed: str = "ddp"
     compile: bool = False
+    cuda_graphs: bool = False
     license: str | None = None
     language: str | None = None
 
@@ -154,6 +157,8 @@ class TrainOptions:
             )
         if self.compile and self.distributed == "fsdp":
             raise ConfigError("compile does not go with distributed fsdp; take ddp.")
+        if self.cuda_graphs and not self.compile:
+            raise ConfigError("cuda_graphs goes with compile; give both or neither.")
 
     @property
     def unread(self) -> set[str]:

@@ -35,7 +35,7 @@ _FREE = (
 # earlier version began can be resumed.
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
-    "hidden_lr", "hidden_schedule",
+    "hidden_lr", "hidden_schedule", "cuda_graphs",
 )  # fmt: skip
 
 

@@ -132,6 +132,8 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
             raise ConfigError(
                 "second_batch_size is of a second phase; give its second_length too, or neither."
             )
+        if self.batch_warmup < 0:
+            raise ConfigError(f"batch_warmup is {self.batch_warmup}; it must be zero or above.")
         if (self.batch_start is None) != (self.batch_warmup == 0):
             raise ConfigError("batch_start and batch_warmup go together; give both or neither.")
         if self.batch_start is not None and self.batch_start > self.batch_size:

@@ -115,6 +115,8 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
     generator = None
     if head == "discriminator":
         checkpoint, generator = _with_generator(checkpoint, continued)
+        if generator is not None and rows_from:
+            generator = grow_vocabulary(generator, tokenizer.vocab_size, rows_from)
         if generator is not None and options.dropout is not None:
             generator = _with_dropout(generator, options.dropout)
     corpus = open_corpus("train", options.corpus, tokenizer, options.out, parallel)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, collate
-from filbert.model.attention_plan import group_lengths
+from filbert.model.attention_plan import group_lengths, max_scores_on
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss
@@ -126,7 +126,8 @@ def accumulate(
                 loss = zero_loss(output)
             loss.backward()  # type: ignore[no-untyped-call]
     lengths = [[len(e.input_ids) for e in examples] for examples in micro_batches if examples]
-    places = [max(run[a:b]) * (b - a) for run in lengths for a, b in group_lengths(tuple(run))]
+    most = max_scores_on(parallel.device)
+    places = [max(r[a:b]) * (b - a) for r in lengths for a, b in group_lengths(tuple(r), most)]
     sizes = (sum(map(sum, lengths)), sum(map(len, lengths)), sum(places))
     found = parallel.sums([*loss_sums.tolist(), *sizes])
     parts = tuple(found[i] / (count or 1.0) for i, count in enumerate(counts))

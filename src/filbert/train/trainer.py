@@ -122,7 +122,8 @@ def train(
             log.say("compile: left out, since a frozen encoder runs once, before the first step")
         forward = features.forward(parallel.forward_of(wrapped, "read"), device)
     elif options.compile:
-        forward = static = StaticForward(model, wrapped, task, parallel, say=log.say)
+        mode = "reduce-overhead" if options.cuda_graphs else "default"
+        forward = static = StaticForward(model, wrapped, task, parallel, say=log.say, mode=mode)
     else:
         forward = model_forward(wrapped, device)
     # A processor has nothing else to do while it works.
@@ -167,7 +168,7 @@ def train(
             log.step(
                 course.place(so_far)[0],
                 step=so_far.step,
-                epoch=(so_far.step - so_far.phase_start) / loader.steps_per_epoch,
+                epoch=loader.epochs_at(so_far.step - so_far.phase_start),
                 **({"phase": so_far.phase + 1} if len(course.phases) > 1 else {}),
                 **{"loss": gradient.loss} | kinds,
                 lr=rate,
@@ -259,7 +260,7 @@ def _evaluate(
     parallel = saver.parallel
     weights = parallel.full_state(saver.wrapped)[0]
     metrics = parallel.broadcast(evaluate(weights) if parallel.is_first else None)
-    epoch = (so_far.step - so_far.phase_start) / loader.steps_per_epoch
+    epoch = loader.epochs_at(so_far.step - so_far.phase_start)
     log.evaluation(so_far.step, epoch, metrics)
     metric = so_far.defined(metrics)
     if metrics.get(so_far.metric) is None and keep_best:

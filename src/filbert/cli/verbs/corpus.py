@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.flags import print_json
+from filbert.cli.telling import teller
 from filbert.data.objective import ObjectiveOptions
 from filbert.errors import ConfigError
 
@@ -201,7 +202,7 @@ def summary(built: Built) -> Table:
 def progress_on_stderr(
     paths: Sequence[str],
 ) -> Iterator[tuple[Callable[[Progress], None], Callable[[InputError], None]]]:
-    """Megabytes, tokens and speed on stderr, if that is a terminal; and the first bad lines."""
+    """Megabytes, tokens and speed on stderr, in a bar or now and then; and the first bad lines."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -217,16 +218,16 @@ def progress_on_stderr(
         transient=True,
     )
     task = bars.add_task("hashing the input", total=size_of_text(paths))
-    num_bad = 0
+    num_bad, tell = 0, teller()
 
     def on_progress(progress: Progress) -> None:
         size = progress.num_bytes / 1e6
-        bars.update(
-            task,
-            completed=progress.num_bytes,
-            description=f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
-            f"{size / max(progress.seconds, 1e-9):,.2f} MB/s",
+        said = (
+            f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
+            f"{size / max(progress.seconds, 1e-9):,.2f} MB/s"
         )
+        bars.update(task, completed=progress.num_bytes, description=said)
+        tell(said)
 
     def on_bad(error: InputError) -> None:
         nonlocal num_bad

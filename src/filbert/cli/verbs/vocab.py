@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from filbert.cli.telling import teller
 from filbert.text.counting import Documents, Progress
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -146,7 +147,7 @@ def documents_of(files: Sequence[str], text_column: str) -> Documents:
 
 @contextmanager
 def progress_on_stderr(size: int) -> Iterator[Progress]:
-    """What is going on, on stderr when that is a terminal."""
+    """What is going on, on stderr: in a bar, or now and then."""
     from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -163,6 +164,7 @@ def progress_on_stderr(size: int) -> Iterator[Progress]:
     )
     task = bars.add_task("", total=None, amount="")
     stage, done = "", 0
+    tell = teller()
 
     def show(what: str, more: int) -> None:
         nonlocal stage, done
@@ -170,6 +172,7 @@ def progress_on_stderr(size: int) -> Iterator[Progress]:
         stage = what
         amount = f"{done:,} of {size:,}" if what.startswith("learning") else f"{done / 1e6:,.1f} MB"
         bars.update(task, description=what, amount=amount if done else "")
+        tell(f"{what}: {amount}" if done else what)
 
     with bars:
         yield show
