@@ -3,14 +3,17 @@
     python benchmarks/wordnet_text.py /usr/share/wordnet wordnet.txt
 
 The database is that of Debian's package `wordnet-base` (Princeton WordNet 3.0, whose licence allows
-any use that keeps its notice). A document holds a sense and the senses right below it: a kind and
-its examples, a word and what is similar. Every sense is one line.
+any use that keeps its notice). Every sense is one line, and those right below it follow: a kind and
+its examples, a word and what is similar. A document is as long as a chapter of a novel, as the
+false next sentence of a pair is drawn from any document: were these short and many, it would come
+from the dictionary nearly always, and the style alone would tell.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +23,8 @@ PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
 ABOVE = ("@", "@i", "&")
 # An example, and whose it is.
 QUOTED = re.compile(r'[;,:]?\s*"[^"]*"?(?:\s*-+\s*(?:[A-Z][\w.]*[ ]?)+)?')
-# Senses with nothing above them are put together by so many.
-TOGETHER = 20
+# Words of a document: the median of the chapters of ELTeC's novels is 3,129.
+CHAPTER = 3_000
 
 
 class Sense(NamedTuple):
@@ -77,14 +80,27 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
 
 
-def documents(found: dict[str, Sense]) -> list[list[Sense]]:
-    """A sense and those below it; a sense without either joins its neighbours in the file."""
+def families(found: dict[str, Sense]) -> list[list[Sense]]:
+    """A sense and those below it, in the order of the files; then those that have neither."""
     below: dict[str, list[Sense]] = {}
     for sense in found.values():
         below.setdefault(sense.above, []).append(sense)
-    alone = [sense for key, sense in found.items() if not sense.above and key not in below]
-    loose = [alone[at : at + TOGETHER] for at in range(0, len(alone), TOGETHER)]
-    return [[sense, *below[key]] for key, sense in found.items() if key in below] + loose
+    alone = [[sense] for key, sense in found.items() if not sense.above and key not in below]
+    return [[sense, *below[key]] for key, sense in found.items() if key in below] + alone
+
+
+def documents(lines: Iterable[list[str]], words: int = CHAPTER) -> Iterator[list[str]]:
+    """Neighbouring families of lines put together until there are so many words."""
+    held: list[str] = []
+    size = 0
+    for family in lines:
+        held += family
+        size += sum(len(line.split()) for line in family)
+        if size >= words:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def main() -> None:
@@ -92,8 +108,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="with data.noun and the other three")
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
-    made = documents(senses(given.folder))
-    text = "\n\n".join("\n".join(map(sentences, each)) for each in made) + "\n"
+    made = list(documents([*map(sentences, each)] for each in families(senses(given.folder))))
+    text = "\n\n".join(map("\n".join, made)) + "\n"
     given.out.write_text(text, encoding="utf-8")
     print(f"{given.out}: {len(made):,} documents, {len(text.split()):,} words")
 

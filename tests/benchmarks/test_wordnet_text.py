@@ -40,12 +40,25 @@ def made(wordnet, tmp_path):
     parts = {"noun": NOUNS, "verb": VERBS, "adj": ADJECTIVES, "adv": ADVERBS}
     for name, text in parts.items():
         (tmp_path / f"data.{name}").write_text(text, encoding="ascii")
-    return wordnet.documents(wordnet.senses(tmp_path))
+    return wordnet.families(wordnet.senses(tmp_path))
 
 
-def test_a_sense_stands_above_its_kinds_and_examples_and_the_rest_stands_together(made):
+def test_a_sense_stands_above_its_kinds_and_examples_and_the_rest_comes_last(made):
     names = [[sense.words[0] for sense in each] for each in made]
-    assert names == [["national capital", "Paris"], ["good", "bang-up"], ["stay", "relax", "fast"]]
+    assert names == [
+        ["national capital", "Paris"],
+        ["good", "bang-up"],
+        ["stay"],
+        ["relax"],
+        ["fast"],
+    ]
+
+
+def test_neighbours_are_put_together_until_a_document_is_long(wordnet):
+    lines = [["a b", "c"], ["d e f"], ["g"], ["h i"], ["j"]]
+    found = list(wordnet.documents(iter(lines), words=4))
+    assert found == [["a b", "c", "d e f"], ["g", "h i", "j"]]
+    assert list(wordnet.documents(iter(lines[:4]), words=4))[-1] == ["g", "h i"]
 
 
 def test_every_sense_becomes_sentences(wordnet, made):
