@@ -42,6 +42,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.speed.flops import training_flops
+from filbert.speed.memory import all_memory_kept
 from filbert.speed.precision import choose_precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.distributed import Parallel
@@ -197,6 +198,7 @@ def product_peak(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return statistics.median(rates)
 
 
+@all_memory_kept()
 def measure(
     config: EncoderConfig,
     steps: Iterator[Step],

@@ -181,15 +181,12 @@ def _within(
         fault = None if max_loss is None else compared.fault(max_loss)
         if fault is None:
             break
-        say(
-            f"{len(kept)} of {len(worst)} layers in float32: {fault}, more than {max_loss}; "
-            "more of them stay"
-        )
+        say(f"{len(kept)} of {len(worst)} layers in float32: {fault}; more of them stay")
         kept = worst[: len(kept) + _MORE_AT_A_TIME]
         if len(kept) == len(worst):
             raise ConfigError(
-                f"On {data}, int8 costs more than {max_loss} in whatever layers it is: {fault}. "
-                "Take bf16 or float32; nothing was noted."
+                f"On {data}, int8 costs too much in whatever layers it is: {fault}. Take bf16 or "
+                "float32; nothing was noted."
             )
     figures = {"float32": wanted, "int8": found}
     lost = compared.worst

@@ -71,11 +71,10 @@ def evaluate_model(
 
 
 def judged_for(task: Task | None, positive: str | None) -> Task | None:
-    """The task of a model with a positive class of two, where training has fixed no other.
+    """The task of a model, judged from the side of one of its two classes; the calls stay.
 
     Raises:
-        ConfigError: the task has no two classes, there is no such label, or the model was trained
-            with the other one.
+        ConfigError: the task has no two classes, or there is no such label.
     """
     if positive is None:
         return task
@@ -84,14 +83,11 @@ def judged_for(task: Task | None, positive: str | None) -> Task | None:
             "--positive names one of two classes, and this model does not choose between two. "
             "Leave it out."
         )
-    own = task.labels[task.positive_id]
-    fixed = task.thresholds is not None or task.positive is not None
-    if positive != own and positive in task.labels and fixed:
-        raise ConfigError(
-            f"--positive {positive}: this model was trained with {own}. Leave it out, or train "
-            f"with --positive {positive}."
-        )
-    return task if positive == own else replace(task, positive=positive)
+    if positive == task.labels[task.positive_id]:
+        return task
+    # What is called one side of a threshold is called the other side of its complement.
+    thresholds = task.thresholds and tuple(1 - threshold for threshold in task.thresholds)
+    return replace(task, positive=positive, thresholds=thresholds)
 
 
 def figure_names(predictor: Predictor) -> tuple[str, ...]:

@@ -10,9 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from filbert.bulk.job import Job
+from filbert.bulk.work import Answers, Vectors
+from filbert.export import export_onnx
+from filbert.speed import precision
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: make test-ray")
@@ -129,6 +135,26 @@ def test_a_run_on_ray_is_continued_here_after_a_bad_row(film_run, tmp_path):
     assert "going on after" in done(filbert("predict", model, source, "--out", out, "--resume"))
     done(filbert("predict", model, source, "--out", local))
     assert out.read_bytes() == local.read_bytes()
+
+
+def test_auto_is_settled_once_for_all_workers(tiny_model, film_run, tmp_path, monkeypatch):
+    make = partial(Vectors, kind=".npy", pooling=None, normalize=None, layers=(-1,))
+
+    def settled(gain: float, **options):
+        monkeypatch.setattr(precision, "bf16_gain", lambda: gain)
+        job = Job(str(tiny_model), {"precision": "auto"} | options, make)
+        return job.settled(job.open()).options["precision"]
+
+    assert settled(1.0) == "float32"
+    assert settled(9.0) == "bf16"
+    assert settled(9.0, precision="float32") == "float32"
+    out = tmp_path / "export"
+    export_onnx(str(film_run.folder / "model"), out, int8=True)
+    job = Job(str(out), {"precision": "auto", "backend": "onnxruntime"}, Answers)
+    work = job.open()
+    assert work.predictor.number_format == "int8"
+    # Which is no precision that an export could be opened with.
+    assert job.settled(work) is job
 
 
 @pytest.mark.skipif(HAS_RAY, reason="ray is installed")

@@ -40,6 +40,8 @@ def test_a_metric_that_falls_too_far_is_refused_with_status_2(evaluate, monkeypa
 
 def test_options_that_go_together_are_asked_for(evaluate):
     assert "goes with --against" in evaluate("--max-loss", "0.1").err
+    done = evaluate("--backend", "onnxruntime", "--against", "float32")
+    assert done.status == 2 and "--against compares precisions of one folder" in done.err
     assert "precision 'int4' is not one of" in evaluate("--precision", "int4").err
 
 

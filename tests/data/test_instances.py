@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from filbert.data.ahead import Ahead
 from filbert.data.examples import Example, collate
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus, write_corpus
@@ -204,6 +205,7 @@ def test_rows_per_step_grow_in_a_line_while_the_warm_up_rows_are_consumed(corpus
         position += size
     assert sizes == sorted(sizes) and sizes[0] == 4 and sizes[-1] == 20
     assert loader.begin_of(14) == sum(sizes)
+    assert loader.epochs_at(14) == Ahead(loader).epochs_at(14) == sum(sizes) / loader.num_rows
     assert len(loader_of(corpus, tiny, batch_start=4).rows_of(0)) == 16, "no rows, no warm-up"
 
 

@@ -109,6 +109,17 @@ def test_a_model_whose_name_has_a_slash_is_found(predictors, serve, monkeypatch)
         assert len(judge.embeddings.create(model="some/model", input="a film").data) == 1
 
 
+def test_the_only_model_answers_to_the_name_of_any_other_servers(serve):
+    with (
+        serve("vectors") as client,
+        openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none") as judge,
+    ):
+        answer = judge.embeddings.create(model="text-embeddings-inference", input="a film")
+        assert answer.model == "vectors"
+        with pytest.raises(openai.NotFoundError):
+            judge.models.retrieve("text-embeddings-inference")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -194,7 +194,7 @@ def test_a_saved_word_limit_survives_in_transformers(shared_data, tmp_path):
     from transformers import AutoTokenizer
 
     folder = shared_data / "tokenizers/bert-base-uncased"
-    Tokenizer.load(folder, max_word_length=200).save(tmp_path)
+    Tokenizer.load(folder, as_google=True).save(tmp_path)
     judge = AutoTokenizer.from_pretrained(str(tmp_path))
     assert judge.unk_token_id not in judge("a" * 150)["input_ids"]
 

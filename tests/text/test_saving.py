@@ -157,11 +157,11 @@ def test_added_tokens_keep_ids_and_flags_without_tokenizer_json(kind, tmp_path):
     assert added == {n: str(t) for n, t in before.backend.get_added_tokens_decoder().items()}
 
 
-def test_a_word_limit_that_no_class_knows_makes_the_class_the_generic_one(tmp_path):
+def test_rules_that_no_class_knows_make_the_class_the_generic_one(tmp_path):
     bert = CONVENTIONS["BertTokenizer"]
     wordpiece(tmp_path, ["the"], False)
-    for limit, expected in ((100, "BertTokenizer"), (200, "PreTrainedTokenizerFast")):
-        Tokenizer.load(tmp_path / "vocab.txt", max_word_length=limit, convention=bert).save(
+    for as_google, expected in ((False, "BertTokenizer"), (True, "PreTrainedTokenizerFast")):
+        Tokenizer.load(tmp_path / "vocab.txt", as_google=as_google, convention=bert).save(
             tmp_path / "out"
         )
         config = json.loads((tmp_path / "out/tokenizer_config.json").read_text())

@@ -55,11 +55,11 @@ def test_a_word_longer_than_the_limit_is_unknown(folder):
         file.write("##a\n")
     assert tokens(Tokenizer.load(folder), "a" * 100) == ["a"] + ["##a"] * 99
     assert tokens(Tokenizer.load(folder), "a" * 101) == ["[UNK]"]
-    assert len(tokens(Tokenizer.load(folder, max_word_length=200), "a" * 200)) == 200
+    assert len(tokens(Tokenizer.load(folder, as_google=True), "a" * 200)) == 200
 
 
 def test_a_tokenizer_json_keeps_its_word_limit_and_loses_its_truncation(folder):
-    backend = Tokenizer.load(folder, max_word_length=200).backend
+    backend = Tokenizer.load(folder, as_google=True).backend
     backend.enable_truncation(4)
     backend.enable_padding(length=9)
     (folder / "tokenizer.json").write_text(backend.to_str())
@@ -178,7 +178,7 @@ def test_damaged_sentencepiece_files_raise_nothing_but_format_errors(shared_data
 
 def test_saving_and_loading_keeps_the_fingerprint_and_the_limit(folder, tmp_path):
     write(folder / "tokenizer_config.json", {"model_max_length": 64})
-    before = Tokenizer.load(folder, max_word_length=200)
+    before = Tokenizer.load(folder, as_google=True)
     before.save(tmp_path / "saved")
     after = Tokenizer.load(tmp_path / "saved")
     assert after.fingerprint == before.fingerprint

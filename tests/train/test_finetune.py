@@ -12,8 +12,11 @@ from filbert.cli.main import run as cli
 from filbert.errors import InputError
 from filbert.formats import files
 from filbert.predict import Predictor
+from filbert.tasks.base import task_class
 from filbert.train import trainer
 from filbert.train.distributed import Parallel
+from filbert.train.options import FinetuneOptions
+from filbert.train.prepare import load_for_task
 
 
 def run(tiny_model: Path, films: Path, out: Path, **options) -> filbert.Run:
@@ -376,3 +379,12 @@ def test_bf16_training_follows_float32(tiny_model, films, tmp_path):
     assert difference[0] > 0, "bf16 must be used at all"
     # bf16 keeps 8 bits: relative error 2^-9 a product; losses are near 0.7.
     assert difference[:5].max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("given", "length"), [({}, 384), ({"max_length": 500}, 500), ({"task": "regression"}, 512)]
+)
+def test_questions_are_read_in_windows_of_384_tokens_unless_told_otherwise(given, length):
+    options = FinetuneOptions(**{"model": "filbert-mini", "task": "span_qa"} | given)
+    task = task_class(options.task).from_options(options, options)
+    assert load_for_task(options, task)[2] == length

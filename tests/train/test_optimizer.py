@@ -235,3 +235,17 @@ def test_gradients_are_left_as_they_are(name):
     before = [p.grad.clone() for p in model.parameters()]
     optimizer.step()
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "eps"),
+    [
+        ({}, 1e-8),
+        ({"optimizer": "bert_adam"}, 1e-6),
+        ({"optimizer": "lamb"}, 1e-6),
+        ({"optimizer": "muon"}, 1e-8),
+        ({"optimizer": "bert_adam", "eps": 1e-7}, 1e-7),
+    ],
+)
+def test_epsilon_is_that_of_the_authors_code_unless_it_is_given(given, eps):
+    assert new(new_model(), **given).defaults["eps"] == eps

@@ -244,5 +244,7 @@ def test_a_batch_that_grows_needs_its_first_size_and_its_rows():
     for given in ({"batch_start": 2}, {"batch_warmup": 9}):
         with pytest.raises(ConfigError, match="go together"):
             PretrainOptions(**given)
+    with pytest.raises(ConfigError, match="batch_warmup is -5; it must be zero or above"):
+        PretrainOptions(batch_start=2, batch_warmup=-5)
     with pytest.raises(ConfigError, match="from 1 to 256"):
         PretrainOptions(batch_start=300, batch_warmup=9)

@@ -26,7 +26,8 @@ class Job:
 
     def settled(self, work: Work) -> Job:
         """The same with "auto" settled as in `work`, so that no process times it anew."""
-        if self.options.get("precision") != "auto":
+        exported = self.options.get("backend") == "onnxruntime"
+        if exported or self.options.get("precision") != "auto":
             return self
         return replace(self, options={**self.options, "precision": work.predictor.number_format})
 

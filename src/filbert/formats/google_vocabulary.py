@@ -17,9 +17,6 @@ from filbert.formats.tokenizer_conventions import read_tokenizer
 from filbert.text.saving import switches
 from filbert.text.tokenizer import Tokenizer
 
-# google-research/bert, tokenization.py, WordpieceTokenizer: longer words are unknown.
-LONGEST_WORD = 200
-
 _WORDPIECE, _UNIGRAM = "vocab.txt", "spiece.model"
 _SWITCHES = ("strip_accents", "tokenize_chinese_chars", "keep_accents")
 # What tokenizers differ in: case, accents, Chinese, punctuation, blanks, numbers, special tokens.
@@ -54,14 +51,14 @@ def vocabulary_file(folder: Path) -> Path:
 
 
 def read_google_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Google checkpoint; words are unknown from 201 characters on.
+    """The tokenizer of a Google checkpoint, by the rules of Google's own code.
 
     Raises:
         FormatError: no vocabulary, or a damaged one.
     """
     path = vocabulary_file(folder)
     family = "albert" if path.suffix == ".model" else "bert"
-    return read_tokenizer(path, model_type=family, max_word_length=LONGEST_WORD)
+    return read_tokenizer(path, model_type=family, as_google=True)
 
 
 def write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:

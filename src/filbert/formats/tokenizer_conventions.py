@@ -12,7 +12,6 @@ from filbert.formats.layouts import CAUSAL_TYPE
 from filbert.text.spiece import PieceOrder
 from filbert.text.stated import Convention, read_json
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.vocabulary import MAX_WORD_LENGTH
 
 _BRACKETS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}
 _ANGLES = {"cls": "<s>", "sep": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}
@@ -106,7 +105,7 @@ def read_tokenizer(
     *,
     model_type: str | None = None,
     lowercase: bool | None = None,
-    max_word_length: int = MAX_WORD_LENGTH,
+    as_google: bool = False,
 ) -> Tokenizer:
     """The tokenizer in a folder, or in one of its files, by the conventions of its family.
 
@@ -117,6 +116,6 @@ def read_tokenizer(
     return Tokenizer.load(
         folder,
         lowercase=lowercase,
-        max_word_length=max_word_length,
+        as_google=as_google,
         convention=convention_of(home, model_type),
     )

@@ -9,10 +9,10 @@ from filbert.report import canvas
 
 COLORS = (*canvas.SERIES, canvas.INK, "#8A939C")
 MARKERS = "os^DvPX*"
-# Points of stroke and gap: of the first, second and third cleaning; of models without, once the
-# colours are used up; and a dot.
-DASHES = ((3.5, 1.6), (1.8, 1.2), (7.0, 1.8))
-STROKE, DOT = (11.0, 1.6), (1.0, 1.6)
+# Points of stroke and gap: of the first cleaning, and how much longer each next one's strokes are;
+# of models without, once the colours are used up; and a dot.
+DASH, LONGER = (3.5, 1.6), 3.0
+STROKE, DOT = (30.0, 1.6), (1.0, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Contestant:
         """Matplotlib's line style: whole, or dashed for a cleaned one; a dot for each round."""
         dots = DOT * (self.place // len(COLORS))
         if self.is_cleaned and self.base != self.name:
-            return (0, DASHES[self.variant % len(DASHES)] + dots)
+            stroke, gap = DASH
+            return (0, (stroke + LONGER * self.variant, gap, *dots))
         return (0, STROKE + dots) if dots else "-"
 
     @property

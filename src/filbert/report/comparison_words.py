@@ -207,6 +207,9 @@ def _cleaning(study: Study) -> str:
     if found["open"]:
         names = listed(found["open"])
         if not parts and len(found["open"]) > 1:
-            names = f"any of the {len(found['open'])} models tried with and without it"
+            models = {plain.name for plain, _ in study.cleaned_pairs}
+            names = f"any of the {len(models)} models tried with and without it"
+            if len(models) == 1:
+                names = f"any of the {len(found['open'])} ways that {named(*models)} was tried in"
         parts.append(f"makes no difference that can be told for {names}")
     return f"Cleaning the texts {'; it '.join(parts)}." if parts else ""

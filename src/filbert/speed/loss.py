@@ -57,7 +57,7 @@ class PrecisionLoss(NamedTuple):
     lost: tuple[str, ...] = ()
 
     def fault(self, limit: float) -> str | None:
-        """What is beyond a limit, as "f1 falls from 0.8000 to 0.7800, by 0.0200"; None if nothing.
+        """What is beyond a limit, a sentence without its full stop; None if nothing is.
 
         Args:
             limit: by how much a share or correlation may fall, such as 0.005.
@@ -76,7 +76,8 @@ class PrecisionLoss(NamedTuple):
             return None
         name, exact, other, whole = self.worst
         of = "" if whole == 1.0 else f" of {whole:g}"
-        return f"{name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}{of}"
+        fall = f"{name} falls from {exact:.4f} to {other:.4f}, by {self.worst.loss:.4f}{of}"
+        return f"{fall}, and --max-loss allows {limit}"
 
     def check(self, limit: float, what: str, precision: str = "float32") -> None:
         """Make sure that no share or correlation falls by more than `limit`.
@@ -91,7 +92,7 @@ class PrecisionLoss(NamedTuple):
         """
         if fault := self.fault(limit):
             way = " filbert calibrate finds what to leave alone." if precision == "int8" else ""
-            raise ConfigError(f"{what}: {fault}, and --max-loss allows {limit}.{way}")
+            raise ConfigError(f"{what}: {fault}.{way}")
 
 
 def precision_loss(

@@ -23,7 +23,7 @@ from filbert.text.saving import fingerprint, save_tokenizer
 from filbert.text.spiece import damage_named
 from filbert.text.stated import Convention
 from filbert.text.surrogates import without_halves
-from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, lowercases, read_vocabulary
+from filbert.text.vocabulary import Vocabulary, lowercases, read_vocabulary
 
 # Texts are handed to the library in pieces of this size, so that memory stays flat.
 CHUNK_TEXTS = 2048
@@ -85,7 +85,7 @@ class Tokenizer:
         folder: str | Path,
         *,
         lowercase: bool | None = None,
-        max_word_length: int = MAX_WORD_LENGTH,
+        as_google: bool = False,
         convention: Convention | None = None,
     ) -> Tokenizer:
         """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
@@ -96,10 +96,7 @@ class Tokenizer:
         _silence_fork_warning()
         return cls(
             read_vocabulary(
-                Path(folder),
-                lowercase=lowercase,
-                max_word_length=max_word_length,
-                convention=convention,
+                Path(folder), lowercase=lowercase, as_google=as_google, convention=convention
             )
         )
 

@@ -20,6 +20,7 @@ from tokenizers import (
 )
 
 from filbert.errors import FormatError, unreadable_as
+from filbert.text import original
 from filbert.text.growth import check_growth
 from filbert.text.spiece import build_plain_unigram, build_unigram, damage_named, parse_spiece
 from filbert.text.stated import (
@@ -77,7 +78,7 @@ def read_vocabulary(
     folder: Path,
     *,
     lowercase: bool | None = None,
-    max_word_length: int = MAX_WORD_LENGTH,
+    as_google: bool = False,
     convention: Convention | None = None,
 ) -> Vocabulary:
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
@@ -87,8 +88,8 @@ def read_vocabulary(
         lowercase: overrides what the files say. Without it tokenizer.json, or else `do_lower_case`
             of tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
             lower-cases.
-        max_word_length: a longer word becomes unknown, in characters. Used with vocab.txt alone;
-            tokenizer.json states its own.
+        as_google: read a vocab.txt as google-research/bert does; see `original`. tokenizer.json
+            states its own rules.
         convention: what the files leave unsaid; what they say goes first.
 
     Raises:
@@ -115,7 +116,7 @@ def read_vocabulary(
     options = {**(convention.settings() if convention else {}), **settings}
     if lowercase is not None:
         options["do_lower_case"] = lowercase
-    options["max_word_length"] = max_word_length
+    options["as_google"] = as_google
     file = home / (chosen or name)
     with damage_named(file):
         backend = read(file, options, convention)
@@ -168,6 +169,12 @@ def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
         normalizer.lowercase = lowercase
         return
     steps = _steps(normalizer)
+    if any(isinstance(step, normalizers.BertNormalizer) for step in steps):
+        for step in steps:
+            if isinstance(step, normalizers.BertNormalizer):
+                step.lowercase = lowercase
+        backend.normalizer = normalizers.Sequence(steps)
+        return
     kept = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
     if lowercase:
         # Before a compiled character map: its entries are written for lower-cased text.
@@ -179,10 +186,12 @@ def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
 
 def lowercases(backend: Tokenizer) -> bool:
     """Whether text is lower-cased before it is cut into tokens."""
-    normalizer = backend.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer):
-        return bool(normalizer.lowercase)
-    return any(isinstance(step, normalizers.Lowercase) for step in _steps(normalizer))
+    return any(
+        step.lowercase
+        if isinstance(step, normalizers.BertNormalizer)
+        else isinstance(step, normalizers.Lowercase)
+        for step in _steps(backend.normalizer)
+    )
 
 
 def has_cased_entries(tokens: Iterable[str]) -> bool:
@@ -239,17 +248,19 @@ def _read_wordpiece(
             f"{path}: no line for {', '.join(missing)}. This is not a BERT vocabulary; fetch "
             "the model's own."
         )
-    model = models.WordPiece(
-        ids, unk_token=names["unk"], max_input_chars_per_word=options["max_word_length"]
-    )
+    longest = original.LONGEST_WORD if options["as_google"] else MAX_WORD_LENGTH
+    model = models.WordPiece(ids, unk_token=names["unk"], max_input_chars_per_word=longest)
     backend = Tokenizer(model)
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=options.get("tokenize_chinese_chars", True) is not False,
-        strip_accents=options.get("strip_accents"),
-        lowercase=bool(lowercase),
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    chinese = options.get("tokenize_chinese_chars", True) is not False
+    accents = options.get("strip_accents")
+    if options["as_google"]:
+        backend.normalizer = original.normalizer(bool(lowercase), accents, chinese)
+        backend.pre_tokenizer = original.pre_tokenizer(chinese)
+    else:
+        backend.normalizer = normalizers.BertNormalizer(
+            handle_chinese_chars=chinese, strip_accents=accents, lowercase=bool(lowercase)
+        )
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     add_tokens(backend, _specials(names, convention), path.parent, options)
     backend.post_processor = _template(backend, names, convention)

@@ -14,6 +14,8 @@ from filbert.train.muon import Muon
 from filbert.train.options import TrainOptions
 from filbert.train.trainable import rate_shares
 
+# Where it is not torch's. Source: optimization.py of google-research/bert and of ALBERT.
+_USUAL_EPS = {"bert_adam": 1e-6, "lamb": 1e-6}
 # Of a model and, in ELECTRA, of the generator beside it.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
 # Query, key and value; the three gates of a GRU.
@@ -57,15 +59,16 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
     ]
     betas = (options.beta1, options.beta2)
     chosen = options.optimizer
+    eps = options.eps or _USUAL_EPS.get(chosen, 1e-8)
     if chosen == "muon":
         device = next(iter(model.parameters())).device
         dtype = _product_dtype(device, options.precision)
-        return Muon(groups, lr=options.lr, betas=betas, eps=options.eps, dtype=dtype)
+        return Muon(groups, lr=options.lr, betas=betas, eps=eps, dtype=dtype)
     if chosen in ("bert_adam", "lamb"):
         adapts = chosen == "lamb"
-        return BertAdam(groups, lr=options.lr, betas=betas, eps=options.eps, adapts=adapts)
+        return BertAdam(groups, lr=options.lr, betas=betas, eps=eps, adapts=adapts)
     assert chosen == "adamw", chosen
-    return torch.optim.AdamW(groups, lr=options.lr, betas=betas, eps=options.eps, fused=True)
+    return torch.optim.AdamW(groups, lr=options.lr, betas=betas, eps=eps, fused=True)
 
 
 def _parts(name: str, parameter: Tensor) -> int:

@@ -47,7 +47,8 @@ class TrainOptions:
         weight_decay: decoupled decay of matrices and tables; biases and LayerNorm are left out.
         beta1: decay of Adam's mean.
         beta2: decay of Adam's square mean.
-        eps: added to the root of Adam's square mean.
+        eps: added to the root of Adam's square mean; 1e-8 when not given, 1e-6 for bert_adam and
+            lamb, as in their authors' code.
         clip: largest global gradient norm; 0 for no clipping.
         dropout: overrides the checkpoint's dropout on hidden states, attention and head.
         eval_every: optimiser steps between evaluations on dev; once an epoch when not given.
@@ -87,7 +88,7 @@ class TrainOptions:
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
-    eps: float = 1e-8
+    eps: float | None = None
     clip: float = 1.0
     dropout: float | None = None
     eval_every: int | None = None
@@ -198,7 +199,8 @@ class DataOptions(DataFlags):
         test: rows that are only measured, at the end.
         out: the run folder to make.
         overwrite: replace an earlier run in `out`.
-        max_length: cut texts to this many tokens; the model's own limit when not given.
+        max_length: cut texts to this many tokens; the model's own limit when not given, for
+            questions (span_qa) 384 at most.
         causal: let every token see only itself and those before it; the last one then stands for
             the text, in place of the first.
         keep_layers: start from a smaller model with some of the layers: 3 for the first three, or

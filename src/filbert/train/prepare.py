@@ -39,6 +39,10 @@ _LATER = (
 )  # fmt: skip
 
 
+# Where it is not the model's limit. Source: run_squad.py of google-research/bert.
+_USUAL_MAX_LENGTH = {"span_qa": 384}
+
+
 @dataclasses.dataclass
 class Split:
     """One file of rows, read, tokenised and counted."""
@@ -110,7 +114,8 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
         say(note)
     positions = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, checkpoint.config)
-    max_length = max_length or min(tokenizer.max_length or positions, positions)
+    usual = _USUAL_MAX_LENGTH.get(task.name, positions)
+    max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
     if options.dropout is not None:
         changed = config.with_dropout(options.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)

@@ -107,7 +107,7 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
     batch_size: int = 256
     lr: float = 1e-4
     epochs: float = 1.0
-    eps: float = 1e-6
+    eps: float | None = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -107,7 +107,9 @@ def add(app: FastAPI, desk: Desk) -> None:
         them already.
         """
         started = time.perf_counter()
-        engine = desk.engine(body.model, "embed")
+        # Where there is no choice the name may be any, as in text-embeddings-inference: clients
+        # that come from another server send that one's.
+        engine = desk.engine(body.model if len(entries) > 1 else None, "embed")
         single = isinstance(body.input, str) or isinstance(next(iter(body.input), None), int)
         inputs: list[Any] = [body.input] if single else list(body.input)
         desk.check(inputs, "input")
