@@ -9,13 +9,13 @@ import torch
 
 import filbert
 from filbert.cli.main import run as cli
-from filbert.errors import InputError
+from filbert.errors import ConfigError, InputError
 from filbert.formats import files
 from filbert.predict import Predictor
 from filbert.tasks.base import task_class
 from filbert.train import trainer
 from filbert.train.distributed import Parallel
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.prepare import load_for_task
 
 
@@ -385,6 +385,16 @@ def test_bf16_training_follows_float32(tiny_model, films, tmp_path):
     ("given", "length"), [({}, 384), ({"max_length": 500}, 500), ({"task": "regression"}, 512)]
 )
 def test_questions_are_read_in_windows_of_384_tokens_unless_told_otherwise(given, length):
-    options = FinetuneOptions(**{"model": "filbert-mini", "task": "span_qa"} | given)
+    usual = {"model": "filbert-mini", "task": "span_qa", "train": "x", "out": "y"}
+    options = FinetuneOptions(**usual | given)
     task = task_class(options.task).from_options(options, options)
     assert load_for_task(options, task)[2] == length
+
+
+def test_lists_hold_texts_of_any_length_and_numbers_and_nothing_else():
+    path = "/".join(["folder"] * 60)
+    assert names_of(f"{path}, b") == names_of([Path(path), "b"]) == (path, "b")
+    assert names_of([0, 1.0, "x,y"]) == ("0", "1", "x", "y")
+    for odd in (7, [["a"]], [None], [float("nan")]):
+        with pytest.raises(ConfigError, match="stands where names belong"):
+            names_of(odd)

@@ -98,7 +98,7 @@ def fit_head(
         groups,
         weight_decay=options.weight_decay,
         betas=(options.beta1, options.beta2),
-        eps=options.eps,
+        eps=options.epsilon,
     )
 
     def forward(some: Sequence[Example], targets: Targets) -> Tensor:

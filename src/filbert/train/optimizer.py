@@ -14,8 +14,6 @@ from filbert.train.muon import Muon
 from filbert.train.options import TrainOptions
 from filbert.train.trainable import rate_shares
 
-# Where it is not torch's. Source: optimization.py of google-research/bert and of ALBERT.
-_USUAL_EPS = {"bert_adam": 1e-6, "lamb": 1e-6}
 # Of a model and, in ELECTRA, of the generator beside it.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
 # Query, key and value; the three gates of a GRU.
@@ -59,7 +57,7 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
     ]
     betas = (options.beta1, options.beta2)
     chosen = options.optimizer
-    eps = options.eps or _USUAL_EPS.get(chosen, 1e-8)
+    eps = options.epsilon
     if chosen == "muon":
         device = next(iter(model.parameters())).device
         dtype = _product_dtype(device, options.precision)

@@ -162,6 +162,13 @@ class TrainOptions:
             raise ConfigError("cuda_graphs goes with compile; give both or neither.")
 
     @property
+    def epsilon(self) -> float:
+        """`eps`, or what the optimiser has by itself."""
+        # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
+        usual = 1e-6 if self.optimizer in ("bert_adam", "lamb") else 1e-8
+        return usual if self.eps is None else self.eps
+
+    @property
     def unread(self) -> set[str]:
         """Fields that this run has no use for, so that nobody need be told of them."""
         return set()
@@ -299,12 +306,15 @@ def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
     """Names in a list, or between commas in one text or several: `a,b`, ["a", "b"], ["a,b"].
 
     Raises:
-        ConfigError: it is neither text nor a list.
+        ConfigError: it is neither text nor a list of texts and numbers.
     """
     items = [given] if isinstance(given, str) else given
-    if not isinstance(items, Iterable):
-        raise ConfigError(f"{given!r} stands where names belong; give a list of names.")
-    parts = (part.strip() for item in items for part in label_name(item).split(","))
+    try:
+        # A number may be the name of a label; texts are of any length, as lists of paths are.
+        texts = [str(i) if isinstance(i, str | Path) else label_name(i) for i in items]
+    except (TypeError, ValueError):
+        raise ConfigError(f"{given!r} stands where names belong; give a list of names.") from None
+    parts = (part.strip() for text in texts for part in text.split(","))
     return tuple(part for part in parts if part)
 
 
