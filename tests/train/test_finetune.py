@@ -13,7 +13,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.formats import files
 from filbert.predict import Predictor
 from filbert.tasks.base import task_class
-from filbert.train import trainer
+from filbert.train import prepare, trainer
 from filbert.train.distributed import Parallel
 from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.prepare import load_for_task
@@ -381,14 +381,19 @@ def test_bf16_training_follows_float32(tiny_model, films, tmp_path):
     assert difference[:5].max() < 0.02
 
 
-@pytest.mark.parametrize(
-    ("given", "length"), [({}, 384), ({"max_length": 500}, 500), ({"task": "regression"}, 512)]
-)
-def test_questions_are_read_in_windows_of_384_tokens_unless_told_otherwise(given, length):
-    usual = {"model": "filbert-mini", "task": "span_qa", "train": "x", "out": "y"}
-    options = FinetuneOptions(**usual | given)
-    task = task_class(options.task).from_options(options, options)
-    assert load_for_task(options, task)[2] == length
+def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):
+    def length(**given) -> int:
+        usual = {"model": "filbert-mini", "task": "span_qa", "train": "x", "out": "y"}
+        options = FinetuneOptions(**usual | given)
+        task = task_class(options.task).from_options(options, options)
+        return load_for_task(options, task)[2]
+
+    # The model's own limit is lower.
+    assert prepare._USUAL_MAX_LENGTH == {"span_qa": 384}
+    assert length() == length(task="regression") == 256
+    monkeypatch.setitem(prepare._USUAL_MAX_LENGTH, "span_qa", 100)
+    assert length() == 100
+    assert (length(max_length=300), length(task="regression")) == (300, 256)
 
 
 def test_lists_hold_texts_of_any_length_and_numbers_and_nothing_else():

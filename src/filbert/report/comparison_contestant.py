@@ -11,8 +11,8 @@ COLORS = (*canvas.SERIES, canvas.INK, "#8A939C")
 MARKERS = "os^DvPX*"
 # Points of stroke and gap: of the first cleaning, and how much longer each next one's strokes are;
 # of models without, once the colours are used up; and a dot.
-DASH, LONGER = (3.5, 1.6), 3.0
-STROKE, DOT = (30.0, 1.6), (1.0, 1.6)
+DASH, LONGER = (3.5, 1.6), 1.5
+STROKE, DOT = (9.0, 1.6), (1.0, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
