@@ -158,6 +158,7 @@ def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, s
         for name, value in dataclasses.asdict(options).items()
         if name not in _FREE and not (name in _LATER and value == defaults[name])
     }
+    chosen["eps"] = options.epsilon
     if getattr(options, "cache", None) is not None:
         # Where the folder is does not count, but answers computed ahead differ in their last bits.
         chosen["cache"] = True
