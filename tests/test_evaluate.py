@@ -91,6 +91,41 @@ def test_the_command_line_scores_tags_made_elsewhere(tmp_path):
     assert found["per_label"]["LOC"]["support"] == 1
 
 
+@pytest.mark.parametrize(
+    ("task", "rows", "predictions", "words"),
+    [
+        (
+            "span_qa",
+            [
+                {
+                    "id": i,
+                    "question": "?",
+                    "context": "A b",
+                    "answers": [{"text": "A", "answer_start": 0}],
+                }
+                for i in "xy"
+            ],
+            [{"id": i, "answer": "A"} for i in "yx"],
+            "another id",
+        ),
+        (
+            "tagging",
+            [{"tokens": ["Ada", "smiled"], "tags": ["O", "O"]}],
+            [{"tokens": ["Alan", "ran"], "tags": ["O", "O"]}],
+            "other words",
+        ),
+    ],
+)
+def test_predictions_that_say_they_are_of_other_rows_are_refused(
+    tmp_path, task, rows, predictions, words
+):
+    for name, items in (("rows", rows), ("p", predictions)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(i) + "\n" for i in items))
+    files = str(tmp_path / "rows.jsonl"), str(tmp_path / "p.jsonl")
+    with pytest.raises(InputError, match=rf"p\.jsonl:1: this prediction has {words} than"):
+        score_predictions(judge(task), *files, ColumnNames())
+
+
 @pytest.mark.parametrize(("family", "pair"), [("bert", "nsp"), ("albert", "sop"), ("bert", "none")])
 def test_a_masked_lm_has_on_text_the_figures_of_its_own_run(family, pair, vocab, tmp_path, capsys):
     text = tmp_path / "text.txt"

@@ -159,9 +159,26 @@ def score_predictions(
             f"{predictions} holds {len(answers)} predictions for the {len(rows)} rows of {data}. "
             "Make one for each row."
         )
+    for row, answer in zip(rows, answers, strict=True):
+        _check_order(row, answer)
     task = task.with_labels_of(rows, [answer.values for answer in answers])
     checked = [task.check_prediction(answer.values, answer.where) for answer in answers]
     return _measured(task, [task.gold(row) for row in rows], checked, out)
+
+
+def _check_order(row: Row, answer: Row) -> None:
+    """Refuse a prediction that says of itself that it belongs to another row."""
+    for key, what in (("id", "another id"), ("tokens", "other words")):
+        own, told = row.values.get(key), answer.values.get(key)
+        if own is None or told is None:
+            continue
+        if key == "tokens" and (isinstance(own, str) or isinstance(told, str)):
+            continue
+        if (list(own) != list(told)) if key == "tokens" else (str(own) != str(told)):
+            raise InputError(
+                f"{answer.where}: this prediction has {what} than {row.where}. Put the "
+                "predictions in the order of the rows."
+            )
 
 
 def _measured(

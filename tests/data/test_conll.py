@@ -41,7 +41,7 @@ def test_a_sentence_is_a_row_with_the_line_of_every_word(tmp_path: Path):
 
 def test_first_and_last_of_many_columns_count_and_docstart_lines_do_not(tmp_path: Path):
     path = _file(
-        tmp_path, "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nof  IN  O \n-DOCSTART-\nx y z O"
+        tmp_path, "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nof  IN  B-PP O \n-DOCSTART-\nx y z O"
     )
     rows = [row.values for row in read_conll(path)]
     assert [row["tokens"] for row in rows] == [["EU", "of"], ["x"]]
@@ -227,6 +227,12 @@ def test_an_empty_last_column_does_not_make_the_one_before_it_the_tag(tmp_path: 
     empty = "EU\tNNP\tB-NP\tB-ORG\nrejects\tVBZ\tB-VP\t\n"
     with pytest.raises(InputError, match=r":2: 3 columns, and 4 in"):
         list(read_conll(_file(tmp_path, empty)))
+    blanks = "EU NNP  B-NP B-ORG\nrejects VBZ B-VP\n"
+    with pytest.raises(InputError, match=r":2: 3 columns, and 4 in"):
+        list(read_conll(_file(tmp_path, blanks)))
+    # Where no tags are wanted, there is none to get wrong.
+    (row,) = read_conll(_file(tmp_path, blanks), labelled=False)
+    assert row.values["tokens"] == ["EU", "rejects"]
 
 
 # Words

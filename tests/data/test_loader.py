@@ -37,6 +37,12 @@ def test_every_epoch_has_every_row_once_in_another_order():
     assert epochs[0] != epochs[1]
 
 
+def test_a_share_of_an_epoch_is_rounded_up_but_no_dust_is():
+    loader = Loader(examples([5] * 25), batch_size=1, max_tokens=64)
+    assert 2.2 * 25 > 55 and loader.steps_for(2.2) == 55
+    assert loader.steps_for(2.21) == 56
+
+
 def test_another_seed_gives_another_order():
     data = examples([5] * 30)
     orders = [rows_in(Loader(data, batch_size=8, max_tokens=64, seed=s).step(0)) for s in (0, 1)]

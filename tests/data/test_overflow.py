@@ -44,8 +44,8 @@ def test_error_names_place_length_and_how_many(tiny):
     with pytest.raises(InputError) as caught:
         pieces(tiny, SHORT, LONG, SHORT, LONG, rule="error")
     assert str(caught.value) == (
-        "train.csv:3: 32 tokens with specials, and max_length is 12; 2 of 4 rows are too long. "
-        "Raise max_length, or pass --on-overflow truncate, head-tail or window."
+        "train.csv:3: 32 tokens with specials, and max_length is 12; 2 of 4 rows looked at are too "
+        "long. Raise max_length, or pass --on-overflow truncate, head-tail or window."
     )
 
 
@@ -56,7 +56,7 @@ def test_error_does_not_advise_head_tail_for_a_pair(tiny):
 
 def test_error_counts_a_row_of_several_sequences_once(tiny):
     rows = [Row({}, "train.csv", 2)] * 2 + [Row({}, "train.csv", 3)] * 2
-    with pytest.raises(InputError, match="1 of 2 rows are too long"):
+    with pytest.raises(InputError, match="1 of 2 rows looked at are too long"):
         encode_rows(rows, [SHORT, SHORT, LONG, LONG], tiny, max_length=12, rule="error", stride=1)
 
 

@@ -59,7 +59,7 @@ def test_a_label_that_training_never_saw_is_refused_in_dev():
         task.gold(Row({"text": "x", "label": "c"}, "dev.csv", 9))
 
 
-@pytest.mark.parametrize("label", [None, ""])
+@pytest.mark.parametrize("label", [None, "", " "])
 def test_a_missing_label_is_refused_with_file_and_line(label):
     with pytest.raises(InputError, match=r"train.csv:3: no label"):
         fitted("a", label, "b")
@@ -68,6 +68,12 @@ def test_a_missing_label_is_refused_with_file_and_line(label):
 def test_one_label_alone_cannot_be_learned():
     with pytest.raises(InputError, match="at least two"):
         fitted("a", "a")
+
+
+def test_blanks_around_a_label_are_no_part_of_it_and_one_number_has_one_name():
+    assert fitted("a", " b", "b ", "b").labels == ("a", "b")
+    with pytest.raises(InputError, match=r"labels '1' and '1\.0' are one number"):
+        fitted("1", "1.0", "0")
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
@@ -117,6 +123,13 @@ def test_zeros_and_ones_are_no_names_of_labels():
     with pytest.raises(InputError, match="the labels are 4 zeros and ones.*--label-columns"):
         multi([0, 1, 1, 0])
     assert multi(["0", "1"], ["0"]).labels == ("0", "1")
+    with pytest.raises(InputError, match=r"Every row has the labels 0 and 1.*--label-columns"):
+        multi([0, 1], [1, 0], [0, 1])
+
+
+def test_a_label_that_all_rows_have_has_no_balanced_weight():
+    with pytest.raises(InputError, match="every training row has the label 'a'"):
+        multi(["a", "b"], ["a"], class_weights="balanced")
 
 
 def test_label_columns_hold_zero_or_one():
@@ -242,7 +255,7 @@ def test_a_label_column_may_hold_what_pandas_writes(value, yes):
     assert is_set(Row({"x": value}, "a.csv", 2), "x") is yes
 
 
-def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_read():
+def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_read(tmp_path):
     task = Classification(
         labels=("x", "y"), multilabel=True, label_columns=("x", "y"), declared=True
     )
@@ -252,6 +265,11 @@ def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_rea
         task.reading(ColumnNames(label_columns=("x",)))
     with pytest.raises(ConfigError, match="multi-label models"):
         fitted("a", "b").reading(ColumnNames(label_columns=("a", "b")))
+    (tmp_path / "lists.jsonl").write_text('{"text": "t", "labels": ["y"]}\n')
+    (tmp_path / "both.jsonl").write_text('{"text": "t", "labels": ["y"], "x": 1, "y": 0}\n')
+    for name, wanted in (("lists", [False, True]), ("both", [True, False])):
+        (row,) = task.read(tmp_path / f"{name}.jsonl", ColumnNames())
+        assert task.gold(row).tolist() == wanted, name
 
 
 def test_scoring_knows_the_labels_of_rows_and_predictions_together():

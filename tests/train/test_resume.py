@@ -133,6 +133,7 @@ def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeyp
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(trainer, "accumulate", signalled)
@@ -143,8 +144,15 @@ def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeyp
     assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
     state, _ = newest_state(out / "state")
     assert state is not None and state.step == 4
-    run(options(place, "regression", out, save_every=0, resume=True))
+    began = time.perf_counter()
+    facts = run(options(place, "regression", out, save_every=0, resume=True))
+    here = time.perf_counter() - began
     assert digest(out) == digest(tmp_path / "straight")
+    # What it took is what both processes took.
+    clock, cpu = (state.facts[name] for name in ("clock", "cpu_seconds"))
+    assert clock > 2 > cpu > 0
+    assert clock < facts["seconds"] < clock + here
+    assert facts["training_cpu_seconds"] > cpu
 
 
 def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then(

@@ -34,6 +34,7 @@ EXIT_INTERRUPTED = 130
 # What the system says of places that the user may not, or cannot, read or write.
 _CLOSED = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG,
+    errno.EEXIST,
 )  # fmt: skip
 _MEMORY = (
     "Out of memory. Lower --max-tokens, --max-length or --batch-size, take a smaller model, or end "

@@ -105,18 +105,19 @@ class _Sentence:
         self.lines: list[int] = []
         self.size = 0
         self.wrong: str | None = None  # the first thing that was, with its place
-        self.tabs: int | None = None  # in a line
+        self.columns: int | None = None  # of a line
 
     def uneven(self, content: str) -> str | None:
-        """What is wrong when a line has other columns between tabs than those before it.
+        """What is wrong when a line has more or fewer columns than those before it.
 
         A line that lacks its last column must not make the one before it the tag.
         """
-        count = content.count("\t")
-        before, self.tabs = self.tabs, count if count else self.tabs
-        if not count or before in (None, count):
+        parts = content.split("\t") if "\t" in content else filter(None, content.split(" "))
+        count = sum(1 for _ in parts)
+        before, self.columns = self.columns, count
+        if before in (None, count):
             return None
-        return f"{count + 1} columns, and {before + 1} in the lines before it. Fill them in."
+        return f"{count} columns, and {before} in the lines before it. Fill them in."
 
     def row(self, path: str, labelled: bool) -> Row:
         values: dict[str, Any] = {"tokens": self.tokens, "lines": self.lines}
@@ -141,7 +142,9 @@ def _sentences(path: str | Path, labelled: bool, report: Report) -> Iterator[Row
             if sentence.wrong is not None:
                 continue
             token, tag = _columns(content)
-            damage = _damage(token, tag, labelled) or sentence.uneven(content)
+            damage = _damage(token, tag, labelled)
+            if damage is None and (labelled or "\t" in content):
+                damage = sentence.uneven(content)
         elif sentence.wrong is not None:
             continue
         if damage is None and (

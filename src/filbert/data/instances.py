@@ -241,7 +241,7 @@ class PretrainLoader:
 
     def steps_for(self, epochs: float) -> int:
         """The least steps that take the rows so many times, those of a growing batch included."""
-        wanted = math.ceil(epochs * self.num_rows)
+        wanted = math.ceil(epochs * self.num_rows - 1e-9)
         warm = len(self._begins) - 1
         if wanted <= self._begins[warm]:
             return bisect_left(self._begins, wanted)

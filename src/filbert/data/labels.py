@@ -16,7 +16,7 @@ MAX_LABEL = 200
 
 
 def label_name(value: Any) -> str:
-    """A label as text: the numbers 1 and 1.0 and the text "1" are one label.
+    """A label as text, without blanks around it: the numbers 1 and 1.0 and "1" are one label.
 
     Raises:
         ValueError: a list, an object, or a number that is none.
@@ -29,7 +29,7 @@ def label_name(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    name = str(value)
+    name = str(value).strip()
     if not name.isprintable() or len(name) > MAX_LABEL:
         raise ValueError(f"it has control characters, or more than {MAX_LABEL} characters")
     return name
@@ -77,7 +77,7 @@ def split_labels(row: Row) -> list[str]:
     parts = _written(row, value) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | np.ndarray):
         parts = [parts]
-    names = [name_in(row, part).strip() for part in parts]
+    names = [name_in(row, part) for part in parts]
     if len(set(names)) < len(names) and set(names) <= {"0", "1"}:
         raise InputError(
             f"{row.where}: the labels are {len(names)} zeros and ones. Give the names of those "
@@ -116,10 +116,25 @@ def labels_in(row: Row, columns: Sequence[str] | None, *, multilabel: bool) -> l
         return [name for name in columns if is_set(row, name)]
     if multilabel:
         return split_labels(row)
+    return [label_in(row)]
+
+
+def has_list(row: Row) -> bool:
+    """Whether a row gives a list of labels and no single one."""
+    return "labels" in row.values and "label" not in row.values
+
+
+def label_in(row: Row) -> str:
+    """The one label of a row.
+
+    Raises:
+        InputError: none, or one that is malformed; with file and line.
+    """
     value = row.values.get("label")
-    if value is None or value == "":
+    name = "" if value is None else name_in(row, value)
+    if not name:
         raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-    return [name_in(row, value)]
+    return name
 
 
 def name_in(row: Row, value: Any) -> str:
@@ -132,6 +147,46 @@ def name_in(row: Row, value: Any) -> str:
         return label_name(value)
     except ValueError as error:
         raise InputError(f"{row.where}: a label must be a text or a number; {error}.") from error
+
+
+def check_names(
+    labels: Sequence[str], counts: np.ndarray, num_rows: int, *, multilabel: bool
+) -> None:
+    """Refuse labels that nothing can be learnt from, or that can hardly be meant as they stand.
+
+    Args:
+        labels: C names.
+        counts: training rows that have each label, (C,).
+        num_rows: training rows.
+        multilabel: whether rows have several.
+
+    Raises:
+        InputError: there are too few, "1" and "1.0" are two of them, or every row has "0" and
+            "1", in some order.
+    """
+    if len(labels) < 2 and not multilabel:
+        raise InputError(
+            f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
+            "a classifier needs at least two. Another column may be meant (--label-column), or "
+            "rows in the order of their labels were cut: shuffle them first."
+        )
+    if not labels:
+        raise InputError("The training rows hold no label at all.")
+    numbers: dict[float, str] = {}
+    for label in labels:
+        is_word, number, _ = label_order(label)
+        if is_word:
+            continue
+        if number in numbers:
+            raise InputError(
+                f"The labels {numbers[number]!r} and {label!r} are one number. Write it one way."
+            )
+        numbers[number] = label
+    if multilabel and tuple(labels) == ("0", "1") and (counts == num_rows).all():
+        raise InputError(
+            "Every row has the labels 0 and 1, in some order. Give the names of those that are "
+            "set, or a 0/1 column for each and --label-columns."
+        )
 
 
 def listed(labels: Sequence[str], most: int = 12) -> str:
@@ -158,7 +213,7 @@ def loss_weights(
         multilabel: the weights are then those of having the label against not having it.
 
     Raises:
-        InputError: "balanced", and a label has no row.
+        InputError: "balanced", and a label has no row, or of several labels one has all rows.
         ConfigError: the numbers are not as many as the labels.
     """
     if asked is None:
@@ -170,6 +225,12 @@ def loss_weights(
                 f"--class-weights balanced: no training row has the label {missing[0]!r}."
             )
         if multilabel:
+            if (counts == num_rows).any():
+                always = labels[int(np.argmax(counts == num_rows))]
+                raise InputError(
+                    f"--class-weights balanced: every training row has the label {always!r}. "
+                    "Leave it out, or give the weights as numbers."
+                )
             return tuple((num_rows - counts) / counts)
         # As scikit-learn's "balanced": the mean weight of a training row is 1.
         return tuple(num_rows / (len(counts) * counts))

@@ -90,7 +90,8 @@ class Loader:
 
     def steps_for(self, epochs: float) -> int:
         """The least steps that take the rows so many times."""
-        return math.ceil(epochs * self.steps_per_epoch)
+        # 2.2 * 25 is 55.00000000000001.
+        return math.ceil(epochs * self.steps_per_epoch - 1e-9)
 
     def epochs_at(self, step: int) -> float:
         """How often every row was taken before step `step` (from 0)."""

@@ -137,8 +137,8 @@ def _refuse(
     others = "truncate or window" if isinstance(late.texts[0], tuple) else _OTHERS
     raise InputError(
         f"{late.rows[0].where}: {first:,} tokens with specials, and max_length is {max_length:,}; "
-        f"{len(_places(late.rows)):,} of {late.num_rows:,} rows are too long. Raise max_length, or "
-        f"pass --on-overflow {others}."
+        f"{len(_places(late.rows)):,} of {late.num_rows:,} rows looked at are too long. Raise "
+        f"max_length, or pass --on-overflow {others}."
     )
 
 

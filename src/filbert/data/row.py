@@ -62,7 +62,8 @@ class Choice:
         picked = {key: self.columns.get(key, key) for key in wanted}
         for key, own in picked.items():
             if own not in names:
-                raise self._missing(own, names, line, f"--{key.replace('_', '-')}-column")
+                flag = "label" if key == "labels" else key.replace("_", "-")
+                raise self._missing(own, names, line, f"--{flag}-column")
         for own in self.extra:
             if own not in names:
                 raise self._missing(own, names, line, None)

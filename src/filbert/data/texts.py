@@ -51,15 +51,18 @@ def read_texts(
     )
 
 
-def has_lists_of_labels(path: str | Path, names: ColumnNames) -> bool:
+def has_lists_of_labels(
+    path: str | Path, names: ColumnNames, instead_of: Sequence[str] = ()
+) -> bool:
     """Whether the rows of a file have `labels`, lists of them, and no `label`.
 
-    False where the user has named another column, and for standard input, which is read once.
+    False where the user has named another column, where there is one of `instead_of`, and for
+    standard input, which is read once.
     """
     if names.label_column or names.merge_labels or str(path) == "-":
         return False
     columns = column_names(path)
-    if "label" in columns or "labels" not in columns:
+    if "labels" not in columns or not {"label", *instead_of}.isdisjoint(columns):
         return False
     first = next(read_rows(path, optional=("labels",), on_error=lambda _: None), None)
     value = None if first is None else first.values.get("labels")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.data.columns import ColumnNames
-from filbert.data.labels import label_order, listed, name_in
+from filbert.data.labels import label_in, label_order, listed
 from filbert.data.near_duplicates import leakage, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
@@ -91,19 +91,12 @@ def _read(study: Study, path: str) -> list[Row]:
     return [
         Row(
             {k: row.values[k] for k in kept if row.values.get(k) is not None}
-            | {"label": _label(row)},
+            | {"label": label_in(row)},
             row.path,
             row.line,
         )
         for row in found
     ]
-
-
-def _label(row: Row) -> str:
-    value = row.values.get("label")
-    if value is None or value == "":
-        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
-    return name_in(row, value)
 
 
 def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:

@@ -19,7 +19,15 @@ from filbert.data.answers import answer, complete_answer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.findings import Finding
-from filbert.data.labels import class_weights, label_order, labels_in, listed, loss_weights
+from filbert.data.labels import (
+    check_names,
+    class_weights,
+    has_list,
+    label_order,
+    labels_in,
+    listed,
+    loss_weights,
+)
 from filbert.data.overflow import check_rule, row_examples
 from filbert.data.records import Row
 from filbert.data.streams import OnError
@@ -184,7 +192,7 @@ class Classification:
         """Rows with `text`, maybe `text_pair`, and a label, a list of them, or 0/1 columns."""
         if not labelled:
             return read_texts(path, names, on_error=on_error)
-        if self.label_columns:
+        if self.label_columns and not has_lists_of_labels(path, names, self.label_columns):
             return read_texts(path, names, extra=self.label_columns, on_error=on_error)
         several = self.multilabel or (self.labels is None and has_lists_of_labels(path, names))
         wanted = "labels" if several else "label"
@@ -210,23 +218,16 @@ class Classification:
         num_rows, multilabel = 0, self.multilabel
         for row in rows:
             num_rows += 1
-            multilabel = multilabel or _is_list(row)
+            multilabel = multilabel or has_list(row)
             for label in self.labels_of(row):
                 counts[label] = counts.get(label, 0) + 1
         labels = (
             self.labels if self.declared and self.labels else tuple(sorted(counts, key=label_order))
         )
-        if len(labels) < 2 and not multilabel:
-            raise InputError(
-                f"The training rows hold {len(labels)} label ({', '.join(labels) or 'none'}); "
-                "a classifier needs at least two. Another column may be meant (--label-column), or "
-                "rows in the order of their labels were cut: shuffle them first."
-            )
-        if not labels:
-            raise InputError("The training rows hold no label at all.")
+        found = np.array([counts.get(label, 0) for label in labels], dtype=float)
+        check_names(labels, found, num_rows, multilabel=multilabel)
         if self.positive is not None and (self.positive not in labels or len(labels) != 2):
             raise ConfigError(f"--positive {self.positive!r}: the labels are {list(labels)}.")
-        found = np.array([counts.get(label, 0) for label in labels], dtype=float)
         weights = loss_weights(self.class_weights, labels, found, num_rows, multilabel=multilabel)
         return replace(self, labels=labels, multilabel=multilabel, loss_weights=weights)
 
@@ -236,8 +237,11 @@ class Classification:
         Raises:
             InputError: no label, or one that was not declared; with file and line.
         """
-        several = self.multilabel or _is_list(row)
-        found = labels_in(row, self.label_columns, multilabel=several)
+        several = self.multilabel or has_list(row)
+        columns = self.label_columns
+        if columns and columns[0] not in row.values and has_list(row):
+            columns = None
+        found = labels_in(row, columns, multilabel=several)
         if self.labels is not None:
             for label in found:
                 if label not in self.labels:
@@ -360,7 +364,7 @@ class Classification:
         if self.declared:
             return self
         rows = list(rows)
-        multilabel = self.multilabel or any(map(_is_list, rows))
+        multilabel = self.multilabel or any(map(has_list, rows))
         found = {label for row in rows for label in self.labels_of(row)}
         for prediction in predictions:
             scores = prediction.get("scores")
@@ -388,10 +392,6 @@ class Classification:
             positive=self.positive_id if self.is_binary else None,
             thresholds=self.thresholds,
         )
-
-
-def _is_list(row: Row) -> bool:
-    return "labels" in row.values and "label" not in row.values
 
 
 TASK = Classification

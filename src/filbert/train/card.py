@@ -221,10 +221,14 @@ def _limits(task: Task, story: Mapping[str, Any]) -> list[str]:
         found.append(f"Fewer than {_FEW_ROWS} training rows have: {names}.")
     fitted = story["task"]
     stored = [key for key in ("thresholds", "temperature", "null_threshold") if fitted.get(key)]
+    if fitted.get("temperature") == 1.0:  # what an unfitted one is
+        stored.remove("temperature")
     if stored:
         names = " and ".join(key.replace("_", " ") for key in stored)
+        stand = "stand" if len(stored) > 1 or names.endswith("s") else "stands"
         found.append(
-            f"Its {names} stand in `filbert.json`; other tools load the weights and ignore them."
+            f"Its {names} {stand} in `filbert.json`, which other tools do not read: they load "
+            "the weights alone."
         )
     return limits(story, found)
 

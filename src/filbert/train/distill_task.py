@@ -251,9 +251,10 @@ def _before(pair: _Pair, folder: Path) -> Outcome | None:
     if options.cache:
         if parallel.is_first:
             place = Path(options.cache)
-            clock = time.perf_counter()
+            clock, cpu = time.perf_counter(), time.process_time()
             write_answers(place, _answers_key(pair), pair.rows.examples, pair.answers)
             pair.rows.took["answers_seconds"] = time.perf_counter() - clock
+            pair.rows.took["training_cpu_seconds"] += time.process_time() - cpu
         parallel.barrier()
     if options.method == "tinybert":
         return _learn_inside(pair, folder / "stage-1")

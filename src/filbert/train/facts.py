@@ -98,10 +98,10 @@ def begun(
 
 
 def ended(outcome: Outcome, metrics: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What it knows of any run after its last step."""
+    """What it knows of any run after its last step; `seconds` are those of this process."""
     return {
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": seconds,
+        "seconds": outcome.clock_before + seconds,
         "status": outcome.status,
         "steps": outcome.steps,
         "training_seconds": outcome.seconds,

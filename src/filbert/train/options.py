@@ -113,6 +113,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for part in fields(self):
             value = getattr(self, part.name)
+            if part.type == "bool" and not isinstance(value, bool):
+                raise ConfigError(f"{part.name} is {value!r}; it must be true or false.")
             if not _is_number(part) or (value is None and "None" in str(part.type)):
                 continue
             if not _is_finite(value):

@@ -30,6 +30,7 @@ class Progress:
         tokens: real tokens trained on.
         places: places inside attention, padding included.
         seconds: of training.
+        cpu_seconds: the same of this rank's processors.
         clock: seconds of everything since the first step: training, evaluating, saving.
         metric: what the best step is chosen by.
         best_step, best_value: of the best evaluation; more is better, whatever the metric.
@@ -44,6 +45,7 @@ class Progress:
     tokens: int = 0
     places: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     clock: float = 0.0
     best_step: int = 0
     best_value: float = -math.inf
@@ -133,6 +135,7 @@ class Saver:
             groups[group][rest] = tensor
         self.parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
         for name in Progress("").facts():
-            setattr(so_far, name, state.facts[name])
+            # States of earlier versions lack what was added since.
+            setattr(so_far, name, state.facts.get(name, getattr(so_far, name)))
         so_far.best = groups["best"] if self.parallel.is_first else {}
         log.say(f"resumed after step {so_far.step}")

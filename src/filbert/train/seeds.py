@@ -58,11 +58,14 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
         told = done.get("seeds") or {}
         if {*told.get("runs", ()), *told.get("failed", ())} != {*map(str, numbers)}:
             raise finished_otherwise(options.out)
-        for number in numbers:
+        for number in map(int, told["runs"]):
             # Each refuses other options, data and models than its own.
             place = out / "seeds" / str(number)
             if (place / "run.json").is_file():
                 finetune(replace(options, seed=number, seeds=1, out=str(place)))
+        if told.get("failed"):
+            # A seed that now came to its end would have no part in the choice that was made.
+            say(f"failed before: seed {', '.join(told['failed'])}; --overwrite trains all again")
         return done
     with run_folder(out, resume=options.resume) as folder:
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})

@@ -163,28 +163,24 @@ def _learn(
     """
     options, task, splits = job.options, job.task, job.splits
     place = Path(parallel.broadcast(str(folder)))
-    cpu, aside = time.process_time(), 0.0
     first = job.before(place) if job.before is not None else None
     # What evaluates and is saved in the end; a spread model cannot, since its parts are elsewhere.
     whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
     max_tokens = default_max_tokens(parallel.device)
-    clock = time.perf_counter()
+    clock, cpu = time.perf_counter(), time.process_time()
     features = _features(job, max_tokens)
     if features is not None:
         job.took["features_seconds"] = time.perf_counter() - clock
+        job.took["training_cpu_seconds"] += time.process_time() - cpu
 
     def outputs_of(split: Split, precision: Precision) -> list[Tensor]:
         return run_model(whole, split.examples, max_tokens=max_tokens, precision=precision)
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
-        nonlocal aside
-        before = time.process_time()
         if whole is not job.model:
             whole.load_state_dict({name: weights[name] for name in whole.state_dict()})
         dev = splits["dev"]
-        found = task.metrics(dev.gold, task.decode(outputs_of(dev, job.precision), dev.examples))
-        aside += time.process_time() - before
-        return found
+        return task.metrics(dev.gold, task.decode(outputs_of(dev, job.precision), dev.examples))
 
     with RunLog(
         folder,
@@ -205,13 +201,11 @@ def _learn(
             states=place / "state",
             fingerprint=job.fingerprint,
         )
-    job.took["training_cpu_seconds"] += time.process_time() - cpu - aside
     if first is not None:
-        outcome = dataclasses.replace(
-            outcome,
-            seconds=outcome.seconds + first.seconds,
-            num_tokens=outcome.num_tokens + first.num_tokens,
-        )
+        summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+        sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
+        outcome = dataclasses.replace(outcome, **sums)
+    job.took["training_cpu_seconds"] += outcome.cpu_seconds
     if not parallel.is_first:
         return outcome, task, {}
     whole.load_state_dict(_own(job, outcome))

@@ -49,6 +49,8 @@ class Outcome:
         num_tokens: real tokens trained on.
         fill: real tokens as a share of the places inside attention, over the run.
         seconds: of training, evaluations not counted.
+        cpu_seconds: the same of this rank's processors.
+        clock_before: seconds from the first step on of the interrupted processes of this run.
         weights: by the names of Model.state_dict(), on the host; empty on all ranks but the first.
     """
 
@@ -60,6 +62,8 @@ class Outcome:
     num_tokens: int
     fill: float
     seconds: float
+    cpu_seconds: float
+    clock_before: float
     weights: dict[str, Tensor]
 
 
@@ -136,7 +140,7 @@ def train(
     with Stop() as stop:
         # A run that was killed after it had stopped early goes no step further.
         while not course.is_over(so_far) and not _is_patience_over(options, so_far):
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             if course.enter(so_far):
                 log.say(f"step {so_far.step}: phase {so_far.phase + 1} begins")
             loader = loaders[so_far.phase]
@@ -158,6 +162,7 @@ def train(
             clock_before = so_far.clock
             so_far.clock = earlier + now - began
             so_far.seconds += now - started
+            so_far.cpu_seconds += time.process_time() - cpu_started
             if course.seconds is not None:
                 # All ranks must agree when it is over, and when dev is measured.
                 so_far.clock, so_far.seconds = parallel.broadcast([so_far.clock, so_far.seconds])
@@ -200,6 +205,8 @@ def train(
         num_tokens=so_far.tokens,
         fill=so_far.tokens / max(so_far.places, 1),
         seconds=so_far.seconds,
+        cpu_seconds=so_far.cpu_seconds,
+        clock_before=earlier,
         weights={name: tensor.clone() for name, tensor in weights.items()},
     )
 

@@ -76,6 +76,9 @@ def corpus(
         print the manifest's counts and the times as JSON instead of a table.
     """
     objective.check()
+    if show < 0 or not 0 <= seed < 2**63:
+        name, value = ("show", show) if show < 0 else ("seed", seed)
+        raise ConfigError(f"--{name} is {value}; it must be from 0 to {2**63 - 1}.")
     if json and show:
         raise ConfigError("--json and --show both go to stdout. Leave one out.")
     if out is None and tokenizer is None and show and is_corpus(corpus):

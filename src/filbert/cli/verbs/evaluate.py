@@ -96,6 +96,8 @@ def evaluate(
     flags = (options or DataFlags()).settled()
     loss = None
     folder = Path(out) if out else None
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {out} is a file; name a folder.")
     if model is not None:
         own = set(flags.named()) & {f.name for f in fields(TaskOptions)} - {"positive"}
         if own:
