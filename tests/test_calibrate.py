@@ -85,6 +85,24 @@ def test_more_layers_stay_float_until_no_metric_falls_too_far(model, dev, harmfu
     assert facts["float32"]["accuracy"] - facts["int8"]["accuracy"] <= 0.01
 
 
+def test_fewer_than_all_layers_are_tried_before_it_gives_up(model, dev, monkeypatch):
+    """Whatever is in int8 is harmless here, as long as it is not everything but three layers."""
+    real = calibration.evaluate_model
+    tried = []
+
+    def judged(predictor, *args, **kwargs):
+        found = real(predictor, *args, **kwargs)
+        if predictor.precision.name != "int8":
+            return found
+        modules = list(predictor.model.modules())
+        tried.append(sum(isinstance(module, QuantizedLinear) for module in modules))
+        return found | ({"accuracy": -1.0} if tried[-1] > 1 else {})
+
+    monkeypatch.setattr(calibration, "evaluate_model", judged)
+    facts = calibrate(str(model), dev, target=1e-9, max_loss=0.5)
+    assert tried == [8, 4, 2, 1] and len(facts["float_layers"]) == 7
+
+
 def test_where_every_layer_costs_too_much_nothing_is_noted(model, dev, monkeypatch):
     forward = QuantizedLinear.forward
     monkeypatch.setattr(QuantizedLinear, "forward", lambda *a, **k: -3 * forward(*a, **k))

@@ -69,10 +69,20 @@ def test_no_text_gives_no_answer(film_run):
     assert film_run.model.embed([], pooling="none") == []
 
 
-@pytest.mark.parametrize("layers", [(), 5, [7], [-1, -1], [2, -1]])
+@pytest.mark.parametrize("layers", [(), 5, "-1", [7], [1.5], [-1, -1], [2, -1]])
 def test_layers_that_are_not_there_are_refused(film_run, layers):
     with pytest.raises(filbert.ConfigError, match="layer"):
         film_run.model.embed(["good"], layers=layers)
+
+
+def test_numbers_given_as_text_are_refused_in_a_sentence(film_run, tmp_path):
+    folder = film_run.folder / "model"
+    with pytest.raises(filbert.ConfigError, match=r"max_tokens is '5'"):
+        Predictor.load(folder, max_tokens="5")
+    with pytest.raises(filbert.ConfigError, match=r"max_length '12' is not in"):
+        Predictor.load(folder, max_length="12")
+    with pytest.raises(filbert.ConfigError, match="pooling '5' is not one of"):
+        film_run.model.embed(["good"], pooling=5)
 
 
 def test_a_folder_cannot_have_a_module_of_its_choosing_imported(folder):

@@ -182,7 +182,8 @@ def _within(
         if fault is None:
             break
         say(f"{len(kept)} of {len(worst)} layers in float32: {fault}; more of them stay")
-        kept = worst[: len(kept) + _MORE_AT_A_TIME]
+        left = len(worst) - len(kept)
+        kept = worst[: len(kept) + min(_MORE_AT_A_TIME, max(left // 2, 1))]
         if len(kept) == len(worst):
             raise ConfigError(
                 f"On {data}, int8 costs too much in whatever layers it is: {fault}. Take bf16 or "

@@ -6,6 +6,7 @@ T tokens in the batch, K masks in it, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -282,9 +283,9 @@ class Scorer(NamedTuple):
             ConfigError: it is no possible number.
         """
         count = int(self.known.sum())
-        if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= count:
+        if isinstance(top, bool) or not isinstance(top, Integral) or not 1 <= top <= count:
             raise ConfigError(f"top is {top!r}; the vocabulary has 1..{count} candidates.")
-        return self._replace(top=top)
+        return self._replace(top=int(top))
 
     @torch.inference_mode()
     def best(self, examples: Sequence[Example]) -> list[Best]:

@@ -9,6 +9,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,21 +82,30 @@ def text_figures(
     return measure(model, task, examples, max_tokens=max_tokens, precision=precision)
 
 
+def pretraining_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What filbert.json tells of a model's pre-training: "max_length" and "pair", or neither.
+
+    The run that wrote the model says so among its options; a model made of that one by `shrink`
+    keeps these two.
+    """
+    story = checkpoint.filbert or {}
+    made = story.get("command") in ("pretrain", "distill")
+    told = story.get("options" if made else "pretrained")
+    told = told if isinstance(told, dict) else {}
+    return {key: told[key] for key in ("max_length", "pair") if told.get(key) is not None}
+
+
 def pretrained_length(checkpoint: Checkpoint) -> int | None:
     """Tokens of a row in the first phase of a model's pre-training, where filbert.json tells it."""
-    story = checkpoint.filbert or {}
-    options = story.get("options")
-    length = options.get("max_length") if isinstance(options, dict) else None
-    from_text = story.get("command") in ("pretrain", "distill")
-    return length if from_text and isinstance(length, int) else None
+    length = pretraining_of(checkpoint).get("max_length")
+    return length if isinstance(length, int) else None
 
 
 def _pair_of(model: Model, checkpoint: Checkpoint) -> str:
     """What the second half of a pre-training head was asked: its run says so, else its family."""
     if not isinstance(model.head, PretrainingHead):
         return "none"
-    run = (checkpoint.filbert or {}).get("options")
-    told = run.get("pair") if isinstance(run, dict) else None
+    told = pretraining_of(checkpoint).get("pair")
     return told if told in ("nsp", "sop") else "sop" if checkpoint.family == "albert" else "nsp"
 
 

@@ -125,8 +125,8 @@ class Predictor:
         max_length = check_max_length(limit if max_length is None else max_length, config)
         if max_length is None and vectors.max_length is not None:
             max_length = min(vectors.max_length, config.max_tokens_per_sequence)
-        if max_tokens is not None and max_tokens < 1:
-            raise ConfigError(f"max_tokens is {max_tokens}; it must be above zero.")
+        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
+            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         target = choose_device("cpu" if exported else device)
         task = task_of(checkpoint, folder)
         wanted = "float32" if exported else precision
@@ -386,11 +386,11 @@ class Predictor:
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """0 for the embeddings, 1..N for the layers."""
         count = self.model.config.num_hidden_layers
-        if isinstance(layers, int) or not layers:
+        if isinstance(layers, int | str) or not layers:
             raise ConfigError(f"layers is {layers!r}; give a list of numbers, such as [-1].")
         for layer in layers:
-            if not -count - 1 <= layer <= count:
-                raise ConfigError(f"layer {layer} is not in {-count - 1}..{count}.")
+            if not isinstance(layer, int | np.integer) or not -count - 1 <= layer <= count:
+                raise ConfigError(f"layer {layer!r} is not in {-count - 1}..{count}.")
         chosen = tuple(layer % (count + 1) for layer in layers)
         if len(set(chosen)) < len(chosen):
             raise ConfigError("layers names a layer twice; -1 is the last. Give each once.")

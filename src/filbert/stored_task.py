@@ -157,6 +157,6 @@ def check_max_length(max_length: int | None, config: EncoderConfig) -> int | Non
     positions = config.max_tokens_per_sequence
     if max_length is not None and not _fits(max_length, config):
         raise ConfigError(
-            f"max_length {max_length} is not in 3..{positions}, what this model serves."
+            f"max_length {max_length!r} is not in 3..{positions}, what this model serves."
         )
     return max_length

@@ -134,6 +134,10 @@ def test_texts_are_lower_cased_where_the_folder_says_so_and_the_tokenizer_does_n
     found = Predictor.load(folder).embed(TEXTS)
     assert difference(found, encode(folder)) < TOLERANCE
     assert difference(found, cased) > 1e-2
+    # The tokenizer is a cased one, so accents stay.
+    tokenizer = Predictor.load(folder).tokenizer
+    (encoded,) = tokenizer.encode(["The Film a F\u00edlm"])
+    assert tokenizer.tokens(encoded.input_ids)[1:-1] == ["the", "film", "a", "[UNK]"]
 
 
 def test_the_oldest_folders_with_the_encoder_one_folder_below_are_read(

@@ -13,6 +13,7 @@ from filbert.errors import ConfigError, FilbertError
 from filbert.evaluate import evaluate_model
 from filbert.export import export_onnx
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.masked_text import pretraining_of
 from filbert.predict import Predictor
 from filbert.shrink.options import ShrinkOptions
 from filbert.shrink.run import shrink
@@ -103,6 +104,36 @@ def test_the_second_texts_of_pairs_count_for_the_vocabulary(column, source, tmp_
     assert tokens[0] == tokens[1]
 
 
+def test_the_vocabulary_is_that_of_texts_as_the_model_is_given_them(source, tmp_path):
+    folder = shutil.copytree(source, tmp_path / "cleaned")
+    story = json.loads((folder / "filbert.json").read_text())
+    story["task"]["clean"] = ["contractions"]
+    (folder / "filbert.json").write_text(json.dumps(story))
+    corpus = tmp_path / "text.txt"
+    corpus.write_text("the film isn't bad\n", "utf-8")
+    shrink(str(folder), tmp_path / "cut", ShrinkOptions(vocabulary_from=(str(corpus),)))
+    one, other = filbert.load(folder), filbert.load(tmp_path / "cut")
+    texts = ["the film isn't bad"]
+    assert [p["scores"] for p in one.predict(texts)] == [p["scores"] for p in other.predict(texts)]
+
+
+def test_an_old_folder_of_sentence_vectors_keeps_its_way(tiny_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder / "0_BERT")
+    write_sentence_vectors(
+        folder, SentenceVectors("cls", prompts={"q": "the : "}, default_prompt="q"), 32
+    )
+    parts = json.loads((folder / "modules.json").read_text())
+    parts[0]["path"] = "0_BERT"
+    (folder / "modules.json").write_text(json.dumps(parts))
+    corpus = tmp_path / "text.txt"
+    corpus.write_text("film\n", "utf-8")
+    shrink(str(folder), tmp_path / "cut", ShrinkOptions(vocabulary_from=(str(corpus),)))
+    one, other = Predictor.load(folder), Predictor.load(tmp_path / "cut")
+    assert other.model.config.vocab_size < one.model.config.vocab_size
+    assert (one.embed(["film"]) == other.embed(["film"])).all()
+
+
 def test_a_pruned_model_is_exported_and_loaded_again(source, tmp_path):
     pytest.importorskip("onnxruntime")
     shrink(str(source), tmp_path / "small", ShrinkOptions(keep_heads=("0:1", "1:0,2")))
@@ -168,8 +199,27 @@ def test_a_masked_lm_is_measured_by_the_masks_it_fills(masked_lm, tmp_path):
         name: pytest.approx(last[name], rel=1e-5) for name in ("mlm_accuracy", "perplexity")
     }
     assert facts["steps"][0]["metrics"] != facts["steps"][1]["metrics"]
+    with pytest.raises(ConfigError, match="nothing is left to be measured"):
+        narrow = ShrinkOptions(embedding_size=8, data=str(text))
+        shrink(str(masked_lm), tmp_path / "narrow", narrow)
     with pytest.raises(ConfigError, match="no task head"):
         shrink(str(masked_lm), tmp_path / "heads", ShrinkOptions(heads=2, data=str(text)))
+
+
+def test_every_step_is_measured_on_rows_of_the_length_of_pre_training(masked_lm, tmp_path):
+    folder = shutil.copytree(masked_lm, tmp_path / "model")
+    story = {"command": "pretrain", "options": {"max_length": 12, "pair": "none"}}
+    (folder / "filbert.json").write_text(json.dumps(story))
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["the film was good . a play and a bad film ."] * 8), "utf-8")
+    # All heads of a layer stay, so nothing is lost.
+    options = ShrinkOptions(keep_heads=("0:0,1,2,3",), data=str(text))
+    first, second = shrink(str(folder), tmp_path / "out", options)["steps"]
+    assert second["metrics"] == pytest.approx(first["metrics"], rel=1e-6)
+    small = Predictor.load(tmp_path / "out").checkpoint
+    assert pretraining_of(small) == story["options"]
+    last = evaluate_model(Predictor.load(tmp_path / "out"), str(text), ColumnNames())
+    assert last["perplexity"] == pytest.approx(first["metrics"]["perplexity"], rel=1e-6)
 
 
 def test_a_model_without_a_task_has_nothing_to_be_measured_by(tiny_model, films, tmp_path):

@@ -36,6 +36,8 @@ def only(*steps: str) -> Cleaning:
         ("I'm sure he's late", "I'm sure he's late"),
         ("her wont to cant", "her wont to cant"),
         ("a dontist, cannot, n't", "a dontist, cannot, n't"),
+        # A mark without a letter is no part of a word; one with a letter is.
+        ("\u0301can't \u0301isnt i\u0307can't", "\u0301cannot \u0301is not i\u0307can't"),
     ],
 )
 def test_negative_contractions_are_written_out_and_no_others(before, after):

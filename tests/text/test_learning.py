@@ -138,6 +138,12 @@ def test_unigram_pieces_stay_in_one_script_and_begin_a_word_or_not():
     assert all("▁" not in piece[1:] for piece in pieces)
 
 
+def test_letters_of_decomposed_words_keep_their_marks():
+    counts = {"▁ho\u0323c": 50, "▁no\u0302": 40}
+    pieces = dict(learn_pieces(counts, sorted(set("".join(counts))), size=40, min_count=2))
+    assert counts.keys() <= pieces.keys()
+
+
 def test_unigram_pieces_stand_in_the_text_as_often_as_asked():
     once = {"▁xyzzy": 1, "▁the": 40}
     letters = sorted(set("".join(once)))

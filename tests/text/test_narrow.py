@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import models
+from tokenizers import models, pre_tokenizers
 
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError
@@ -147,6 +147,26 @@ def test_entries_of_byte_level_bpe_stay_with_what_they_are_merged_from(real):
     ids = small.tokenizer.backend.get_vocab()
     assert all(len(text) == 1 or text in made or text[0] == "<" for text in ids)
     assert sum(len(text) == 1 for text in ids) == 256
+
+
+def test_merges_of_entries_with_a_prefix_inside_of_words_are_followed(tmp_path):
+    specials = ["<s>", "</s>", "<unk>", "<pad>", "<mask>"]
+    entries = [*specials, "t", "h", "e", "##h", "##e", "th", "the", "a", "##a"]
+    model = models.BPE(
+        {entry: number for number, entry in enumerate(entries)},
+        [("t", "##h"), ("th", "##e")],
+        unk_token="<unk>",
+        continuing_subword_prefix="##",
+    )
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(specials)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    cut = without_others(tokenizer, useful_entries(tokenizer, count_entries(tokenizer, ["the"])))
+    (ours,) = cut.tokenizer.encode(["the"])
+    assert cut.tokenizer.tokens(ours.input_ids) == ["the"]
+    assert "##a" not in cut.tokenizer.backend.get_vocab()
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "albert-base-v2"])

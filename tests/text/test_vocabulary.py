@@ -50,6 +50,24 @@ def test_accents_and_chinese_characters_follow_the_folder(folder):
     assert tokens(Tokenizer.load(folder), "Thé 中文") == ["thé", "[UNK]"]
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"])
+def test_a_tokenizer_json_that_says_otherwise_than_the_settings_is_read_as_its_class_does(
+    folder, kind
+):
+    from transformers import AutoTokenizer
+
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("The\n")
+    Tokenizer.load(folder, lowercase=True).save(folder)
+    stated = json.loads((folder / "tokenizer_config.json").read_text())
+    write(
+        folder / "tokenizer_config.json", stated | {"do_lower_case": False, "tokenizer_class": kind}
+    )
+    wanted = AutoTokenizer.from_pretrained(str(folder)).tokenize("The the")
+    assert tokens(Tokenizer.load(folder), "The the") == wanted
+    assert wanted[0] == ("the" if kind.startswith("Pre") else "The")
+
+
 def test_a_word_longer_than_the_limit_is_unknown(folder):
     with (folder / "vocab.txt").open("a") as file:
         file.write("##a\n")

@@ -187,6 +187,11 @@ class EncoderConfig:
             )
 
     def _check_positions(self) -> None:
+        if self.max_position_embeddings <= self.position_offset:
+            raise ConfigError(
+                f"max_position_embeddings {self.max_position_embeddings} leave no position beside "
+                f"the first {self.position_offset}, which serve no token."
+            )
         for name in ("rotary_base", "local_rotary_base"):
             base = getattr(self, name)
             if base is not None and not 1.0 <= base <= _MOST_ROTARY_BASE:

@@ -66,9 +66,9 @@ def check_pooling(pooling: str) -> None:
         ConfigError: it is neither one of POOLINGS nor several of them, each once and without
             "none", joined by "+".
     """
-    parts = pooling.split("+")
+    parts = str(pooling).split("+")
     if not all(part in POOLINGS for part in parts) or (len(parts) > 1 and "none" in parts):
-        raise ConfigError(f"pooling {printable(pooling)!r} is not one of {list(POOLINGS)}.")
+        raise ConfigError(f"pooling {printable(str(pooling))!r} is not one of {list(POOLINGS)}.")
     if len(set(parts)) < len(parts):
         raise ConfigError(f"pooling {printable(pooling)!r} names one of them twice.")
 

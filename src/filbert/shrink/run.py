@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model, figure_names
 from filbert.formats.checkpoint import with_layers
 from filbert.formats.factorised import factorised
+from filbert.formats.find import find_model
+from filbert.masked_text import pretraining_of
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.shrink.heads import most_important, named_heads, prune_heads
@@ -52,6 +55,11 @@ def shrink(
     """
     predictor = Predictor.load(name, graphs=False)
     assert predictor.checkpoint is not None
+    if options.data and options.embedding_size is not None and predictor.task is None:
+        raise ConfigError(
+            "Narrower tables leave the masked-LM head out, so that nothing is left to be measured. "
+            "Leave --data out, or fine-tune the model first."
+        )
     if options.heads is not None:
         # Their importance is that for a task.
         predictor.known_task()
@@ -78,8 +86,8 @@ def shrink(
         out,
         work.checkpoint,
         work.tokenizer,
-        source=predictor.checkpoint.source,
-        stored=predictor.checkpoint.filbert or {},
+        source=find_model(name),
+        stored=(predictor.checkpoint.filbert or {}) | work.told,
         facts=facts,
     )
     return facts
@@ -133,6 +141,7 @@ class _Work:
 
     Attributes:
         checkpoint, tokenizer: as they are now.
+        told: what filbert.json goes on telling, so that every step is measured as the first was.
         predictor: of both.
         steps: what was done so far, with what is left and what it is worth.
     """
@@ -141,6 +150,8 @@ class _Work:
         assert predictor.checkpoint is not None
         self.predictor, self.data, self.names = predictor, data, names
         self.checkpoint, self.tokenizer = predictor.checkpoint, predictor.tokenizer
+        told = pretraining_of(self.checkpoint)
+        self.told: dict[str, Any] = {"pretrained": told} if told else {}
         self.steps: list[dict[str, Any]] = []
         if data is not None:
             figure_names(predictor)
@@ -170,13 +181,20 @@ class _Work:
         self._record(f"{sum(map(len, kept))} of {before} heads", heads=kept)
 
     def cut_vocabulary(self, options: ShrinkOptions) -> None:
+        clean = getattr(self.predictor.task, "clean", None) or str
+        prepared = self.predictor.sentence_vectors.prepared
+
+        def read(text: str) -> str:
+            """As the model is given it."""
+            return str(prepared("\n".join(map(clean, text.split("\n")))))
+
         def texts() -> Iterator[str]:
             found = read_documents(
                 options.vocabulary_from,
                 text_column=options.text_column,
                 pair_column=self.names.own("text_pair"),
             )
-            return ("\n".join(document.lines) for document in found)
+            return (read("\n".join(document.lines)) for document in found)
 
         cut = cut_vocabulary(
             self.checkpoint,
@@ -198,6 +216,7 @@ class _Work:
 
     def _rebuild(self) -> None:
         """The predictor of the model as it is now, used as the one before."""
+        self.checkpoint = replace(self.checkpoint, filbert=self.told or None)
         old, config = self.predictor, self.checkpoint.config
         self.tokenizer.check_fits(
             config.vocab_size, config.type_vocab_size, self.checkpoint.source or Path()

@@ -22,7 +22,7 @@ from filbert.formats.sentence_transformers import (
 from filbert.text.tokenizer import Tokenizer
 
 # What filbert.json keeps of the old one: how the model is used, and not how it was trained.
-_KEPT = ("task", "max_length", "base_model")
+_KEPT = ("task", "max_length", "base_model", "pretrained")
 _LICENSE = re.compile(r"license(_name|_link)?:.*")
 
 
@@ -31,7 +31,7 @@ def save_shrunk(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     *,
-    source: Path | None,
+    source: Path,
     stored: Mapping[str, Any],
     facts: dict[str, Any],
 ) -> None:
@@ -69,10 +69,8 @@ def save_shrunk(
         (new / "README.md").write_text(_card(source, facts), encoding="utf-8")
 
 
-def _vectors(
-    source: Path | None, checkpoint: Checkpoint, tokenizer: Tokenizer
-) -> SentenceVectors | None:
-    if source is None or not (source / "modules.json").is_file():
+def _vectors(source: Path, checkpoint: Checkpoint, tokenizer: Tokenizer) -> SentenceVectors | None:
+    if not (source / "modules.json").is_file():
         return None
     vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
     if vectors.max_length is not None:
@@ -81,7 +79,7 @@ def _vectors(
     return replace(vectors, max_length=min(tokenizer.max_length or longest, longest))
 
 
-def _card(source: Path | None, facts: Mapping[str, Any]) -> str:
+def _card(source: Path, facts: Mapping[str, Any]) -> str:
     """README.md: what was taken away and what it cost; the licence is the original's."""
     metric = facts["metric"]
     heading = ["", "parameters", "MB", *([metric] if metric else [])]
@@ -113,10 +111,10 @@ def _card(source: Path | None, facts: Mapping[str, Any]) -> str:
     )
 
 
-def _license(source: Path | None) -> list[str]:
+def _license(source: Path) -> list[str]:
     """The lines about the licence in the card of the original."""
-    card = source / "README.md" if source is not None else None
-    if card is None or not card.is_file():
+    card = source / "README.md"
+    if not card.is_file():
         return []
     first, *lines = card.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     if first != "---" or "---" not in lines:

@@ -162,9 +162,9 @@ def _visible(text: str) -> str:
 _APOSTROPHES = "'\u2019\u2018\u02bc\uff07\u00b4`"
 _QUOTES = re.compile(f"[{_APOSTROPHES}]")
 _CONTRACTION = re.compile(
-    # No letter or digit beside it, nor an accent before it (lower case makes two characters of
-    # "\u0130"); an underscore may be, which the last step takes for a gap.
-    rf"(?<![^\W_])(?<![\u0300-\u036f])"
+    # No letter or digit beside it, nor one with accents before it (lower case makes two characters
+    # of "\u0130"); an underscore may be, which the last step takes for a gap.
+    rf"(?<![^\W_])(?<![^\W_][\u0300-\u036f])(?<![^\W_][\u0300-\u036f]{{2}})"
     rf"(?:({'|'.join(NEGATED)})n[{_APOSTROPHES}]t|({'|'.join(NEGATED_BARE)}))(?![^\W_])",
     re.IGNORECASE,
 )

@@ -120,10 +120,11 @@ def without_others(tokenizer: Tokenizer, entries: frozenset[int]) -> Narrowed:
             text: places[old] for text, old in model["vocab"].items() if old in places
         }
     if "merges" in model:
+        prefix = model.get("continuing_subword_prefix") or ""
         model["merges"] = [
             merge
             for merge in model["merges"]
-            if all(text in model["vocab"] for text in _trio(merge))
+            if all(text in model["vocab"] for text in _trio(merge, prefix))
         ]
     for token in content["added_tokens"]:
         token["id"] = places[token["id"]]
@@ -239,9 +240,10 @@ def _letters(tokenizer: Tokenizer, content: dict[str, Any], use: Use) -> set[int
 def _parts(content: dict[str, Any]) -> dict[int, set[int]]:
     """What each entry of a BPE vocabulary is merged from, directly."""
     ids: dict[str, int] = content["model"]["vocab"]
+    prefix = content["model"].get("continuing_subword_prefix") or ""
     parts: dict[int, set[int]] = {}
     for merge in content["model"]["merges"]:
-        left, right, joined = _trio(merge)
+        left, right, joined = _trio(merge, prefix)
         parts.setdefault(ids[joined], set()).update((ids[left], ids[right]))
     return parts
 
@@ -255,10 +257,13 @@ def _with_parts(entry: int, parts: dict[int, set[int]]) -> set[int]:
     return found
 
 
-def _trio(merge: str | Sequence[str]) -> tuple[str, str, str]:
-    """Both parts and what they become; tokenizers wrote a merge as one text before version 0.20."""
+def _trio(merge: str | Sequence[str], prefix: str) -> tuple[str, str, str]:
+    """Both parts and what they become; tokenizers wrote a merge as one text before version 0.20.
+
+    `prefix` is that of entries inside of a word, mostly empty.
+    """
     left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right, left + right
+    return left, right, left + right.removeprefix(prefix)
 
 
 def _processor_ids(processor: dict[str, Any] | None) -> Iterator[int]:

@@ -30,6 +30,7 @@ LONGEST_PIECE = 16
 # 32 characters of at least _RAREST each.
 LONGEST_PART = 32
 _RAREST = 1e-9
+_ANY = 2  # no name of a script has this number
 
 _KEPT = 0.75  # of the candidates in each round
 _LEAST = 0.5  # a candidate expected less often goes in the M step
@@ -152,7 +153,9 @@ def _candidates(
         for _ in range(length - 2):
             before = following[before]
         left, right = characters[before], characters[ends]
-        there &= (right != space) & ((left == space) | (script[left] == script[right]))
+        same = script[left] == script[right]
+        same |= (script[left] == _ANY) | (script[right] == _ANY)
+        there &= (right != space) & ((left == space) | same)
         starts = last[there]
         key = rank[starts].astype(np.int64) * len(alphabet) + characters[ends[there]]
         found, inverse = np.unique(key, return_inverse=True)
@@ -195,13 +198,18 @@ def _candidates(
 
 
 def _script(character: str) -> int:
-    """A number per script; digits are one of their own, and so is everything that is no letter."""
+    """A number per script; digits are one of their own, and so is everything that is no letter.
+
+    _ANY for the marks that go with the letters of every script, as accents do in decomposed text.
+    """
     kind = unicodedata.category(character)[0]
     if kind == "N":
         return 1
     if kind not in "LM":
         return 0
     name = unicodedata.name(character, "LATIN").split()[0]
+    if kind == "M" and name == "COMBINING":
+        return _ANY
     if name in ("HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA"):
         name = "CJK"
     return 2 + int.from_bytes(name.encode()[:3], "big")

@@ -43,6 +43,14 @@ LARGEST_ID = 2**31 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+# Hugging Face's classes that have options of their own, and what these are in the normaliser.
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_BERT_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
 SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model")
 
 # What a special token is called, in the order in which names are tried.
@@ -126,10 +134,12 @@ def read_vocabulary(
     # Until 2020 every family had a name of its own for it.
     files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
     sentence = read_json(next((path for path in files if path.is_file()), files[0]))
-    if lowercase is None and sentence.get("do_lower_case") is True:
-        lowercase = True  # sentence-transformers lower-cases before its tokenizer does
     if lowercase is not None:
         set_lowercase(backend, lowercase)
+    elif sentence.get("do_lower_case") is True and not lowercases(backend):
+        # sentence-transformers lower-cases before the tokenizer, which then keeps its accents.
+        steps = [normalizers.Lowercase(), *_steps(backend.normalizer)]
+        backend.normalizer = normalizers.Sequence(steps)
     # Truncation and padding inside tokenizer.json cut texts without a word (MiniLM's file: 128
     # tokens).
     backend.no_truncation()
@@ -220,6 +230,13 @@ def _read_tokenizer_json(
             f"{path}: a {type(backend.model).__name__} tokenizer. "
             "filbert reads WordPiece, BPE, Unigram and WordLevel."
         )
+    normalizer = backend.normalizer
+    kind = str(options.get("tokenizer_class")).removesuffix("Fast")
+    if isinstance(normalizer, normalizers.BertNormalizer) and kind in _BERT_CLASSES:
+        # These apply what tokenizer_config.json says over what tokenizer.json does.
+        for key, name in _BERT_SETTINGS.items():
+            if isinstance(options.get(key), bool):
+                setattr(normalizer, name, options[key])
     return backend
 
 
