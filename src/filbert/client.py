@@ -89,6 +89,7 @@ class BertClient:
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._most: int | None = None
         self._numbers = itertools.count()
         self._pending: dict[Future[Any], int] = {}
         self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE)
@@ -194,7 +195,8 @@ class BertClient:
     def _encode(self, number: int, texts: Sequence[Any], is_tokenized: bool) -> Any:
         rows: list[np.ndarray] = []
         end = self._end()
-        for part in _parts(texts):
+        most = self._most_texts(end) if len(texts) > 1 else 1
+        for part in _parts(texts, most):
             asked = {
                 "id": number,
                 "texts": part,
@@ -206,6 +208,18 @@ class BertClient:
             rows += [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in found]
         vectors = np.stack(rows).astype(np.float32)
         return vectors if self.output_fmt == "ndarray" else vectors.tolist()
+
+    def _most_texts(self, end: float) -> int:
+        """How many texts one request may bring, as far as the server says so; asked once."""
+        if self._most is None:
+            self._most = _TEXTS_PER_REQUEST
+            try:
+                stated = self._call("/info", None, end).get("max_client_batch_size")
+            except (InputError, RunError, AttributeError):
+                stated = None  # behind a proxy that lets nothing but /encode through
+            if isinstance(stated, int) and stated > 0:
+                self._most = min(stated, _TEXTS_PER_REQUEST)
+        return self._most
 
     def _end(self) -> float:
         return math.inf if self.timeout < 0 else time.monotonic() + self.timeout / 1000
@@ -274,12 +288,13 @@ def _check(texts: Any, is_tokenized: bool) -> None:
             raise ValueError(f"texts[{index}] is blank; every text must say something.")
 
 
-def _parts(texts: Sequence[Any]) -> Iterator[list[Any]]:
+def _parts(texts: Sequence[Any], most: int) -> Iterator[list[Any]]:
+    """The texts in order, at most so many and not too many characters at a time."""
     part: list[Any] = []
     size = 0
     for text in texts:
         length = len(json.dumps(text))
-        if part and (len(part) == _TEXTS_PER_REQUEST or size + length > _BYTES_PER_REQUEST):
+        if part and (len(part) == most or size + length > _BYTES_PER_REQUEST):
             yield part
             part, size = [], 0
         part.append(text)

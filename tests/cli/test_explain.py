@@ -46,6 +46,16 @@ def test_json_is_what_python_gives(models: dict[str, Path], call: Call) -> None:
     assert content["method"] == "integrated-gradients"
 
 
+def test_words_and_shares_are_shown_on_a_narrow_terminal(
+    models: dict[str, Path], call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    done = call("explain", models["classes"], TEXT, "--top", 4)
+    first, _ = explain(Predictor.load(models["classes"]), TEXT).ranked()[0]
+    assert done.out.splitlines()[3].split()[0] == first.text
+    assert "█" not in done.out
+
+
 def test_the_table_has_the_largest_words_first_and_the_completeness_error(
     models: dict[str, Path], call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,14 @@ def test_the_table_shows_every_candidate_with_its_score_and_its_text(model, caps
     assert "█" in lines[1]
 
 
+def test_a_narrow_terminal_shows_the_text_and_no_bar(model, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    fill(model, "the film was [MASK] and good", top=3)
+    out = capsys.readouterr().out
+    assert "█" not in out and max(map(len, out.splitlines())) <= 40
+    assert out.count("film was") >= 4
+
+
 @pytest.mark.parametrize("columns", [70, 120])
 def test_a_long_text_is_shown_around_its_mask_and_its_cut_is_told(
     model, capsys, monkeypatch, columns

@@ -44,6 +44,19 @@ def test_a_file_may_say_the_senses_under_its_own_names(call, tiny_model, tmp_pat
     assert told["layers"][1]["nearest_same"] is not None
 
 
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_place_without_a_sense_is_named(call, tiny_model, tmp_path, nothing):
+    file = tmp_path / "play.csv"
+    rows = [f'"{text}",{sense}' for text, sense in zip(SENTENCES, ["a", nothing, "b"], strict=True)]
+    # A row without the word may lack it.
+    file.write_text("\n".join(["text,sense", *rows, "the film,"]) + "\n", encoding="utf-8")
+    asked = ["neighbours", tiny_model, file, "--word", "play", "--sense-column", "sense"]
+    done = call(*asked)
+    assert done.status == 2 and f"{file}:3: no sense. Fill it in" in done.err
+    file.write_text(file.read_text().replace(f",{nothing}\n", ",b\n", 1), encoding="utf-8")
+    assert json.loads(call(*asked, "--json").out)["layers"][1]["nearest_same"] is not None
+
+
 def test_texts_come_from_stdin_and_several_forms_are_looked_for(call, tiny_model):
     stdin = "he plays it\n\nto play it\nthe film\n"
     done = call(

@@ -281,3 +281,25 @@ def test_a_reader_that_goes_away_is_no_error(model):
     )  # fmt: skip
     assert done.stdout.startswith('{"label"')
     assert "Traceback" not in done.stderr
+    for words in ("--help", f"info {model}"):
+        code = f"{sys.executable} -m filbert {words} | true"
+        subprocess.run(["bash", "-o", "pipefail", "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [("--version >&-", 0, ""), ("--version 2>&-", 0, ""), ("check - <&-", 2, "input is closed")],
+)
+def test_a_closed_stream_is_no_traceback(words, status, said):
+    code = f"{sys.executable} -m filbert {words.replace('check', 'check --task classification')}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.CSV", "a.npy"])
+def test_json_lines_are_not_written_under_a_name_of_something_else(call, model, tmp_path, name):
+    for command in (["predict", model, "-"], ["score", model, "-"], ["fill", "--input", "-"]):
+        done = call(*command, "--out", tmp_path / name, stdin="good\n")
+        assert done.status == 2 and "JSON Lines" in done.err, command
+    assert not list(tmp_path.iterdir())

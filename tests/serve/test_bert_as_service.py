@@ -113,6 +113,13 @@ def test_a_stream_of_lists_is_answered_to_its_end(bert, expected):
     np.testing.assert_allclose(joined, np.tile(expected, (14, 1))[:40], atol=TOLERANCE)
 
 
+def test_a_call_brings_what_the_server_lets_in_at_once(serve, expected):
+    with serve("vectors", max_inputs=2) as client:
+        host, port = client.base_url.host, client.base_url.port
+        with BertClient(host, port) as bert:
+            np.testing.assert_allclose(bert.encode(TEXTS), expected, atol=TOLERANCE)
+
+
 def test_lists_in_place_of_arrays(client, expected):
     with BertClient(str(client.base_url), output_fmt="list", model="vectors") as bert:
         found = bert.encode(TEXTS)

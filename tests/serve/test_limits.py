@@ -147,6 +147,13 @@ def test_an_unknown_address_or_method_is_told_in_json(client):
     assert wrong.headers["allow"] == "POST"
 
 
+@pytest.mark.parametrize("path", ["/health", "/ping", "/info", "/metrics", "/v1/models", "/"])
+def test_head_is_get_without_a_body(client, path):
+    found = client.head(path)
+    assert (found.status_code, found.content) == (200, b"")
+    assert client.head("/embed").status_code == 405
+
+
 def test_an_unknown_model_and_one_that_cannot_are_told_apart(client):
     assert "vectors" in refused(client.post("/embed", json=ASK | {"model": "no"}), 404, "NotFound")
     refused(client.post("/tag", json=ASK | {"model": "vectors"}), 424, "Backend")
@@ -269,7 +276,7 @@ def test_other_origins_are_let_in_only_where_the_operator_says_so(serve):
         other = opened.get("/info", headers={"Origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
         asked = opened.options("/embed", headers=asking | {"Origin": "https://example.com"})
-        assert "--cors" in refused(asked, 400, "Empty")
+        assert "--cors" in refused(asked, 403, "Forbidden")
     with pytest.raises(ConfigError):
         Settings(cors="example.org").origins()
 

@@ -168,3 +168,18 @@ def test_too_many_inputs_a_wrong_key_and_an_unknown_address_have_openais_shape(s
             with pytest.raises(openai.APIStatusError) as raised:
                 judge.get("/embeddings", cast_to=object)
             assert raised.value.status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["a", None], "input.1: input should be a valid string."),
+        (["a", [5]], "input.1: input should be a valid string."),
+        ([3, -1], "input.1: input should be greater than or equal to 0."),
+        ([[3], [4, -1]], "input.1.1: input should be greater than or equal to 0."),
+    ],
+)
+def test_what_is_wrong_in_a_list_is_named_by_its_place(client, wrong, said):
+    answer = client.post("/v1/embeddings", json={"model": "vectors", "input": wrong})
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"]["message"] == said

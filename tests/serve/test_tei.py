@@ -191,6 +191,9 @@ def test_similarity_is_the_cosine(client, predictors):
     found = client.post("/similarity", json={"inputs": inputs, "model": "vectors"}).json()
     rows = unit(predictors["vectors"], SENTENCE, *sentences)
     assert found == pytest.approx((rows[1:] @ rows[0]).tolist(), abs=ALIKE)
+    inputs = {"source_sentence": SENTENCE, "sentences": [SENTENCE] * 40}
+    found = client.post("/similarity", json={"inputs": inputs, "model": "vectors"}).json()
+    assert max(found) <= 1.0 and min(found) > 0.999
 
 
 def test_tokenize_tells_ids_pieces_and_places(client):

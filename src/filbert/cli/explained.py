@@ -33,7 +33,8 @@ def print_explanation(explanation: Explanation, console: Console, *, top: int) -
             title = f"{name}: " if len(claim.names) > 1 else ""
             console.print(Text().append(title, "dim").append_text(coloured(explanation, which)))
         console.print()
-    console.print(_table(explanation, top))
+    # On a narrow terminal the words go first.
+    console.print(_table(explanation, top, min(BAR_WIDTH, max(console.width - 40, 0) // 2)))
     if len(claim.words) > top:
         more = f" and {len(claim.words) - top} more words; --top, --out or --json shows them."
         console.print(Text(more, style="dim"))
@@ -60,24 +61,26 @@ def coloured(explanation: Explanation, which: int) -> Text:
     return found
 
 
-def _table(explanation: Explanation, top: int) -> Table:
+def _table(explanation: Explanation, top: int, longest: int) -> Table:
+    """The words with the largest shares; bars of `longest` cells at most, none without room."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column("word", overflow="fold")
     table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("bar", no_wrap=True)
+    if longest:
+        table.add_column("bar", no_wrap=True)
     signed = explanation.value is not None and bool((explanation.shares < 0).any())
     for word, share in explanation.ranked()[:top]:
         colour, strength = colour_of(share, explanation)
-        length = round(strength * BAR_WIDTH)
+        length = round(strength * longest)
         blocks = "█" * length
         bar = Text(blocks, f"rgb{colour}".replace(" ", ""))
         if signed and share < 0:
-            bar = Text(" " * (BAR_WIDTH - length)) + bar + Text("│")
+            bar = Text(" " * (longest - length)) + bar + Text("│")
         elif signed:
-            bar = Text(" " * BAR_WIDTH + "│") + bar
+            bar = Text(" " * longest + "│") + bar
         name = Text(printable(word.text), "underline" if is_marked(word, explanation) else "")
-        table.add_row(name, number(share, explanation), bar)
+        table.add_row(name, number(share, explanation), *([bar] if longest else []))
     return table

@@ -158,6 +158,22 @@ def refuse_stdout(given: Mapping[str, Any]) -> None:
                 )
 
 
+def check_lines_file(out: str | None) -> None:
+    """Refuse a name by which everyone would take JSON Lines for something else.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    from filbert.errors import ConfigError
+
+    ending = Path(out or "").suffix.lower()
+    if ending in (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy"):
+        raise ConfigError(
+            f"--out {out}: what is written is JSON Lines, not compressed. Name a file that ends in "
+            ".jsonl."
+        )
+
+
 @contextmanager
 def output(out: str | None) -> Iterator[IO[str]]:
     """Where answers go: stdout, or a file that appears under its name only when it is complete."""

@@ -14,7 +14,7 @@ _MARKS = {"dependent looks at head": "dep. to head", "head looks at dependent": 
 
 def print_heads(facts: dict[str, Any]) -> None:
     """Everything that was found, for people."""
-    console = Console()
+    console = Console(emoji=False)
     # A table is never cropped: on a narrow terminal its lines are broken.
     console.width = max(console.width, 120) if console.is_terminal else 200
     texts = facts["texts"]

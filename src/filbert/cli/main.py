@@ -170,6 +170,11 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_status)
     except KeyboardInterrupt as error:
         return _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
+    except SystemExit as error:
+        # What rich, which prints the tables, makes of the same.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return 0
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -206,6 +211,9 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def main() -> None:
     """Entry point of the `filbert` command."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as service managers may leave it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # Lone surrogates in a file's names must not break the sentence that tells of them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

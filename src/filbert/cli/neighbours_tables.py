@@ -19,11 +19,14 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "white", "bright
 MOST_IN_MATRIX = 12
 MOST_LISTED = 30
 LEAST_SHOWN = 24
+LEAST_WIDTH = 80
 
 
 def print_neighbours(found: WordInContext) -> None:
     """The verdict, the sentences, their similarities and the figures of every layer."""
-    console = Console()
+    console = Console(emoji=False)
+    # Figures are never cropped: on a narrow terminal its lines are broken.
+    console.width = max(console.width, LEAST_WIDTH)
     console.print(verdict(found), highlight=False, markup=False)
     for note in notes(found):
         print(note, file=sys.stderr)

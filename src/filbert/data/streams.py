@@ -298,6 +298,8 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
 def _raw_blocks(path: str | Path, kind: str | None) -> Iterator[bytes]:
     # read1() gives what is there now: a pipe may be slow, and behind a break nothing good is lost.
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("Standard input is closed. Give a file.")
         piped = cast(io.BufferedReader, sys.stdin.buffer)
         while block := piped.read1(_BLOCK):
             yield block

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filbert.serve.access_log import AccessLog
 from filbert.serve.engines import Engines
@@ -44,6 +45,18 @@ _DESCRIPTION = (
 )
 
 
+class _Heads:
+    """Takes HEAD wherever GET is taken (RFC 9110, section 9.1); the server sends no body then."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
 class _Origins(CORSMiddleware):
     """Refuses in the shape of all errors."""
 
@@ -53,7 +66,7 @@ class _Origins(CORSMiddleware):
             return found
         message = "This origin, method or header is not let in; --cors names the origins that are."
         kept = {k: v for k, v in found.headers.items() if not k.startswith("content-")}
-        return response_to(Refusal(400, message, headers=kept), "")
+        return response_to(Refusal(403, message, headers=kept), "")
 
 
 def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
@@ -99,6 +112,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
     operations.add(app, engines, metrics)
     page.add(app, engines, settings)
     # The last one added is the outermost.
+    app.add_middleware(_Heads)
     app.add_middleware(Gate, settings=settings)
     if origins := settings.origins():
         app.add_middleware(

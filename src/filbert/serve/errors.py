@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 KINDS = {
     400: "Empty",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     408: "Timeout",
@@ -149,8 +150,13 @@ def add_handlers(app: FastAPI) -> None:
 def _refusal_of_body(errors: Sequence[Mapping[str, Any]]) -> Refusal:
     if any(error["type"] == TOO_MANY for error in errors):
         return Refusal(413, f"A list has more than {MOST_INPUTS:,} entries. Send less at once.")
-    # Of a union every branch complains; the deepest place says most.
-    return Refusal(422, _what_is_invalid(max(errors, key=lambda e: len(e["loc"]))))
+    return Refusal(422, _what_is_invalid(max(errors, key=_progress)))
+
+
+def _progress(error: Mapping[str, Any]) -> tuple[int, list[int], bool]:
+    """How far a branch of a union got before it complained: the one that got furthest was meant."""
+    indices = [part for part in error["loc"] if isinstance(part, int)]
+    return len(error["loc"]), indices, not error["type"].endswith("_type")
 
 
 def _what_is_invalid(error: Mapping[str, Any]) -> str:

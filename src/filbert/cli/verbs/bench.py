@@ -51,7 +51,7 @@ def bench(
     from filbert.train.log import say
 
     wanted = chosen_sides(chosen_tables(what), sides)
-    console = Console()
+    console = Console(emoji=False)
     found = []
     with tempfile.TemporaryDirectory(prefix="filbert-bench-") as name:
         setup = set_up(

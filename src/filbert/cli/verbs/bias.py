@@ -74,7 +74,7 @@ def bias(
     if json:
         print_json(report.to_json())
     elif free:
-        print_bias(report, Console())
+        print_bias(report, Console(emoji=False))
 
 
 def _listed(names: str) -> list[str]:

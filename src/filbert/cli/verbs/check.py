@@ -101,7 +101,7 @@ def check(
     if json:
         print_json(report.to_dict())
     else:
-        print_report(report, Console())
+        print_report(report, Console(emoji=False))
     return 2 if report.worst == "error" else 0
 
 

@@ -61,7 +61,7 @@ def compare(
     if json:
         print_json(compared.results)
     else:
-        Console().print(ranking_table(compared.results))
+        Console(emoji=False).print(ranking_table(compared.results))
         for name, seed in failed:
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         if compared.results.get("choice"):

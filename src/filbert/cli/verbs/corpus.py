@@ -121,7 +121,7 @@ def corpus(
     else:
         from rich.console import Console
 
-        Console().print(summary(built))
+        Console(emoji=False).print(summary(built))
         print(f"corpus: {out}")
     if show:
         print_examples(out, objective, show, seed)

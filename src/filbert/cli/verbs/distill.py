@@ -45,6 +45,6 @@ def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bo
     if json:
         print_json(run["metrics"])
         return
-    Console().print(table(run))
+    Console(emoji=False).print(table(run))
     print(f"model:  {Path(options.out) / 'model'}")
     print(f"report: {report}")

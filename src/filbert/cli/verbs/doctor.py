@@ -44,7 +44,7 @@ def doctor(*, json: bool = False) -> None:
             ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         )
         table.add_row(name.replace("_", " "), str(shown))
-    Console().print(table, markup=False, highlight=False)
+    Console(emoji=False).print(table, markup=False, highlight=False)
 
 
 def _facts() -> dict[str, Any]:

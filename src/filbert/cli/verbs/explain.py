@@ -112,7 +112,7 @@ def explain(
         return
     if not free:
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(f"Why {claim.says}?")
     for note in claim.notes:
         console.print(note)

@@ -65,7 +65,7 @@ def fill(
     device:
         cpu, cuda, ...; the first GPU when there is one.
     """
-    from filbert.cli.flags import STDIO, print_json, refuse_own_source
+    from filbert.cli.flags import STDIO, check_lines_file, print_json, refuse_own_source
     from filbert.errors import ConfigError, InputError, printable
     from filbert.text.masks import EXAMPLE, MASK, check_masked
 
@@ -84,6 +84,7 @@ def fill(
         raise ConfigError("--out is for --input; a single text is answered on the terminal.")
     if file is not None:
         refuse_own_source(file, out)
+        check_lines_file(out)
     from filbert.predict import Predictor
 
     predictor = Predictor.load(
@@ -154,7 +155,7 @@ def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> No
 
     from filbert.text.masks import mask_spans
 
-    console = Console()
+    console = Console(emoji=False)
     spans = mask_spans(text, predictor.tokenizer)
     for number, (span, candidates) in enumerate(zip(spans, answer["candidates"], strict=True)):
         if number:
@@ -190,10 +191,12 @@ def _table(after: str, candidates: list[dict[str, Any]], width: int) -> Table:
     tokens = [printable(c["token"]) if c["token"].strip() else "(blank)" for c in candidates]
     # Beside the text: token, score ("100.0 %"), bar, and the blanks between them.
     room = width - max(map(cell_len, tokens)) - len("100.0 %") - BAR_WIDTH - 8
+    has_bar = room >= LEAST_SHOWN
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column("token", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("bar", width=BAR_WIDTH)
+    if has_bar:
+        table.add_column("bar", width=BAR_WIDTH)
     table.add_column("sequence", overflow="fold")
     for candidate, shown in zip(candidates, tokens, strict=True):
         sequence, score = candidate["sequence"], candidate["score"]
@@ -202,7 +205,7 @@ def _table(after: str, candidates: list[dict[str, Any]], width: int) -> Table:
         table.add_row(
             Text(shown, style="bold"),
             Text(f"{100 * score:.1f} %"),
-            Bar(1, 0, score, width=BAR_WIDTH, color="cyan"),
+            *([Bar(1, 0, score, width=BAR_WIDTH, color="cyan")] if has_bar else []),
             _around(sequence[:start], sequence[start:end], after, room),
         )
     return table

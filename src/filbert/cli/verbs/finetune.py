@@ -42,7 +42,7 @@ def finetune(
     if json:
         print_json(run["metrics"] | several)
         return status
-    Console().print(result_table(run))
+    Console(emoji=False).print(result_table(run))
     for line in spread_lines(run["seeds"]) if "seeds" in run else ():
         print(line)
     print(f"model:  {Path(options.out) / 'model'}")

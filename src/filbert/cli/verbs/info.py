@@ -35,13 +35,16 @@ def info(model: str, other: str | None = None, /, *, json: bool = False) -> None
         print_json(facts if tensors is None else {**facts, "tensors": tensors})
         return
     table = Table(show_header=False, box=None, pad_edge=False)
+    for column in ("name", "value"):
+        table.add_column(column, overflow="fold")
     for name, value in facts.items():
         cell = "" if value is None else _cell(value)
         if cell:
             table.add_row(name.replace("_", " "), cell)
-    Console().print(table, markup=False, highlight=False)
+    console = Console(emoji=False)
+    console.print(table, markup=False, highlight=False)
     if tensors is not None:
-        _print_tensors(tensors, Console())
+        _print_tensors(tensors, console)
 
 
 def tensor_report(name: str) -> list[dict[str, Any]] | None:
@@ -85,7 +88,7 @@ def _compare(first: str, second: str, json: bool) -> None:
     if json:
         print_json(found.to_json())
     else:
-        print_differences(found, Console())
+        print_differences(found, Console(emoji=False))
 
 
 def _flat(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -126,7 +126,7 @@ def _print(found: Inspection, layer: int | None, head: int | None, words: bool) 
     from filbert.inspection.maps import merged
     from filbert.inspection.view import chosen_map
 
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     which = "all layers" if layer is None else f"layer {layer}"
     which += ", all heads" if head is None else f", head {head}"
     for number, view in enumerate(found.views):

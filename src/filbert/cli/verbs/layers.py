@@ -53,7 +53,7 @@ def layers(
     elif markdown:
         print(as_markdown(found), end="")
     else:
-        Console().print(console_table(found), highlight=False)
+        Console(emoji=False).print(console_table(found), highlight=False)
         for line in [caption(found), *weight_lines(found)]:
             print(line)
         if folder is not None:

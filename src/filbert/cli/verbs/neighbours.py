@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -74,6 +74,7 @@ def neighbours(
     from filbert.cli.flags import print_json
     from filbert.cli.neighbours_tables import print_neighbours
     from filbert.cli.page_file import check_page, write_page
+    from filbert.errors import InputError
     from filbert.inspection.neighbours import layer_number, word_in_context
     from filbert.inspection.occurrences import pattern_of
     from filbert.inspection.senses import check_projection
@@ -99,6 +100,9 @@ def neighbours(
         others=others,
         seed=seed,
     )
+    unknown = [one.source.where for one in found.occurrences if one.source.sense is None]
+    if sense_column is not None and unknown:
+        raise InputError(f"{unknown[0]}: no {sense_column}. Fill it in, or drop the row.")
     free = write_page(out, lambda: neighbours_page(found))
     if json:
         print_json(found.to_dict())
@@ -142,10 +146,16 @@ def _sources(
         Source(
             row.values["text"],
             row.where,
-            None if sense_column is None else str(row.values[sense_column]),
+            None if sense_column is None else _sense(row.values[sense_column]),
         )
         for row in rows
     )
+
+
+def _sense(value: Any) -> str | None:
+    """As text; None where nothing was written."""
+    missing = value is None or value != value or not str(value).strip()
+    return None if missing else str(value)
 
 
 def _is_file(text: str) -> bool:

@@ -34,10 +34,11 @@ def predict(
     flags:
         how the model runs, and how the work goes on.
     """
-    from filbert.cli.flags import columns_of
+    from filbert.cli.flags import check_lines_file, columns_of
 
     flags = flags or BulkFlags()
     check_options(file, out, flags)
+    check_lines_file(out)
 
     from filbert.bulk.job import Job
     from filbert.bulk.work import Answers

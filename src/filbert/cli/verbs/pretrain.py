@@ -45,7 +45,7 @@ def pretrain(
         if json:
             print_json(estimate)
         elif estimate:
-            Console().print(estimate_table(estimate))
+            Console(emoji=False).print(estimate_table(estimate))
         return
     from filbert.train.pretrain import pretrain as run_pretraining
 
@@ -57,6 +57,6 @@ def pretrain(
     if json:
         print_json(run["metrics"])
         return
-    Console().print(pretraining_table(run))
+    Console(emoji=False).print(pretraining_table(run))
     print(f"model:  {Path(options.out) / 'model'}")
     print(f"report: {report}")

@@ -43,7 +43,7 @@ def quickstart(
     check_out(folder, overwrite=overwrite)
     print_report(check_sample(model), Console(stderr=True))
     facts = run_quickstart(folder, overwrite=overwrite, model=model, seed=seed, steps=steps)
-    Console().print(result_table(facts))
+    Console(emoji=False).print(result_table(facts))
     for line in pair_lines(facts):
         print(line)
     print(f"report: {folder / 'report.html'}")

@@ -97,7 +97,7 @@ def replay(
             }
         )
     else:
-        console = Console()
+        console = Console(emoji=False)
         console.print(replay_table(verdict.figures, verdict.tolerance))
         print(_weights(verdict.same_weights))
         print(

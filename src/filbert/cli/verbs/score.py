@@ -51,13 +51,14 @@ def score(
     from pathlib import Path
 
     from filbert.cli.counts import Counts
-    from filbert.cli.flags import STDIO, output, print_json, refuse_own_source
+    from filbert.cli.flags import STDIO, check_lines_file, output, print_json, refuse_own_source
     from filbert.data.columns import ColumnNames
     from filbert.data.expected import ExpectedRows
     from filbert.data.texts import read_texts
     from filbert.errors import ConfigError
 
     refuse_own_source(file, out)
+    check_lines_file(out)
     if json and out == STDIO:
         raise ConfigError("--json and --out - both go to stdout. Leave one out.")
     rows = read_texts(file, ColumnNames(text_column=text_column))

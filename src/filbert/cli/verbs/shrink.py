@@ -146,7 +146,7 @@ def _print_steps(out: Path, facts: dict[str, Any]) -> None:
             known = None if value is None or last is None else MetricChange(metric, last, value)
             cells.append("" if known is None else f"{known.loss:+.4f}")
         table.add_row(step["name"], *cells)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table, markup=False, highlight=False)
     for step in facts["steps"]:
         if "corpus_tokens" in step:
@@ -166,7 +166,7 @@ def _print_heads(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(emoji=False)
     if not console.is_terminal:
         console.width = 200
     whole = "undefined" if found["value"] is None else f"{found['value']:.4f}"

@@ -232,4 +232,4 @@ def print_report(report: dict[str, Any]) -> None:
         for word in fit["longest"]:
             shown = word["word"] if len(word["word"]) <= 40 else word["word"][:37] + "..."
             table.add_row(Text(shown), f"{word['num_pieces']} pieces, {word['count']} x")
-    Console().print(table)
+    Console(emoji=False).print(table)

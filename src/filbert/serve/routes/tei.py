@@ -107,8 +107,7 @@ def add(app: FastAPI, desk: Desk) -> None:
         desk.check(body.inputs.sentences, "sentences")
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
         answers = await _vectors(desk, engine, texts, cutting, normalize=True)
-        vectors = np.stack([done.value for done in answers.items])
-        return reply((vectors[1:] @ vectors[0]).tolist(), answers, started)
+        return reply(_cosines(answers), answers, started)
 
     @app.post(
         "/predict",
@@ -159,8 +158,7 @@ def add(app: FastAPI, desk: Desk) -> None:
         if task is None or task.name == "embedding":
             texts = [body.query, *body.texts]
             answers = await _vectors(desk, engine, texts, body, normalize=True)
-            vectors = np.stack([done.value for done in answers.items])
-            scores = (vectors[1:] @ vectors[0]).tolist()
+            scores = _cosines(answers)
         else:
             desk.check_repeated("query", [(body.query, body.texts)])
             pairs = [(body.query, text) for text in body.texts]
@@ -262,6 +260,13 @@ def _reranker(desk: Desk, name: str | None) -> Engine:
             "vectors.",
         )
     return min(able, key=lambda pair: pair[0])[1]
+
+
+def _cosines(answers: Answers) -> list[float]:
+    """Of the first vector, of unit length as all of them, with each of the others."""
+    vectors = np.stack([done.value for done in answers.items])
+    # Sums of squares that were rounded come to 1.0000001.
+    return np.clip(vectors[1:] @ vectors[0], -1.0, 1.0).tolist()  # type: ignore[no-any-return]
 
 
 async def _vectors(
