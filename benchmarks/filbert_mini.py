@@ -36,6 +36,8 @@ OUT = Path(__file__).parents[1] / "src" / "filbert" / "samples" / "filbert-mini"
 MOST_BYTES = 50_000_000
 # Kept of the training log: every so many lines, and all that is about dev.
 EVERY = 20
+# Options that say where and how it was run, and nothing of what was learnt.
+_OWN = ("corpus", "dev", "out", "resume")
 
 
 def wikitext(path: Path) -> str:
@@ -163,8 +165,7 @@ def main() -> None:
     shutil.rmtree(given.out, ignore_errors=True)
     huggingface.write(small, given.out)
     Tokenizer.load(given.run / "model").save(given.out)
-    # The rest of the way is in the recipe; paths of the machine that made it are nobody's business.
-    options = {k: v for k, v in run["options"].items() if k not in ("corpus", "dev", "out")}
+    options = {k: v for k, v in run["options"].items() if k not in _OWN}
     (given.out / "recipe.json").write_text(json.dumps(options, indent=2) + "\n", "utf-8")
     log = "\n".join(log_lines(given.run / "metrics.jsonl")) + "\n"
     (given.out / "training_log.jsonl").write_text(log, "utf-8")
