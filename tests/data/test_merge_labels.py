@@ -118,7 +118,7 @@ def test_rows_of_any_origin_can_be_merged(tmp_path):
         ({"merge_as": "x"}, "--as names the label that columns are merged into; name them with"),
         ({"merge_labels": (), "merge_as": "x"}, "--merge-labels names no column"),
         ({"merge_labels": ("a", "b", "a"), "merge_as": "x"}, "names the column 'a' twice"),
-        ({"merge_labels": ("a",), "merge_as": " "}, "--as ' ' is no label; give a word"),
+        ({"merge_labels": ("a",), "merge_as": " "}, "--as '' is no label; give a word"),
         ({"merge_labels": ("a",), "merge_as": "x\n"}, "is no label; give a word"),
         (
             {"merge_labels": ("a",), "merge_as": "x", "label_column": "b"},

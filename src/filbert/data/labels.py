@@ -29,7 +29,7 @@ def label_name(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    name = str(value).strip()
+    name = str(value).strip(" ")
     if not name.isprintable() or len(name) > MAX_LABEL:
         raise ValueError(f"it has control characters, or more than {MAX_LABEL} characters")
     return name

@@ -93,7 +93,7 @@ def merge_labels(
         ConfigError: no column, one twice, or a name that cannot be a label.
         InputError: a value is neither 0 nor 1; with file, line and column.
     """
-    merge = Merge(tuple(columns), as_)
+    merge = Merge(tuple(columns), as_.strip(" "))
     return _merged(rows, merge, frozenset(columns) - frozenset(keep), on_error)
 
 

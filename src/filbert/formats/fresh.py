@@ -119,11 +119,6 @@ def fresh_config(
         if config.embedding_size == config.hidden_size and not table.always_projects
         else config.embedding_size,
     )
-    if config.max_tokens_per_sequence < 1:
-        raise ConfigError(
-            f"max_position_embeddings {config.max_position_embeddings} leaves no place for a "
-            f"token: the first {config.position_offset} rows are not used."
-        )
     config_values(config, table, head)  # Refuses what no other tool could read back.
     return config
 

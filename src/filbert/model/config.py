@@ -189,8 +189,8 @@ class EncoderConfig:
     def _check_positions(self) -> None:
         if self.max_position_embeddings <= self.position_offset:
             raise ConfigError(
-                f"max_position_embeddings {self.max_position_embeddings} leave no position beside "
-                f"the first {self.position_offset}, which serve no token."
+                f"max_position_embeddings {self.max_position_embeddings} leaves no place for a "
+                f"token: the first {self.position_offset} rows are not used."
             )
         for name in ("rotary_base", "local_rotary_base"):
             base = getattr(self, name)

@@ -43,9 +43,10 @@ LARGEST_ID = 2**31 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# Hugging Face's classes that have options of their own, and what these are in the normaliser.
-_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
-_BERT_SETTINGS = {
+# The class of Hugging Face's that takes tokenizer.json as it is. Others with BERT's normaliser have
+# options of their own, which go first: what these are in the normaliser.
+_GENERIC = "PreTrainedTokenizer"
+_SETTINGS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
@@ -231,10 +232,9 @@ def _read_tokenizer_json(
             "filbert reads WordPiece, BPE, Unigram and WordLevel."
         )
     normalizer = backend.normalizer
-    kind = str(options.get("tokenizer_class")).removesuffix("Fast")
-    if isinstance(normalizer, normalizers.BertNormalizer) and kind in _BERT_CLASSES:
-        # These apply what tokenizer_config.json says over what tokenizer.json does.
-        for key, name in _BERT_SETTINGS.items():
+    kind = str(options.get("tokenizer_class") or _GENERIC)
+    if isinstance(normalizer, normalizers.BertNormalizer) and not kind.startswith(_GENERIC):
+        for key, name in _SETTINGS.items():
             if isinstance(options.get(key), bool):
                 setattr(normalizer, name, options[key])
     return backend

@@ -79,7 +79,7 @@ FILES = {
     "scores.csv": b"text,label\ngood,1.5\nbad,much\n",
     "nan.csv": b"text,label\ngood,1.5\nbad,nan\n",
     "flags.csv": b"text,rude,kind\ngood,0,1\nbad,2,0\n",
-    "tags.conll": b"good O\nfilm B-x extra\n\nbad\n",
+    "tags.conll": b"good O\nfilm B-x\n\nbad\n",
     "orphan.conll": b"good O\nfilm I-x\n\nbad O\n",
     "unequal.jsonl": b'{"tokens": ["a", "b"], "tags": ["O"]}\n',
     "outside.jsonl": b'{"text": "good", "spans": [{"start": 2, "end": 9, "label": "x"}]}\n',
