@@ -84,7 +84,7 @@ class ColumnNames:
             raise ConfigError(
                 "--merge-labels and --label-column both say where the label is; give one of them."
             )
-        return Merge(tuple(self.merge_labels), self.merge_as.strip(" "))
+        return Merge(tuple(self.merge_labels), self.merge_as)
 
     def refuse_label_columns(self, instead: str) -> None:
         """For tasks whose labels are no names.

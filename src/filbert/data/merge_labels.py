@@ -20,13 +20,14 @@ class Merge:
 
     Attributes:
         columns: of zeros and ones.
-        name: the label of a row with a 1 in any of them.
+        name: the label of a row with a 1 in any of them, without blanks around it.
     """
 
     columns: tuple[str, ...]
     name: str
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.strip(" "))
         if not self.columns:
             raise ConfigError("--merge-labels names no column.")
         if len(set(self.columns)) < len(self.columns):
@@ -93,7 +94,7 @@ def merge_labels(
         ConfigError: no column, one twice, or a name that cannot be a label.
         InputError: a value is neither 0 nor 1; with file, line and column.
     """
-    merge = Merge(tuple(columns), as_.strip(" "))
+    merge = Merge(tuple(columns), as_)
     return _merged(rows, merge, frozenset(columns) - frozenset(keep), on_error)
 
 
