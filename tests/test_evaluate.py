@@ -10,14 +10,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import filbert
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
 from filbert.evaluate import evaluate_model, judged_for, score_predictions
+from filbert.formats import huggingface
+from filbert.formats.checkpoint import with_new_head
+from filbert.formats.opening import read_checkpoint
 from filbert.predict import Predictor
 from filbert.tasks.base import TaskOptions, task_class
+from filbert.text.tokenizer import Tokenizer
 
 
 def judge(name: str):
@@ -65,7 +70,9 @@ def test_null_odds_give_the_best_threshold(questions):
     tuned = score_predictions(
         task, *paths, ColumnNames(), questions / "out", str(questions / "odds.json")
     )
-    assert plain["exact_match"] == tuned["exact_match"] == 50.0
+    # By the official script "Alan" is no answer any more, since its score is above 1.
+    assert (plain["exact_match"], tuned["exact_match"]) == (50.0, 100.0)
+    assert (plain["NoAns_exact"], tuned["NoAns_exact"]) == (0.0, 100.0)
     # Question a is answered below -2, b is not from 3 on: by hand.
     assert (tuned["best_exact"], tuned["best_exact_thresh"]) == (100.0, -2.0)
     assert json.loads((questions / "out" / "metrics.json").read_text()) == tuned
@@ -204,3 +211,23 @@ def test_texts_that_were_cut_are_counted_and_said(film_run, films, caplog):
         caplog.clear()
         model.embed(["good"])
     assert caplog.messages == []
+
+
+def test_tags_of_another_scheme_are_mended_for_a_model_that_was_trained_elsewhere(
+    tiny_model, tmp_path, capsys
+):
+    torch.manual_seed(0)
+    labels = ("O", "B-a", "I-a")
+    bare = read_checkpoint(tiny_model)
+    huggingface.write(
+        with_new_head(bare, "tokens", labels=labels, problem_type=None), tmp_path / "model"
+    )
+    Tokenizer.load(tiny_model).save(tmp_path / "model")
+    (tmp_path / "iob1.conll").write_text("the\tI-a\nfilm\tI-a\n.\tO\n")
+    command = ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "iob1.conll")]
+    assert cli([*command, "--json"]) == 2
+    assert "pass --repair-tags" in capsys.readouterr().err
+    assert cli([*command, "--json", "--repair-tags"]) == 0
+    assert json.loads(capsys.readouterr().out)["per_label"]["a"]["support"] == 1
+    with pytest.raises(ConfigError, match="--repair-tags is for tagging"):
+        judged_for(judge("classification"), None, repair_tags=True)

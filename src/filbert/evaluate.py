@@ -19,6 +19,7 @@ from filbert.predict import Predictor
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.span_qa import SpanQA
+from filbert.tasks.tagging import Tagging
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +71,20 @@ def evaluate_model(
     return _measured(task, gold, predictions, out)
 
 
-def judged_for(task: Task | None, positive: str | None) -> Task | None:
+def judged_for(
+    task: Task | None, positive: str | None, *, repair_tags: bool = False
+) -> Task | None:
     """The task of a model, judged from the side of one of its two classes; the calls stay.
 
+    With `repair_tags` its rows may have tags of other schemes, or broken ones.
+
     Raises:
-        ConfigError: the task has no two classes, or there is no such label.
+        ConfigError: the task has no two classes, there is no such label, or it has no tags.
     """
+    if repair_tags:
+        if not isinstance(task, Tagging):
+            raise ConfigError("--repair-tags is for tagging, and this model tags nothing.")
+        task = replace(task, repair_tags=True)
     if positive is None:
         return task
     if not isinstance(task, Classification) or not task.is_binary or task.labels is None:

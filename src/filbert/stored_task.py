@@ -28,7 +28,8 @@ def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
     """
-    stored = (checkpoint.filbert or {}).get("task") or _implied(checkpoint)
+    told = (checkpoint.filbert or {}).get("task")
+    stored = told or _implied(checkpoint)
     if stored is None:
         return None
     try:
@@ -44,6 +45,10 @@ def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
             raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = printable(str(error).rstrip("."), 300)
+        if told is None:
+            # The encoder is of use all the same.
+            log.warning("%s: no task, since %s", folder / "config.json", reason)
+            return None
         raise FormatError(
             f"{folder / 'filbert.json'}: the task cannot be read: {reason}."
         ) from error

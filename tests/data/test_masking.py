@@ -202,6 +202,14 @@ def test_a_short_row_may_stay_whole_where_the_number_of_masks_is_drawn(tiny):
     assert {len(p) for p, _ in targets} == {1}
 
 
+@pytest.mark.parametrize(("style", "is_masked"), [("bert", True), ("collator", False)])
+def test_the_unknown_token_is_special_to_the_collator_alone(tiny, style, is_masked):
+    rows, _ = random_rows([22] * 50)
+    rows.ids[~np.isin(rows.ids, [CLS, SEP])] = tiny.unk_id
+    _, targets = mask(rows, masker_of(tiny, style=style))
+    assert any(len(positions) for positions, _ in targets) == is_masked
+
+
 def test_a_vocabulary_without_mask_token_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="no mask token"):

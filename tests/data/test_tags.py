@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from filbert.data import tag_schemes as schemes
 from filbert.data import tags as tags_in
 from filbert.data.columns import ColumnNames
 from filbert.data.conll import read_sentences, sentence_of
@@ -40,16 +41,16 @@ def _words(tags: str, **values: Any) -> dict[str, Any]:
 def test_a_scheme_is_known_by_its_tags_and_becomes_bio(
     tags: str, scheme: str | None, broken: list[int], bio: str
 ):
-    assert tags_in.scheme_of([tags.split()]) == scheme
-    assert tags_in.breaks(tags.split()) == broken
-    assert tags_in.to_bio(tags.split()) == bio.split()
-    assert tags_in.breaks(bio.split()) == []
+    assert schemes.scheme_of([tags.split()]) == scheme
+    assert schemes.breaks(tags.split()) == broken
+    assert schemes.to_bio(tags.split()) == bio.split()
+    assert schemes.breaks(bio.split()) == []
 
 
 def test_one_sentence_can_decide_the_scheme_of_a_file():
-    assert tags_in.scheme_of([["B-a", "B-a"], ["B-a", "I-a"]]) == "BIO"
-    assert tags_in.scheme_of([["I-a"], ["O", "I-a", "B-a"]]) == "IOB1"
-    assert tags_in.scheme_of([["I-a"], ["B-a"]]) is None
+    assert schemes.scheme_of([["B-a", "B-a"], ["B-a", "I-a"]]) == "BIO"
+    assert schemes.scheme_of([["I-a"], ["O", "I-a", "B-a"]]) == "IOB1"
+    assert schemes.scheme_of([["I-a"], ["B-a"]]) is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_all_spans_of_the_toxic_comments_become_tags(shared_data: Path):
         sentence = sentence_of(row)
         found = tags_in.spans_in(row.values["spans"], row.where, sentence.text)
         tags, lost = tags_in.span_tags(sentence, found)
-        assert tags_in.breaks(tags) == []
+        assert schemes.breaks(tags) == []
         assert sum(tag == "B-span" for tag in tags) == len(found) - len(lost)
         words += len(tags)
         spans += len(found)
@@ -175,7 +176,7 @@ def test_a_span_that_takes_more_than_was_marked_is_found():
     ],
 )
 def test_a_word_without_a_token_cuts_no_entity_in_two(tags: str, leaders: list[int], wanted: str):
-    assert tags_in.spread_tags(tags.split(), leaders) == wanted.split()
+    assert schemes.spread_tags(tags.split(), leaders) == wanted.split()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """A whole fine-tuning run: what it learns, writes, repeats, and leaves alone when it fails."""
 
+import csv
 import errno
+import io
 import json
 from pathlib import Path
 
@@ -278,7 +280,12 @@ def test_a_column_labels_without_lists_is_asked_about(tiny_model, tmp_path, labe
 
 def test_truncation_is_counted_in_the_run_and_told_per_answer(tiny_model, films, tmp_path):
     done = run(tiny_model, films, tmp_path / "x", max_length=6, steps=1)
-    assert done.facts["data"]["train"]["truncated"] > 50
+    facts = done.facts["data"]["train"]
+    assert facts["truncated"] > 50
+    texts = [row["text"] for row in csv.DictReader(io.StringIO((films / "train.csv").read_text()))]
+    lengths = [answer["num_tokens"] for answer in done.model.predict(texts)]
+    assert facts["longest"] == max(lengths)
+    assert facts["truncated_tokens"] == sum(max(0, length - 6) for length in lengths)
     answers = done.model.predict(["good", "the film was very very good"])
     assert [a["truncated"] for a in answers] == [False, True]
     assert [a["num_tokens"] for a in answers] == [3, 8]

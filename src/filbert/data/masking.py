@@ -79,7 +79,8 @@ class Masker:
         rate: share of a row's tokens, special tokens counted in.
         most: largest number per row, or None.
         mask_id: id of the mask token.
-        never: bool (V,), ids that are not masked: those that separate or fill.
+        never: bool (V,), ids that are not masked: those that separate or fill, and for some also
+            the unknown token.
         continues: bool (V,), ids of pieces that go on with a word.
         drawn: ids that random words are drawn from, int32.
         weights: float64 (V,), how readily a token is drawn beside others; None where all are alike.
@@ -122,6 +123,9 @@ class Masker:
         for number in (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id):
             if number is not None:
                 never[number] = True
+        if (chosen.each or weights is not None) and tokenizer.unk_id is not None:
+            # To Hugging Face's collator and to DistilBERT's, it is one of the special tokens.
+            never[tokenizer.unk_id] = True
         names = tokenizer.backend.get_vocab(with_added_tokens=True)
         begins_word = _BEGINS_WORD[tokenizer.kind]
         continues = np.zeros(size, dtype=bool)

@@ -1,14 +1,8 @@
-"""Tags of the words of a sentence: from rows and spans, from other programs, in any scheme.
-
-A tag is "O", or a prefix and a type, such as "B-person". BIO (IOB2): every entity begins with B-,
-and I- goes on. IOB1: I- everywhere, B- only where an entity follows another of its type. IOBES: as
-BIO, with E- on the last word and S- on a single one; BILOU writes L- and U- for these.
-"""
+"""Tags of the words of a sentence: from rows and spans, and from other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +11,7 @@ from filbert.data.conll import Sentence, place_of
 from filbert.data.findings import Finding, Level
 from filbert.data.labels import MAX_LABEL
 from filbert.data.row import Row
+from filbert.data.tag_schemes import breaks, no_tag, scheme_of, split_tag, stands_alone, to_bio
 from filbert.errors import InputError, printable
 
 # What a span is called that comes without label.
@@ -79,7 +74,12 @@ def raw_tags(row: Row, sentence: Sentence) -> list[str]:
             f"{row.where}: {len(sentence.words)} tokens, but {len(tags)} tags. "
             "Every token needs exactly one tag."
         )
-    return check_tags(tags, lambda index: place_of(row, index))
+    found = check_tags(tags, lambda index: place_of(row, index))
+    alone = [stands_alone(tag) for tag in found]
+    if any(alone) and not all(alone):
+        index = alone.index(True)
+        raise InputError(f"{place_of(row, index)}: {no_tag(found[index])}")
+    return found
 
 
 def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
@@ -97,6 +97,27 @@ def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
         except ValueError as error:
             raise InputError(f"{place(index)}: {error}") from error
     return list(tags)
+
+
+def kinds_in(sentences: Iterable[Gold]) -> tuple[set[str], bool]:
+    """The types in the tags of some sentences, and whether these are tags that stand alone.
+
+    Raises:
+        InputError: those of some sentences do, those of others do not.
+    """
+    kinds: set[str] = set()
+    first: dict[bool, Gold] = {}
+    for gold in sentences:
+        if not gold.tags:
+            continue
+        kinds.update(split_tag(tag)[1] for tag in gold.tags)
+        first.setdefault(stands_alone(gold.tags[0]), gold)
+        if len(first) == 2:
+            raise InputError(
+                f"{first[True].where}: {no_tag(first[True].tags[0])} Those of "
+                f"{first[False].where} are. Write all tags in one way."
+            )
+    return kinds - {""}, True in first
 
 
 def _break_named(tags: Sequence[str], index: int) -> str:
@@ -175,7 +196,9 @@ def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
     if given is None:
         where = f"{wanted.where}, prediction"
         spans = spans_in(answer["entities"], where, wanted.sentence.text)
-        return span_tags(wanted.sentence, spans)[0]
+        tags = span_tags(wanted.sentence, spans)[0]
+        alone = any(map(stands_alone, wanted.tags))
+        return [split_tag(tag)[1] or tag for tag in tags] if alone else tags
     if len(given) != len(wanted.tags):
         raise InputError(
             f"{wanted.where}: {len(wanted.tags)} words, but its prediction has {len(given)} tags."
@@ -257,123 +280,3 @@ def span_tags(sentence: Sentence, spans: Iterable[Span]) -> tuple[list[str], lis
         for index in range(first, free):
             tags[index] = f"{'B' if index == first else 'I'}-{span.label}"
     return tags, lost
-
-
-# Schemes
-
-
-def tag_names(types: Iterable[str]) -> tuple[str, ...]:
-    """The tags of entity types: "O", then B- and I- of each."""
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-
-
-@lru_cache(maxsize=2**14)
-def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type: ("B", "person"); ("O", "") for "O".
-
-    Raises:
-        ValueError: it is no tag.
-    """
-    if tag == "O":
-        return "O", ""
-    prefix, _, kind = tag.partition("-")
-    known = len(prefix) == 1 and prefix in "BIESLU"
-    if not known or not kind or len(kind) > MAX_LABEL or not kind.isprintable():
-        raise ValueError(
-            f'the tag "{printable(tag, 40)}" is neither O nor a prefix and a type, as in B-person.'
-        )
-    return prefix, kind
-
-
-def breaks(tags: Sequence[str]) -> list[int]:
-    """Indices of the tags that break BIO: I-X after O or after another type, or another prefix."""
-    found: list[int] = []
-    before = ""
-    for index, tag in enumerate(tags):
-        prefix, kind = split_tag(tag)
-        if prefix not in "BIO" or (prefix == "I" and kind != before):
-            found.append(index)
-        before = kind
-    return found
-
-
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """BIO tags of the same entities, by conlleval's reading of IOB1, IOBES or broken tags.
-
-    What cannot continue the entity before it begins one: I-X at the start becomes B-X.
-    """
-    found: list[str] = []
-    before, old = "O", ""
-    for tag in tags:
-        prefix, kind = split_tag(tag)
-        if prefix == "O":
-            found.append("O")
-        else:
-            begins = prefix in "BSU" or before not in "BI" or kind != old
-            found.append(f"{'B' if begins else 'I'}-{kind}")
-        before, old = prefix, kind
-    return found
-
-
-def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
-    """A BIO tag for every word from those of the words that have a token of their own.
-
-    A word that shares its token goes on with what that token's first word began. One without any,
-    of characters that the vocabulary drops, goes on with the entity around it, and else is O.
-
-    Args:
-        tags: of the words that lead themselves, in order.
-        leaders: for each word the one whose token it shares, itself, or -1.
-    """
-    found: list[str] = []
-    left = iter([*tags, "O"])
-    coming = next(left)
-    for index, leader in enumerate(leaders):
-        if leader == index:
-            found.append(coming)
-            coming = next(left)
-        elif leader < 0:
-            found.append(coming if coming[0] == "I" else "O")
-        else:
-            found.append("O" if found[leader] == "O" else "I" + found[leader][1:])
-    return found
-
-
-def scheme_of(sequences: Iterable[Sequence[str]]) -> str | None:
-    """The first of BIO, IOB1 and IOBES (or BILOU) that all sequences obey; None for none."""
-    left = dict(_OBEYS)
-    for tags in sequences:
-        pairs = [split_tag(tag) for tag in tags]
-        left = {name: obeys for name, obeys in left.items() if obeys(pairs)}
-    return next(iter(left), None)
-
-
-def _follows(free: str, bound: str) -> Callable[[Sequence[tuple[str, str]]], bool]:
-    """A scheme whose prefixes `free` stand anywhere, and `bound` behind a tag of its kind alone."""
-
-    def obeys(pairs: Sequence[tuple[str, str]]) -> bool:
-        kinds = ["", *(kind for _, kind in pairs)]
-        return all(
-            prefix in free or (prefix == bound and kind == before)
-            for (prefix, kind), before in zip(pairs, kinds, strict=False)
-        )
-
-    return obeys
-
-
-def _is_iobes(pairs: Sequence[tuple[str, str]]) -> bool:
-    inside = None
-    for prefix, kind in [*pairs, ("O", "")]:
-        if inside is None and prefix not in "OBSU":
-            return False
-        if inside is not None and (prefix not in "IEL" or kind != inside):
-            return False
-        inside = kind if prefix in "BI" else None
-    return True
-
-
-_OBEYS: dict[str, Callable[[Sequence[tuple[str, str]]], bool]] = {
-    "BIO": _follows("BO", "I"),
-    "IOB1": _follows("IO", "B"),
-    "IOBES": _is_iobes,
-}

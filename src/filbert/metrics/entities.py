@@ -6,16 +6,21 @@ mode follows: a tag that cannot continue the entity before it begins one, whatev
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+_PREFIXED = re.compile("[BIESLU](-|$)")
+# Prefixes by which an entity goes on, and those behind which it may.
+_GOING_ON, _LEFT_OPEN = frozenset("IEL"), frozenset("BI")
 
 
 def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """The entities of one sentence as (type, first word, word behind the last), in order.
 
     `tags` may be of BIO, IOB1, IOBES or BILOU, or broken. The type of a tag without one, such as
-    "B", is "_".
+    "B", is "_". A tag without prefix, such as "NOUN", is an entity of one word.
     """
     return list(_entities(tags, {}))
 
@@ -58,6 +63,11 @@ def entity_metrics(
     return {**total, "accuracy": accuracy, "per_label": per_label}
 
 
+def split(tag: str) -> tuple[str, str]:
+    """Prefix and type of a tag that is not "O"; the prefix is "" where it has none."""
+    return (tag[0], tag[2:] or "_") if _PREFIXED.match(tag) else ("", tag)
+
+
 def _rates(right: int, given: int, wanted: int) -> dict[str, float]:
     return {
         "precision": right / given if given else 0.0,
@@ -80,9 +90,9 @@ def _entities(
             continue
         found = known.get(tag)
         if found is None:
-            found = known[tag] = (tag[0], tag[1:].split("-", 1)[-1] or "_")
+            found = known[tag] = split(tag)
         prefix, own = found
-        if own != kind or prefix not in "IEL" or before not in "BI":
+        if own != kind or prefix not in _GOING_ON or before not in _LEFT_OPEN:
             if before != "O":
                 yield kind, start, index
             start, kind = index, own

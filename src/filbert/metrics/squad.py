@@ -6,6 +6,7 @@ evaluate-v2.0.py of the SQuAD page for the rules that the papers leave out.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -13,6 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+# Beyond this no-answer score evaluate-v2.0.py counts a prediction as "", unless told otherwise.
+SCRIPT_LIMIT = 1.0
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 # As a pattern and not word by word: "the" before a dash outside ASCII counts as an article too.
@@ -115,6 +119,7 @@ def squad_metrics(
     no_answer: Sequence[float] | None = None,
     *,
     order: Sequence[int] | None = None,
+    limit: float = math.inf,
 ) -> dict[str, Any]:
     """The figures of INTERFACE for Q questions, in percent.
 
@@ -127,9 +132,12 @@ def squad_metrics(
     Args:
         gold: the answers' texts, for each question.
         predictions: None where there is none; that scores 0, and "missing" counts them.
-        no_answer: for each question, larger where "" is more likely. They change `best_*` only.
+        no_answer: for each question, larger where "" is more likely. They change `best_*` only, as
+            far as they are within `limit`.
         order: indices of the questions as they follow each other in the file of predictions, where
             that is another order: it decides between equal no-answer scores.
+        limit: what is predicted where the no-answer score is above it counts as "" in all figures
+            but `best_*`; see SCRIPT_LIMIT.
     """
     has_answer = np.array([len(texts) > 0 for texts in gold], dtype=bool)
     version_2 = not has_answer.all()
@@ -138,7 +146,10 @@ def squad_metrics(
         for texts, prediction in zip(gold, predictions, strict=True)
     ]
     scores = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
-    exact, f1 = scores[:, 0], scores[:, 1]
+    odds = np.zeros(len(gold)) if no_answer is None else np.asarray(no_answer, dtype=np.float64)
+    given = np.array([prediction is not None for prediction in predictions], dtype=bool)
+    kept = np.where((given & (odds > limit))[:, None], ~has_answer[:, None], scores)
+    exact, f1 = kept[:, 0], kept[:, 1]
     figures: dict[str, Any] = {"exact_match": _percent(exact), "f1": _percent(f1)}
     missing = sum(prediction is None for prediction in predictions)
     if missing:
@@ -149,11 +160,9 @@ def squad_metrics(
         figures[f"{name}_exact"] = _percent(exact[chosen])
         figures[f"{name}_f1"] = _percent(f1[chosen])
         figures[f"{name}_total"] = int(np.count_nonzero(chosen))
-    odds = np.zeros(len(gold)) if no_answer is None else np.asarray(no_answer, dtype=np.float64)
     answered = np.array([bool(prediction) for prediction in predictions], dtype=bool)
-    given = [i for i in order or range(len(gold)) if predictions[i] is not None]
-    places = np.array(given, dtype=np.int64)
-    for name, values in (("exact", exact), ("f1", f1)):
+    places = np.array([i for i in order or range(len(gold)) if given[i]], dtype=np.int64)
+    for name, values in zip(("exact", "f1"), scores.T, strict=True):
         total, threshold = best_threshold(
             values[places], has_answer[places], answered[places], odds[places]
         )

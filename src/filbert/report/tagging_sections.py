@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.metrics.entities import entities_of, entity_metrics
+from filbert.metrics.entities import entities_of, entity_metrics, split
 from filbert.report import numbers, page, prediction_plots
 from filbert.report.folder import RunFolder
 from filbert.report.page import Section
@@ -46,21 +46,29 @@ def entities(folder: RunFolder) -> Section | None:
     plot = prediction_plots.label_bars(
         shown, [types[kind]["f1"] for kind in shown], [types[kind]["support"] for kind in shown]
     )
-    caption = "F1 of every entity type; n: gold entities." + only
-    figures = [drawn(folder, "label_f1", plot, alt="F1 of every entity type", caption=caption)]
-    names = [*shown, NONE]
-    plot = prediction_plots.confusion_plot(confusion_by_word(folder, shown), names)
-    caption = "Words by the type of the entity they are in; colour: share of the gold type." + only
+    words = _stand_alone(folder)
+    kind, unit = ("tag", "words") if words else ("entity type", "gold entities")
+    caption = f"F1 of every {kind}; n: {unit}.{only}"
+    figures = [drawn(folder, "label_f1", plot, alt=f"F1 of every {kind}", caption=caption)]
+    counts, names = confusion_by_word(folder, shown), [*shown, "another" if words else NONE]
+    if words and not (counts[-1].any() or counts[:, -1].any()):
+        counts, names = counts[:-1, :-1], shown
+    plot = prediction_plots.confusion_plot(counts, names)
+    of = "their tag" if words else "the type of the entity they are in"
+    caption = f"Words by {of}; colour: share of the gold {kind.split()[-1]}.{only}"
     figures.append(drawn(folder, "confusion", plot, alt="Confusion of types", caption=caption))
     keys = ("precision", "recall", "f1", "support")
     rows = [
         [kind, *(numbers.metric(scores[key]) for key in keys)] for kind, scores in types.items()
     ]
-    lines = page.table(["type", "precision", "recall", "F1", "gold entities"], rows)
-    counts = kinds_of_errors(folder)
-    total = max(sum(counts[kind] for kind in KINDS if kind != "invented"), 1)
+    lines = page.table([kind.split()[-1], "precision", "recall", "F1", unit], rows)
+    if words:
+        content = page.join([page.gallery(figures), lines])
+        return page.section("Tags", of_split(folder, "sentences"), content)
+    found = kinds_of_errors(folder)
+    total = max(sum(found[kind] for kind in KINDS if kind != "invented"), 1)
     kinds = [
-        [text, numbers.count(counts[kind]), numbers.percent(counts[kind] / total)]
+        [text, numbers.count(found[kind]), numbers.percent(found[kind] / total)]
         for kind, text in KINDS.items()
     ]
     head = ["what became of the gold entities", "entities", "of gold"]
@@ -70,6 +78,11 @@ def entities(folder: RunFolder) -> Section | None:
     ]
     content = page.join([page.gallery(figures), page.gallery(tables)])
     return page.section("Entities", of_split(folder, "sentences"), content)
+
+
+def _stand_alone(folder: RunFolder) -> bool:
+    """Whether the tags are for their words alone, as parts of speech are."""
+    return any(not split(tag)[0] for row in folder.rows for tag in row["gold"] if tag != "O")
 
 
 def per_type(folder: RunFolder) -> dict[str, dict[str, Any]]:
@@ -137,4 +150,4 @@ def _overlap(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
 
 
 def _type(tag: str) -> str:
-    return NONE if tag == "O" else tag[1:].split("-", 1)[-1] or "_"
+    return NONE if tag == "O" else split(tag)[1]

@@ -318,9 +318,7 @@ class SpanQA:
         answers: Mapping[str, str],
         no_answer: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """The same from SQuAD's own files of predictions and no-answer scores.
-
-        A question without prediction scores 0.
+        """The same from SQuAD's own files; a question without prediction scores 0.
 
         Raises:
             InputError: no prediction is for any of the questions, or a no-answer score is missing.
@@ -341,6 +339,7 @@ class SpanQA:
             [answers.get(g.id) for g in gold],
             None if no_answer is None else [no_answer.get(g.id, 0.0) for g in gold],
             order=[index[id] for id in no_answer or answers if id in index],
+            limit=squad.SCRIPT_LIMIT,
         )
 
     def files(

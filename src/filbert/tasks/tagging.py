@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from filbert.data import tag_schemes as schemes
 from filbert.data import tags as tags_in
 from filbert.data.columns import ColumnNames
 from filbert.data.conll import Window, place_of, read_sentences, sentence_of, spread, stride_of
@@ -38,7 +39,7 @@ from filbert.text.tokenizer import Tokenizer
 
 COLUMNS = (
     Column("tokens", False, "the words of a sentence: a list of texts"),
-    Column("tags", False, "one tag for every word: O, B-TYPE or I-TYPE"),
+    Column("tags", False, "one tag for every word: O, B-TYPE or I-TYPE, or plain ones: NOUN"),
     Column("text", False, "or the sentence as one text"),
     Column("spans", False, "with its labelled characters: [{start, end, label}]"),
 )
@@ -64,11 +65,9 @@ class Tagging:
 
     def __post_init__(self) -> None:
         if self.labels is not None:
-            kinds = [tags_in.split_tag(label) for label in self.labels]
+            kinds = [schemes.split_tag(label) for label in self.labels]
             if len(set(kinds)) < len(kinds):
                 raise ValueError(f"the labels {listed(self.labels)} name one tag twice")
-            if "O" not in self.labels:
-                raise ValueError(f'the labels {listed(self.labels)} lack the tag "O"')
 
     name = "tagging"
     columns = COLUMNS
@@ -91,8 +90,10 @@ class Tagging:
             return cls(repair_tags=options.repair_tags)
         are_tags = any(label == "O" or label.startswith(("B-", "I-")) for label in labels)
         try:
+            if are_tags:
+                schemes.check_tag_names(labels)
             return cls(
-                labels if are_tags else tags_in.tag_names(labels),
+                labels if are_tags else schemes.tag_names(labels),
                 repair_tags=options.repair_tags,
                 declared=True,
             )
@@ -128,7 +129,7 @@ class Tagging:
     @property
     def types(self) -> list[str]:
         """The entity types of the labels, in order."""
-        kinds = (tags_in.split_tag(label)[1] for label in self.labels or ())
+        kinds = (schemes.split_tag(label)[1] for label in self.labels or ())
         return [kind for kind in dict.fromkeys(kinds) if kind]
 
     # Rows
@@ -175,14 +176,14 @@ class Tagging:
         sentence = sentence_of(row)
         found = tags_in.tags_of(row, sentence, repair=self.repair_tags)
         if self.labels is not None:
-            known = {"", *self.types}
+            known = set(map(schemes.form_of, self.labels))
             for index, tag in enumerate(found):
-                kind = tags_in.split_tag(tag)[1]
-                if kind not in known:
+                alone, kind = schemes.form_of(tag)
+                if (alone, kind) not in known:
+                    named = f"entity type {kind!r}" if kind and not alone else f"tag {tag!r}"
                     raise InputError(
-                        f"{place_of(row, index)}: entity type {kind!r} is not one of "
-                        f"{listed(self.types)}. Fix the row; when training, --labels declares "
-                        "one that no row has."
+                        f"{place_of(row, index)}: {named} is not one of {listed(self.types)}. Fix "
+                        "the row; when training, --labels declares one that no row has."
                     )
         return Gold(found, sentence, row.where)
 
@@ -192,11 +193,16 @@ class Tagging:
 
     def fit_labels(self, rows: Iterable[Row]) -> Tagging:
         """The tags of all entity types in the rows, unless they were declared."""
-        fresh = self if self.declared else replace(self, labels=None)
-        found = {kind for row in rows for kind in fresh.labels_of(row)}
+        rows = list(rows)
+        found, alone = tags_in.kinds_in(map(replace(self, labels=None).gold, rows))
         if not found:
             raise InputError("The training rows hold no entity at all; every tag is O.")
-        return self if self.declared else replace(self, labels=tags_in.tag_names(sorted(found)))
+        kinds = self.types if self.declared else sorted(found)
+        names = schemes.tag_names(kinds, alone=alone)
+        fitted = self if self.declared and not alone else replace(self, labels=names)
+        for row in rows if self.declared else ():
+            fitted.gold(row)
+        return fitted
 
     def findings(
         self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
@@ -301,7 +307,7 @@ class Tagging:
         assert self.labels is not None
         source: Window = windows[0][1].source
         sentence = source.sentence
-        chosen = np.full(len(sentence.words), self.labels.index("O"))
+        chosen = np.zeros(len(sentence.words), dtype=np.int64)
         sure = np.ones(len(sentence.words))
         for output, example in windows:
             shown: Window = example.source
@@ -310,8 +316,8 @@ class Tagging:
             chosen[shown.words] = ids.cpu().numpy()
             sure[shown.words] = best.cpu().numpy()
         alone = source.leaders == np.arange(len(chosen))
-        found = tags_in.to_bio([self.labels[number] for number in chosen[alone].tolist()])
-        tags = tags_in.spread_tags(found, source.leaders.tolist())
+        found = schemes.to_bio([self.labels[number] for number in chosen[alone].tolist()])
+        tags = schemes.spread_tags(found, source.leaders.tolist())
         for index in np.flatnonzero(~alone):
             leader = source.leaders[index]
             sure[index] = sure[leader] if leader >= 0 else sure[max(0, index - 1)]
@@ -370,11 +376,11 @@ class Tagging:
         if self.declared:
             return self
         fresh = replace(self, labels=None)
-        found = {kind for row in rows for kind in fresh.labels_of(row)}
+        found, alone = tags_in.kinds_in(map(fresh.gold, rows))
         for index, prediction in enumerate(predictions):
             answer = fresh.check_prediction(prediction, f"prediction {index + 1}")
             found |= tags_in.types_in(answer)
-        return replace(self, labels=tags_in.tag_names(sorted(found)))
+        return replace(self, labels=schemes.tag_names(sorted(found), alone=alone))
 
     def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
         """A prediction with `tags` (of any scheme), or with `entities` by offsets."""

@@ -43,6 +43,12 @@ def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]
         "has_pairs": any(isinstance(text, tuple) for text in task.sequences(split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
+        "truncated_tokens": sum(
+            example.num_tokens - len(example.input_ids)
+            for example in split.examples
+            if example.truncated
+        ),
+        "longest": max((example.num_tokens for example in split.examples), default=0),
         "max_length": max_length,
         "lengths": lengths[::every],
     }

@@ -255,12 +255,14 @@ def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
     if run["device"]["processes"] > 1:
         lines.append(f"processes: {run['device']['processes']} ({job.options.distributed})")
     for name, split in job.splits.items():
-        cut = run["data"][name]["truncated"]
-        if cut:
+        facts = run["data"][name]
+        if cut := facts["truncated"]:
             lines.append(
                 f"truncation: {cut:,} of {len(split.rows):,} {name} rows "
                 f"({cut / len(split.rows):.1%}) are longer than {job.max_length} tokens and were "
-                f"cut ({getattr(job.task, 'on_overflow', 'truncate')})"
+                f"cut ({getattr(job.task, 'on_overflow', 'truncate')}): "
+                f"{facts['truncated_tokens']:,} tokens are lost, the longest has "
+                f"{facts['longest']:,}"
             )
     if "dev" not in job.splits:
         lines.append("dev: none given, so no best step is chosen and no threshold is fitted")

@@ -167,7 +167,8 @@ class StreamedAnswers:
         assert self.task.labels is not None
         leaders = examples[0].source.leaders
         table = torch.zeros(len(leaders), len(self.task.labels))
-        table[:, self.task.labels.index("O")] = _SURE
+        if "O" in self.task.labels:
+            table[:, self.task.labels.index("O")] = _SURE
         for piece, example in zip(pieces, examples, strict=True):
             shown = torch.from_numpy(example.source.words)
             table[shown] = piece[torch.from_numpy(example.source.rows)]

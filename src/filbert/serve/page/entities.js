@@ -30,7 +30,9 @@ export const entities = {
     const words = tokens.map((token, index) =>
       el("tr", {}, el("td", {}, token), el("td", {}, tags[index])),
     );
-    const count = `${found.length} ${found.length === 1 ? "entity" : "entities"}`;
+    // Tags without "O" among them stand for words, as parts of speech do.
+    const [one, many] = kinds.includes("O") ? ["entity", "entities"] : ["word", "words"];
+    const count = `${found.length} ${found.length === 1 ? one : many}`;
     const named = found.map((entity) => `${entity.text}: ${entity.label}`).join("; ");
     return {
       content: el(

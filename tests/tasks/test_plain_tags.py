@@ -1,0 +1,150 @@
+"""Tags that stand for their words alone, as parts of speech do."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+import filbert
+from filbert.cli.main import run
+from filbert.data.columns import ColumnNames
+from filbert.data.row import Row
+from filbert.data.tag_schemes import breaks, spread_tags, to_bio
+from filbert.errors import ConfigError, InputError
+from filbert.metrics.entities import entities_of, entity_metrics
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.tagging import Tagging
+
+# "IN" and "B" words begin as tags of entities do.
+TAGS = ("CC", "IN", "NN", "PRP$", "B2", "-LRB-", ".")
+
+
+def _row(tags: str, line: int = 1) -> Row:
+    words = [f"w{index}" for index in range(len(tags.split()))]
+    return Row({"tokens": words, "tags": tags.split()}, "f.jsonl", line)
+
+
+def test_every_word_is_an_entity_of_its_own():
+    assert entities_of(["NN", "NN", "IN", "O"]) == [("NN", 0, 1), ("NN", 1, 2), ("IN", 2, 3)]
+
+
+def test_figures_are_those_of_scikit_learn_word_by_word():
+    draw = random.Random(0)
+    gold = [draw.choices(TAGS, k=draw.randint(1, 20)) for _ in range(50)]
+    given = [[draw.choice([tag, draw.choice(TAGS)]) for tag in tags] for tags in gold]
+    found = entity_metrics(gold, given)
+    flat = [sum(tags, []) for tags in (gold, given)]
+    accuracy = accuracy_score(*flat)
+    for name in ("accuracy", "f1", "precision", "recall"):
+        assert found[name] == pytest.approx(accuracy, abs=1e-12)
+    kinds = sorted(TAGS)
+    wanted = zip(*precision_recall_fscore_support(*flat, labels=kinds), strict=True)
+    keys = ("precision", "recall", "f1", "support")
+    for kind, figures in zip(kinds, wanted, strict=True):
+        assert [found["per_label"][kind][key] for key in keys] == pytest.approx(figures, abs=1e-12)
+
+
+def test_they_break_no_scheme_and_are_read_as_they_are():
+    assert breaks(list(TAGS)) == []
+    assert to_bio(list(TAGS)) == list(TAGS)
+    # The second word shares the first one's token, the last has none.
+    assert spread_tags(["IN", "NN"], [0, 0, 2, -1]) == ["IN", "IN", "NN", "O"]
+
+
+def test_labels_are_the_tags_of_the_rows_or_the_declared_ones():
+    rows = [_row("NN IN"), _row("CC NN")]
+    task = Tagging().fit_labels(rows)
+    assert task.labels == ("CC", "IN", "NN")
+    assert [task.gold(row).tags for row in rows] == [["NN", "IN"], ["CC", "NN"]]
+    assert task.labels_of(rows[0]) == ["NN", "IN"]
+    assert Tagging.from_dict(task.to_dict()) == task
+    declared = Tagging.from_options(TaskOptions(labels=("NN", "IN", "CC", "VB")), ColumnNames())
+    assert declared.fit_labels(rows).labels == ("NN", "IN", "CC", "VB")
+    with pytest.raises(InputError, match=r"tag 'VB' is not one of \['CC', 'IN', 'NN'\]"):
+        task.gold(_row("NN VB"))
+    with pytest.raises(InputError, match=r"tag 'NN' is not one of \['IN', 'CC'\]"):
+        Tagging.from_options(TaskOptions(labels=("IN", "CC")), ColumnNames()).fit_labels(rows)
+
+
+def test_a_file_has_tags_of_one_form():
+    rows = [_row("O B-a I-a", 3), _row("a a", 7)]
+    with pytest.raises(InputError, match=r'f\.jsonl:7: the tag "a" is neither .* f\.jsonl:3'):
+        Tagging().fit_labels(rows)
+    with pytest.raises(InputError, match="tag 'a' is not one of"):
+        Tagging(("O", "B-a", "I-a")).gold(rows[1])
+    with pytest.raises(InputError, match="entity type 'NN' is not one of"):
+        Tagging(("NN",)).gold(_row("B-NN"))
+    with pytest.raises(ConfigError, match='the tag "X" is neither'):
+        Tagging.from_options(TaskOptions(labels=("O", "B-a", "X")), ColumnNames())
+    with pytest.raises(ConfigError, match='lack the tag "O"'):
+        Tagging.from_options(TaskOptions(labels=("B-a", "I-a")), ColumnNames())
+
+
+def test_predictions_from_elsewhere_may_be_tags_or_spans():
+    row = Row({"tokens": ["he", "ran", "."], "tags": ["PRP", "VBD", "."]}, "f.jsonl", 1)
+    spans = [{"start": 0, "end": 2, "label": "PRP"}, {"start": 3, "end": 6, "label": "NN"}]
+    for answer in ({"tags": ["PRP", "NN", "O"]}, {"entities": spans}):
+        task = Tagging().with_labels_of([row], [answer])
+        assert task.labels == (".", "NN", "PRP", "VBD")
+        found = task.metrics([task.gold(row)], [task.check_prediction(answer, "p:1")])
+        assert (found["precision"], found["recall"], found["accuracy"]) == (1 / 2, 1 / 3, 1 / 3)
+
+
+def test_a_model_of_parts_of_speech_is_trained_used_and_measured(tiny_model, tmp_path, capsys):
+    sentences = ["the film", "a film", "the best film of the year", "a bad year"]
+    kinds = {"the": "DT", "a": "DT", "of": "IN", "best": "JJ", "bad": "JJ"}
+    lines = [
+        "\n".join(f"{word}\t{kinds.get(word, 'NN')}" for word in sentence.split()) + "\n"
+        for sentence in sentences * 4
+    ]
+    path = tmp_path / "pos.conll"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    out = tmp_path / "run"
+    command = ["finetune", "--task", "tagging", "--model", str(tiny_model), "--train", str(path)]
+    given = ["--dev", str(path), "--out", str(out), "--epochs", "20", "--lr", "1e-2", "--json"]
+    assert run(command + given) == 0
+    metrics = json.loads(capsys.readouterr().out)["dev"]
+    assert metrics["f1"] == metrics["accuracy"] > 0.9
+    assert set(metrics["per_label"]) == {"DT", "IN", "JJ", "NN"}
+    (answer,) = filbert.load(str(out / "model")).predict(["the bad film"])
+    assert answer["tokens"] == ["the", "bad", "film"]
+    assert [entity["label"] for entity in answer["entities"]] == answer["tags"]
+    assert answer["tags"] == ["DT", "JJ", "NN"]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "F1 of every tag" in page and "gold entities" not in page
+
+
+@pytest.mark.parametrize("labels", [("LABEL_0", "LABEL_1"), ("O", "B-a", "X")])
+def test_labels_of_any_kind_are_served_as_they_are(tiny_model, tmp_path, labels):
+    folder = tmp_path / "model"
+    headed(tiny_model, folder, labels)
+    model = filbert.load(str(folder))
+    (answer,) = model.predict(["the best film"])
+    assert set(answer["tags"]) <= {*labels}
+
+
+def test_a_model_whose_labels_are_no_tags_is_an_encoder_all_the_same(tiny_model, tmp_path, caplog):
+    folder = tmp_path / "model"
+    headed(tiny_model, folder, ("O", "B", "I"))
+    model = filbert.load(str(folder))
+    assert model.task is None
+    assert 'config.json: no task, since the tag "B" is neither O nor a prefix' in caplog.text
+    assert model.embed(["the film"]).shape[0] == 1
+
+
+def headed(base: Path, folder: Path, labels: tuple[str, ...]) -> None:
+    """A model with a token head, as another library writes it: without filbert.json."""
+    from filbert.formats import huggingface
+    from filbert.formats.checkpoint import with_new_head
+    from filbert.formats.opening import read_checkpoint
+    from filbert.text.tokenizer import Tokenizer
+
+    torch.manual_seed(0)
+    made = with_new_head(read_checkpoint(base), "tokens", labels=labels, problem_type=None)
+    huggingface.write(made, folder)
+    Tokenizer.load(base).save(folder)
