@@ -158,3 +158,17 @@ def test_the_card_comes_along_and_what_does_not_is_said(
     convert(str(source), tmp_path / "google", to="google")
     err = capsys.readouterr().err
     assert "generator/ is left out" in err and "README.md is left out" in err
+
+
+def test_cleaning_that_goes_with_the_head_is_said(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    write(with_new_head(read(tiny_model), "sequence", labels=["no", "yes"]), source)
+    read_tokenizer(tiny_model).save(source)
+    story = {"task": {"name": "classification", "clean": ["urls", "lowercase"]}}
+    (source / "filbert.json").write_text(json.dumps(story))
+    convert(str(source), tmp_path / "whole", to="huggingface")
+    assert "cleaning" not in capsys.readouterr().err
+    convert(str(source), tmp_path / "bare", to="huggingface", encoder_only=True)
+    assert "cleaning (urls, lowercase) is left out with its head" in capsys.readouterr().err

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import zstandard
 
-from filbert.data.word_vectors import read_vectors
+from filbert.data.word_vectors import read_vectors, vector_dimension
 from filbert.errors import ConfigError, InputError
 from filbert.text.word_vectors import WordVectors, word_table
 
+# As word2vec writes it: words, a space, the numbers as they lie in memory.
+BINARY = b"".join(w + b" " + np.float32([0.1, -2, 3]).tobytes() + b"\n" for w in (b"sun", b"sea"))
 GLOVE = "sun 0.5 -1 2e-1\nsea 1 2 3\n. . 4 5 6\nmoon 7 8 9\n"
 
 
@@ -59,6 +61,14 @@ def test_a_file_with_fewer_words_than_its_header_says_is_told_of(announced, told
 def test_tabs_between_and_blank_lines_at_the_end_are_read(file):
     vectors = read_vectors(file("2 3\nsun\t1\t2\t3\nsea 4 5 6\n\n"))
     assert vectors.words == ["sun", "sea"]
+
+
+def test_a_tab_after_the_word_and_spaces_between_its_numbers_are_read(file):
+    path = file("sun\t1 2 3\nsea\t4 5 6\nnew york\t7 8 9\n")
+    assert vector_dimension(path) == 3
+    vectors = read_vectors(path)
+    assert vectors.words == ["sun", "sea", "new york"]
+    np.testing.assert_array_equal(vectors.table[2], [7, 8, 9])
 
 
 @pytest.mark.parametrize(
@@ -113,6 +123,8 @@ def test_memory_does_not_grow_with_what_is_not_wanted(file):
         ("sun\nsea\n", "v.txt:1: 0 numbers; word vectors are a word and its numbers"),
         ("", "v.txt: empty"),
         (GLOVE.encode() + b"st\xff 1 2 3\n", "v.txt:5: byte .* not UTF-8"),
+        (b"2 3\n" + BINARY, "v.txt:2: not text.* A binary file has to be saved as text first"),
+        (b"2 3\nsun 1 2 3\n\xe9t\xe9 1 2 3\n", "v.txt:3: byte .* iconv -f latin1"),
         (gzip.compress(b"sun 1 2 3", mtime=0), "gzip data; give it a name that ends in .gz"),
     ],
 )

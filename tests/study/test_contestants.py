@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,40 @@ def test_texts_of_linear_contestants_are_cleaned_once_for_training(job, monkeypa
     # Then dev for temperature and threshold, dev and test for predictions, and what is timed: the
     # warm-up and five passes, then single texts, five of them before it counts.
     assert len(calls) == 256 + 3 * 64 + 6 * 64 + (5 + 64)
+
+
+def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
+    labels = ("Business, finance", "arts", "sports, games")
+    path = tmp_path / "news.jsonl"
+    rows = [{"text": f"a story {i}", "label": labels[i % 3]} for i in range(9)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {name: str(path) for name in ("train", "dev", "test")}
+    one = replace(job(), labels=labels, positive=None, data=data)
+    carry_out(one)
+    assert facts_of(one)["labels"] == list(labels)
+
+
+def test_a_bigru_says_how_many_of_its_words_have_a_vector(job, tmp_path, capsys):
+    path = tmp_path / "v.txt"
+    path.write_text("the 1 0 0 0\nqqq 0 1 0 0\n")
+    options = {"vectors": str(path), "dim": 4, "hidden": 3, "dropout": 0.1, "max_words": 100,
+               "min_count": 1, "pooling": "mean"}  # fmt: skip
+    one = job("bigru", options)
+    carry_out(one)
+    known = facts_of(one)["word_vectors"]
+    assert known["with_vectors"] == 1 and 10 < known["words"] < 100
+    assert f"v.txt has 1 of the {known['words']} words (" in capsys.readouterr().err
+
+
+def test_words_of_dev_and_test_have_their_vectors_out_of_a_file(job, tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("the 1 0\nunheard 0 1\n")
+    films = job().data
+    lines = Path(films["test"]).read_text().splitlines()
+    test = tmp_path / "test.csv"
+    test.write_text("\n".join([lines[0], *lines[1:], "unheard,pos"]) + "\n")
+    one = replace(job("static", {"vectors": str(path), "model": None, "C": 1.0}),
+                  data=films | {"test": str(test)})  # fmt: skip
+    carry_out(one)
+    facts = json.loads((Path(one.out) / "model/linear.json").read_text())
+    assert facts["words"] == ["the", "unheard"]

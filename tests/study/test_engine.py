@@ -126,7 +126,10 @@ def test_every_contestant_leaves_a_run_folder_figures_and_costs(finished):
             facts = json.loads((folder / "run.json").read_text())
             assert facts["costs"] == seed["costs"] and facts["status"] == "done"
             for split in ("dev", "test"):
-                line = (folder / "predictions" / f"{split}.jsonl").read_text().splitlines()[0]
+                lines = (folder / "predictions" / f"{split}.jsonl").read_text().splitlines()
+                if one["kind"] in ("tfidf", "static"):
+                    assert not any(json.loads(line)["truncated"] for line in lines)
+                line = lines[0]
                 assert {
                     "row", "line", "gold", "label", "score", "scores", "num_tokens", "truncated",
                 } <= json.loads(line).keys()  # fmt: skip
@@ -300,3 +303,16 @@ def test_a_folder_with_something_else_is_left_alone(recipe, read, tmp_path):
     with pytest.raises(ConfigError, match="is a file"):
         run_study(read(recipe), tmp_path / "mine.txt")
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_the_positive_class_is_said_where_nobody_named_it(
+    recipe, read, tmp_path, no_training, capsys
+):
+    sentence = "positive: 'pos', the second label"
+    run_study(read(recipe), tmp_path / "named")
+    assert sentence not in capsys.readouterr().err
+    del recipe["positive"]
+    run_study(read(recipe), tmp_path / "out")
+    assert capsys.readouterr().err.count(sentence) == 1
+    run_study(read(recipe), tmp_path / "out")
+    assert sentence not in capsys.readouterr().err

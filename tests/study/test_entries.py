@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from filbert.study.entries import are_alike, medians, nameless, notes_of
+from filbert.study.contestant_options import BIGRU
+from filbert.study.entries import are_alike, entry_of, medians, nameless, notes_of
+from filbert.study.recipe import Contestant
 
 
 def run(seed=0, **more):
@@ -33,7 +37,7 @@ def test_costs_are_medians_of_the_seeds_that_know_them():
 
 def test_runs_that_were_made_alike_and_alone_need_no_note():
     assert notes_of(entries(run(0), run(1))) == []
-    assert are_alike(entries(run(0), run(1)))
+    assert are_alike(entries(run(0), run(1)), ["cpu"])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,13 @@ def test_runs_that_were_made_alike_and_alone_need_no_note():
 def test_what_differs_between_runs_is_noted(change, words):
     (note,) = notes_of(entries(run(0), run(1, **change)))
     assert words in note
-    assert are_alike(entries(run(0), run(1, **change))) == ("device" not in change)
+    assert are_alike(entries(run(0), run(1, **change)), ["cpu"]) == ("device" not in change)
+
+
+def test_runs_of_another_machine_are_not_alike_with_the_one_that_the_report_names():
+    assert not are_alike(entries(run(0), run(1)), ["another processor", "a GPU"])
+    assert not are_alike(entries(run(0, device=None)), ["cpu"])
+    assert not are_alike([], ["cpu"])
 
 
 def test_a_load_above_the_machines_threads_is_noted():
@@ -70,4 +80,42 @@ def test_a_speed_that_changed_while_it_was_measured_is_noted():
 def test_files_are_called_by_their_names_alone():
     assert nameless({"data": "/elsewhere/a.csv", "model": "minilm", "lr": 1.0}) == {
         "data": "a.csv", "model": "minilm", "lr": 1.0,
+    }  # fmt: skip
+
+
+def contestant(kind="bigru", **options):
+    return Contestant("one", "one", kind, options, None, (), (0,))
+
+
+@pytest.mark.parametrize(("mark", "status"), [("now", "failed"), ("before", "missing")])
+def test_how_a_run_with_other_options_failed_is_not_told_of_this_one(mark, status, tmp_path):
+    said = {"status": "failed", "error": "No such vectors.", "fingerprint": mark}
+    state = {"runs": {"one/seed-0": said}}
+    entry = entry_of(contestant(), tmp_path, state, {"one/seed-0": "now"}, {})
+    assert entry["status"] == status
+    assert entry["error"] == ("No such vectors." if status == "failed" else None)
+
+
+@pytest.mark.parametrize("kind", ["bigru", "distilled"])
+def test_the_options_in_effect_of_a_bigru_are_its_own(kind, tmp_path, monkeypatch):
+    options = BIGRU | {"vectors": "/here/v.txt", "dim": 50}
+    if kind == "distilled":
+        options |= {"student": "bigru", "teacher": "minilm"}
+    folder = tmp_path / "contestants/one/seed-0"
+    folder.mkdir(parents=True)
+    facts = {
+        "options": {"model": "/there/seed-0.start", "dropout": None, "lr": 1e-3},
+        "word_vectors": {"words": 900, "with_vectors": 12},
+        "costs": {},
+        "metrics": {},
+        "precision": "float32",
+    }
+    (folder / "run.json").write_text(json.dumps(facts))
+    monkeypatch.setattr("filbert.study.entries.finished_mark", lambda _: "now")
+    monkeypatch.setattr("filbert.study.entries._damage", lambda *_: None)
+    entry = entry_of(contestant(kind, **options), tmp_path, {"runs": {}}, {"one/seed-0": "now"}, {})
+    assert entry["effective"] == {
+        "lr": 1e-3, "vectors": "v.txt", "dim": 50, "hidden": 128, "dropout": 0.2,
+        "max_words": 50_000, "min_count": 2, "pooling": "mean+max", "words": 900,
+        "words_with_vectors": 12, "precision": "float32",
     }  # fmt: skip

@@ -89,6 +89,7 @@ def test_a_text_without_a_known_word_has_an_answer(rows, task):
         fitted = fit(task, features(kind, rows), rows, strength=1.0)
         (answer,) = fitted.predict_rows([Row({"text": "zzz"}, "x", 1)])
         assert 0 <= answer["score"] <= 1 and answer["num_tokens"] == 1
+        assert answer["truncated"] is False
 
 
 def test_training_texts_without_a_repeated_word_are_refused():

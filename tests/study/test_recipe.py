@@ -32,6 +32,13 @@ REFUSED = [
     ({"merge_labels": ["a"], "merge_as": "x", "label_column": "y"}, "both name the label"),
     ({"cleaning": ["studdy"]}, "Did you mean 'study'"),
     ({"dev": "-"}, "standard input cannot be read twice"),
+    ({"keep_columns": ["length"]}, "called 'length' already. Rename the column"),
+    ({"keep_columns": ["text"]}, "the column 'text' is a text.* Leave it out"),
+    ({"keep_columns": ["a"], "text_column": "a"}, "the column 'a' is a text"),
+    ({"keep_columns": ["b"], "text_pair_column": "b"}, "the column 'b' is a text"),
+    ({"cleaning": ["study", "STUDY"]}, "the same steps twice, as 'study' and as 'STUDY'. Leave"),
+    ({"cleaning": ["urls+lowercase", "lowercase + urls"]}, "the same steps twice"),
+    ({"cleaning": ["none", "None"]}, "the same steps twice"),
 ]
 
 
@@ -55,6 +62,7 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
         ({}, "'model' is missing"),
         ({"kind": "tfidf", "lr": 0.1}, "no option 'lr'"),
         ({"kind": "tfidf", "C": 0}, "above zero"),
+        ({"kind": "tfidf", "C": float("inf")}, "C is inf; give a finite number"),
         ({"kind": "tfidf", "ngrams": 0}, "whole number from 1"),
         ({"kind": "bigru", "model": "minilm"}, "no option 'model'"),
         ({"kind": "bigru", "hiden": 8}, "Did you mean 'hidden'"),
@@ -64,6 +72,12 @@ def test_a_wrong_key_is_refused_with_a_sentence(change, sentence, recipe, read):
         ({"kind": "bigru", "pooling": "mena"}, "pooling is 'mena'.* Did you mean 'mean'"),
         ({"kind": "bigru", "dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"model": "TINY", "merge_labels": ["a"], "merge_as": "b"}, "the same for all contestants"),
+        ({"kind": "bigru", "max_words": 3}, "max_words is 3.* Give more than 3"),
+        ({"kind": "bigru", "causal": True}, "cannot be made causal"),
+        ({"kind": "bigru", "reinit_layers": 2}, "encoder has 1 layers"),
+        ({"kind": "bigru", "freeze": "3"}, "layers within 0-0"),
+        ({"kind": "bigru", "keep_layers": "2"}, "how many of the first layers"),
+        ({"kind": "bigru", "max_length": 70_000}, "max_length 70000 is not in 3..65536"),
         ({"model": "TINY", "keep_layers": "3"}, "layers"),
         ({"model": "TINY", "reinit_layers": 9}, "encoder has 2 layers"),
         ({"model": "TINY", "keep_layers": "1", "reinit_layers": 2}, "encoder has 1 layers"),
@@ -98,6 +112,14 @@ def test_each_cleaning_makes_a_contestant_of_its_own(recipe, read):
     assert len({c.folder for c in found}) == 4
 
 
+def test_a_cleaning_has_one_name_however_it_is_spelt(recipe, read):
+    recipe["contestants"]["tfidf"]["cleaning"] = ["Lowercase+urls", "STUDY"]
+    _, some, whole = read(recipe).contestants
+    assert (some.name, some.folder) == ("tfidf, urls+lowercase", "tfidf-urls+lowercase")
+    assert (some.cleaning, whole.cleaning) == ("urls,lowercase", "study")
+    assert whole.name == "tfidf, cleaned"
+
+
 def test_two_contestants_never_share_a_folder(recipe, read):
     recipe["contestants"]["Tiny"] = recipe["contestants"]["tiny"]
     with pytest.raises(ConfigError, match="share a folder"):
@@ -106,10 +128,24 @@ def test_two_contestants_never_share_a_folder(recipe, read):
 
 def test_a_flag_wins_over_the_recipe_and_over_a_contestant(recipe, read):
     recipe["contestants"]["tiny"]["epochs"] = 5.0
-    assert training_options(read(recipe).contestants[0])["steps"] == 4
     tiny = read(recipe, epochs=2.0, max_length=16).contestants[0]
     assert (tiny.options["epochs"], tiny.options["max_length"]) == (2.0, 16)
     assert "steps" not in tiny.options
+
+
+@pytest.mark.parametrize("own", [{"epochs": 5.0}, {"steps": 7}, {"time": "1m"}])
+def test_how_long_a_contestant_says_it_trains_wins_over_all_that_everybody_was_told(
+    own, recipe, read
+):
+    recipe |= {"epochs": 2.0, "steps": 4}
+    recipe["contestants"]["tiny"] |= own
+    tiny = training_options(read(recipe).contestants[0])
+    assert {k: v for k, v in tiny.items() if k in ("epochs", "steps", "time")} == own
+
+
+def test_a_bigru_that_can_be_trained_is_let_through(recipe, read):
+    table = {"kind": "bigru", "freeze": "embeddings", "max_length": 1000, "keep_layers": "1"}
+    assert read(with_contestant(recipe, **table)).contestants[-1].options["max_length"] == 1000
 
 
 def test_what_has_one_solution_runs_with_one_seed(recipe, read):

@@ -58,6 +58,12 @@ def test_shares_and_truth_values_become_yes_and_no(given, yes, no):
     assert named(by_column(values(*given), "group")) == [("yes", yes), ("no", no)]
 
 
+@pytest.mark.parametrize("gone", ["nan", "NA", " null ", "None", float("nan")])
+def test_a_word_for_nothing_in_a_column_of_shares_is_a_missing_value(gone):
+    found = named(by_column(values("0.1", "0.7", gone, 0.2), "group"))
+    assert found == [("yes", [1]), ("no", [0, 3]), ("not stated", [2])]
+
+
 def test_names_stay_names_the_most_frequent_first():
     found = named(by_column(values("b", "a", "b", None, " "), "group"))
     assert found == [("b", [0, 2]), ("a", [1]), ("not stated", [3, 4])]

@@ -33,3 +33,12 @@ def test_a_word_of_several_pieces_has_the_mean_of_their_rows(tiny_model):
     assert len(pieces) > 1
     means = word_table([word], vectors=None, model=str(tiny_model))
     assert np.allclose(means.table[0], table[pieces].mean(0), rtol=0, atol=1e-6)
+
+
+def test_words_of_other_texts_have_their_vectors_out_of_the_file(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("film 1 0\nother 5 5\nnever 0 2\n")
+    means = word_table(["a film"], vectors=str(path), model=None, others=["the other film"])
+    assert sorted(means.words) == ["film", "other"]
+    with pytest.raises(InputError, match="none of the 1 words of the training texts"):
+        word_table(["unheard"], vectors=str(path), model=None, others=["a film"])

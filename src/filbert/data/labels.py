@@ -36,11 +36,13 @@ def label_name(value: Any) -> str:
 
 
 def label_order(label: str) -> tuple[int, float, str]:
-    """Numbers by value, then words by alphabet."""
+    """Numbers by value, then words by alphabet; "nan" and "inf" are words."""
     try:
-        return (0, float(label), label)
+        number = float(label)
     except ValueError:
-        return (1, 0.0, label)
+        number = math.nan
+    # NaN is neither above nor below anything, so an order by it would be that of a set.
+    return (0, number, label) if math.isfinite(number) else (1, 0.0, label)
 
 
 def is_set(row: Row, column: str) -> bool:

@@ -48,7 +48,7 @@ def read_vectors(
     lines = Lines(path)
     numbered = enumerate(lines, 1)
     first = list(islice(numbered, _FIRST))
-    _check_text(lines, len(first))
+    _check_first(lines, [line for _, line in first])
     size, num_words = _dimension(path, [line for _, line in first])
     if dim is not None and size != dim:
         raise InputError(
@@ -65,7 +65,7 @@ def read_vectors(
         if not text:
             continue
         num_found += 1
-        if text.count(" ") == size and text[0] != " ":
+        if text.count(" ") == size and text[0] != " " and "\t" not in text:
             word, _, rest = text.partition(" ")
         else:
             word, rest = _apart(path, number, text, size)
@@ -91,8 +91,22 @@ def vector_dimension(path: str | Path) -> int:
     require_file(path)
     lines = Lines(path)
     first = list(islice(lines, _FIRST))
-    _check_text(lines, len(first))
+    _check_first(lines, first)
     return _dimension(path, first)[0]
+
+
+def _check_first(lines: Lines, first: list[str]) -> None:
+    number = min(lines.bad, default=1)
+    if 1 < number <= len(first) and _is_header(first[0]):
+        # word2vec's other format has the same header, then each word with its numbers as bytes. In
+        # a text of another encoding the word cannot be read, but the numbers can.
+        parts = first[number - 1].split()
+        if not parts or not _is_number(parts[-1]):
+            raise InputError(
+                f"{shown(lines.path)}:{number}: not text, though its first line is. A binary file "
+                "has to be saved as text first."
+            )
+    _check_text(lines, len(first))
 
 
 def _check_text(lines: Lines, number: int) -> None:
@@ -104,12 +118,13 @@ def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
     name = shown(path)
     if not lines:
         raise InputError(f"{name}: empty. A file of word vectors has a line a word.")
-    head = lines[0].split()
-    if len(head) == 2 and all(part.isascii() and part.isdecimal() for part in head):
+    if _is_header(lines[0]):
+        head = lines[0].split()
         if 1 <= int(head[1][:9]) <= LARGEST_DIM:
             return int(head[1]), int(head[0][:18])
         raise InputError(f"{name}:1: {head[1]} numbers a word; 1 to {LARGEST_DIM:,} are possible.")
-    counts = Counter(line.rstrip().count(" ") for line in lines if line.strip())
+    # Some files have a tab after the word and spaces between its numbers.
+    counts = Counter(text.count(" ") + text.count("\t") for text in map(str.rstrip, lines) if text)
     size = min(counts, key=lambda number: (-counts[number], number), default=0)
     if not 1 <= size <= LARGEST_DIM:
         raise InputError(
@@ -117,6 +132,11 @@ def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
             "spaces between. A binary file has to be saved as text first."
         )
     return size, None
+
+
+def _is_header(line: str) -> bool:
+    head = line.split()
+    return len(head) == 2 and all(part.isascii() and part.isdecimal() for part in head)
 
 
 def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, str]:
@@ -130,7 +150,7 @@ def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, st
         found = f"{sum(map(_is_number, parts[1:]))} numbers"
     else:
         word, *rest = text.rsplit(" ", size)
-        if len(rest) == size and all(rest):
+        if len(rest) == size and all(rest) and "\t" not in text:
             return word, " ".join(rest)
         return " ".join(parts[: surplus + 1]), " ".join(parts[surplus + 1 :])
     raise InputError(

@@ -21,6 +21,28 @@ from filbert.text.word_vectors import WordVectors, word_table
 from filbert.text.words import known_words
 
 
+def bigru_config(
+    vocab_size: int, *, dim: int, hidden: int, layers: int = 1, dropout: float, pooling: str
+) -> EncoderConfig:
+    """The shape of such a model; see `write_bigru_start`.
+
+    Raises:
+        ConfigError: a size or rate that cannot be.
+    """
+    return EncoderConfig(
+        vocab_size=vocab_size,
+        embedding_size=dim,
+        hidden_size=2 * hidden,
+        num_hidden_layers=layers,
+        max_position_embeddings=65_536,
+        pooled=pooling,
+        pooler=None,
+        hidden_dropout=dropout,
+        head_dropout=dropout / 2,
+        **FAMILIES["bigru"].constants,
+    )
+
+
 def write_bigru_start(
     folder: str | Path,
     tokenizer: Tokenizer,
@@ -60,17 +82,13 @@ def write_bigru_start(
         raise ConfigError(
             f"hidden is {hidden}, layers {layers}, dim {dim}; they must be above zero."
         )
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        embedding_size=dim,
-        hidden_size=2 * hidden,
-        num_hidden_layers=layers,
-        max_position_embeddings=65_536,
-        pooled=pooling,
-        pooler=None,
-        hidden_dropout=dropout,
-        head_dropout=dropout / 2,
-        **FAMILIES["bigru"].constants,
+    config = bigru_config(
+        tokenizer.vocab_size,
+        dim=dim,
+        hidden=hidden,
+        layers=layers,
+        dropout=dropout,
+        pooling=pooling,
     )
     ids: Mapping[str, int] = known_words(tokenizer)
     table, found = word_table(ids, tokenizer.vocab_size, vectors, dim=dim, seed=seed)

@@ -271,16 +271,20 @@ def class_balance(labels: Sequence[str], counts: Mapping[str, Sequence[int]]) ->
     """A bar for each split, cut into the labels' shares.
 
     Args:
-        labels: C names.
+        labels: C names; with more than `MOST_BALANCED` the last ones share a bar.
         counts: rows of each label, C numbers, by split.
     """
+    if len(labels) > MOST_BALANCED:
+        kept = MOST_BALANCED - 1
+        labels = [*labels[:kept], f"{len(labels) - kept} other labels"]
+        counts = {s: [*found[:kept], sum(found[kept:])] for s, found in counts.items()}
     drawn, axes = canvas.new_figure("share of the rows", "", height=0.95 + 0.42 * len(counts),
                                     grid="none")  # fmt: skip
     colors = (canvas.SKY, canvas.BLUE, canvas.ORANGE, canvas.VERMILLION, canvas.GREEN,
               canvas.PURPLE, "#B8C1CA")  # fmt: skip
     names = list(counts)
     left = np.zeros(len(names))
-    for number, label in enumerate(labels[:MOST_BALANCED]):
+    for number, label in enumerate(labels):
         shares = np.array([counts[s][number] / max(sum(counts[s]), 1) for s in names])
         color = colors[number % len(colors)]
         axes.barh(

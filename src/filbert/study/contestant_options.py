@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.text.words import SPECIALS
 from filbert.train.options import FinetuneOptions, TrainOptions
+
+if TYPE_CHECKING:
+    from filbert.formats.checkpoint import Checkpoint
 
 # What a contestant of each kind may say beside the options of `finetune`, with the default.
 BIGRU: dict[str, Any] = {
@@ -27,6 +32,8 @@ POOLINGS = ("mean+max", "mean", "max")
 BIGRU_LR = 1e-3
 TFIDF: dict[str, Any] = {"C": None, "ngrams": 2, "min_df": 2}
 STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
+# How long a training takes; of several that are given only one counts.
+_LENGTHS = ("epochs", "steps", "time")
 _BUILT_IN = ("minilm", "filbert-mini")
 _COLUMNS = {f.name for f in fields(FinetuneOptions) if "column" in f.name}
 # What the study itself decides for every contestant.
@@ -98,6 +105,9 @@ def merged(
     own: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Defaults of a kind, options of all contestants, of this one, and flags; the later win."""
+    if any(name in said for name in _LENGTHS):
+        # Steps of everybody would silently win over its own epochs.
+        shared = {key: value for key, value in shared.items() if key not in _LENGTHS}
     options = {**extra, **shared, **said, **own}
     if "steps" in own or "epochs" in own:
         # A flag must not lose to another kind of length in the recipe.
@@ -135,8 +145,7 @@ def _check_trained(kind: str, options: dict[str, Any], says_dim: bool, labels: i
     # The way with long texts is checked by the task itself.
     task = Classification.from_options(chosen, ColumnNames())
     check_running(chosen, labels)
-    if kind == "encoder":
-        _check_layers(chosen, task.head_kind)
+    _check_layers(chosen, task.head_kind, _bigru_of(options) if kind == "bigru" else None)
 
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
@@ -160,15 +169,26 @@ def check_running(chosen: TrainOptions, labels: int | None) -> None:
     choose_device(chosen.device)
 
 
-def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
-    """Lengths and layers that the model does not have."""
+def _bigru_of(options: Mapping[str, Any]) -> Checkpoint:
+    """The shape of what a BiGRU's training begins with."""
+    from filbert.formats.bigru_start import bigru_config
+    from filbert.formats.checkpoint import Checkpoint
+
+    shape = {name: options[name] for name in ("dim", "hidden", "dropout", "pooling")}
+    return Checkpoint(bigru_config(options["max_words"], **shape), "bigru", {})
+
+
+def _check_layers(
+    chosen: FinetuneOptions, head_kind: str | None, checkpoint: Checkpoint | None
+) -> None:
+    """Lengths and layers that the model does not have; `checkpoint` stands for `chosen.model`."""
     from filbert.formats.checkpoint import as_causal, meta_model, with_layers
     from filbert.formats.find import find_model
     from filbert.formats.opening import read_checkpoint
     from filbert.stored_task import check_max_length
     from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
 
-    checkpoint = read_checkpoint(find_model(chosen.model))
+    checkpoint = checkpoint or read_checkpoint(find_model(chosen.model))
     check_max_length(chosen.max_length, checkpoint.config)
     if chosen.keep_layers is not None:
         layers = layers_to_keep(chosen.keep_layers, checkpoint.config.num_hidden_layers)
@@ -183,6 +203,11 @@ def check_bigru(options: dict[str, Any], says_dim: bool) -> None:
     """Its own options; the dimension is that of the vectors unless it is said."""
     _check_numbers(options, ("dim", "hidden", "max_words", "min_count"))
     pooling, dropout = options["pooling"], options["dropout"]
+    if options["max_words"] <= len(SPECIALS):
+        raise ConfigError(
+            f"max_words is {options['max_words']}, and {len(SPECIALS)} entries are no words. "
+            f"Give more than {len(SPECIALS)}."
+        )
     if pooling not in POOLINGS:
         raise ConfigError(
             f"pooling is {pooling!r}; it must be one of {list(POOLINGS)}.{near(pooling, POOLINGS)}"
@@ -209,8 +234,8 @@ def check_bigru(options: dict[str, Any], says_dim: bool) -> None:
 def _check_linear(kind: str, options: dict[str, Any]) -> None:
     strength = options["C"]
     is_number = isinstance(strength, int | float) and not isinstance(strength, bool)
-    if strength is not None and not (is_number and strength > 0):
-        raise ConfigError(f"C is {strength!r}; it must be a number above zero.")
+    if strength is not None and not (is_number and 0 < strength < math.inf):
+        raise ConfigError(f"C is {strength!r}; give a finite number above zero, or leave it out.")
     if kind == "tfidf":
         _check_numbers(options, ("ngrams", "min_df"))
         return

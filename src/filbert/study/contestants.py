@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
 from filbert.train.folder import read_run
+from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _trained(job: Job, task: Classification) -> Made:
         # Labels, the positive one and cleaning are the teacher's.
         given["teacher"] = str(job.source_model)
     else:
-        given |= {"labels": job.labels, "positive": job.positive}
+        given["positive"] = job.positive
         if job.cleaning is not None:
             given["clean"] = job.cleaning
     before = (read_run(Path(job.out)) or {}).get("options") or {}
@@ -207,8 +208,11 @@ def _trained(job: Job, task: Classification) -> Made:
         learning = DistillOptions.from_keywords(given)
         facts, device = distill_task(learning), learning.device
     else:
-        options = FinetuneOptions.from_keywords(given)
+        # Keywords take names apart at commas, and a label may hold one.
+        options = replace(FinetuneOptions.from_keywords(given), labels=job.labels)
         facts, device = finetune(options), options.device
+    if job.begins_as_bigru:
+        facts["word_vectors"] = _word_vectors(job)
     model = Path(job.out) / "model"
     predictor = Predictor.load(model, device=device)
 
@@ -264,7 +268,20 @@ def _write_start(job: Job) -> Effort:
     )
     made = watch.so_far()
     write_json(marked, {"fingerprint": job.fingerprint, **asdict(made)})
+    if vectors is not None:
+        found = _word_vectors(job)
+        num, words = found["with_vectors"], found["words"]
+        say(
+            f"vectors: {vectors.source} has {num:,} of the {words:,} words ({num / words:.1%}); "
+            "the others are drawn at random"
+        )
     return made
+
+
+def _word_vectors(job: Job) -> dict[str, Any]:
+    """How many words a BiGRU begins with, and how many of them have a vector."""
+    story = json.loads((job.start / "filbert.json").read_text(encoding="utf-8"))
+    return {name: story["word_vectors"][name] for name in ("words", "with_vectors")}
 
 
 def _rows(job: Job, split: str) -> list[Row]:
@@ -305,9 +322,12 @@ def _linear(job: Job, task: Classification) -> Made:
     rows = {name: list(task.read(path, ColumnNames())) for name, path in job.data.items()}
     task = task.fit_labels(rows["train"])
     cleaning = Cleaning.parse(job.cleaning)
+    others: list[str] = []
+    if job.options.get("vectors") is not None:
+        others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
     watch = Watch()
     texts = [joined(row, cleaning) for row in rows["train"]]
-    features = _features(job, texts)
+    features = _features(job, texts, others)
     fitted, fitting = fit_linear(
         task,
         features,
@@ -348,15 +368,19 @@ def _write_predictions(
     write_atomically(place, "\n".join(lines) + "\n")
 
 
-def _features(job: Job, texts: Sequence[str]) -> Features:
-    """What the classifier looks at, learned from the cleaned training texts."""
+def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features:
+    """What the classifier looks at, learned from the cleaned training texts.
+
+    Of the other texts only words are looked up, in a file of vectors.
+    """
     chosen = job.options
     if job.kind == "tfidf":
         return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
 
     from filbert.study.static_words import word_table
 
-    return word_table(texts, vectors=chosen["vectors"], model=chosen["model"]).fitted(texts)
+    table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
+    return table.fitted(texts)
 
 
 # By kind; all others take optimiser steps.

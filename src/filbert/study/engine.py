@@ -152,6 +152,8 @@ def _prepared(study: Study, folder: Path, *, overwrite: bool) -> dict[str, Any]:
     for name in SPLITS:
         counts = ", ".join(f"{label}: {n:,}" for label, n in facts[name]["label_counts"].items())
         say(f"{name}: {facts[name]['rows']:,} rows ({counts})")
+    if facts["positive"] is not None and study.positive is None and study.merge_as is None:
+        say(f"positive: {facts['positive']!r}, the second label; --positive names the other one")
     repeats = facts["near_duplicates"]
     for name in ("dev", "test"):
         if repeats.get(f"{name}_like_train"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from filbert.errors import FilbertError
 from filbert.study.answers import prepared_rows, read_answers
+from filbert.study.contestant_options import BIGRU
 from filbert.study.contestants import JUDGED, finished_mark, trained_mark
 from filbert.study.recipe import TRAINED, Contestant
 from filbert.train.folder import read_run
@@ -62,13 +63,15 @@ def entry_of(
             if damage is not None:
                 found |= {"status": "failed", "error": damage}
             else:
-                effective.append(_effective(run))
+                effective.append(_effective(one, run))
         elif trained_mark(folder / place) not in (None, marks[key]):
             error = "The run in its folder is one with other options or rows, so it is left out."
             found |= {"status": "missing", "error": error}
+        elif said.get("status") == "failed" and said.get("fingerprint") == marks[key]:
+            found |= {"status": "failed", "error": said.get("error")}
         else:
-            status = "failed" if said.get("status") == "failed" else "missing"
-            found |= {"status": status, "error": said.get("error")}
+            # How it ended with other options or rows says nothing of what is asked for now.
+            found["status"] = "missing"
         seeds.append(found)
     statuses = [seed["status"] for seed in seeds]
     status = next((s for s in ("finished", "failed") if s in statuses), "missing")
@@ -101,9 +104,18 @@ def _damage(who: str, folder: Path, place: Path, data: Mapping[str, Any]) -> str
     return None
 
 
-def _effective(run: Mapping[str, Any]) -> dict[str, Any]:
-    options = run.get("options") or {}
+def _effective(one: Contestant, run: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(run.get("options") or {})
+    own: dict[str, Any] = {}
+    if one.kind == "bigru" or one.options.get("student") == "bigru":
+        # The run knows but the folder that it began with, which is made of these.
+        own = {name: one.options.get(name) for name in BIGRU}
+        options.pop("model", None)
+        known = run.get("word_vectors") or {}
+        own["words"] = known.get("words")
+        own["words_with_vectors"] = known.get("with_vectors") if own["vectors"] else None
     found = {name: options[name] for name in EFFECTIVE if options.get(name) is not None}
+    found |= {name: value for name, value in own.items() if value is not None}
     found["precision"] = run.get("precision")
     data = run.get("data") or {}
     test = data.get("test") or {}
@@ -179,15 +191,15 @@ def _few(names: Sequence[str]) -> str:
     return "; ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def are_alike(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all finished runs know the device that they ran on, and it is the same."""
-    seen = {
-        _told(run.get("device"))
+def are_alike(entries: Sequence[Mapping[str, Any]], here: Collection[str]) -> bool:
+    """Whether all finished runs know the device that they ran on, and it is one of these names."""
+    devices = [
+        run.get("device") or {}
         for one in entries
         for run in one["seeds"]
         if run["status"] == "finished"
-    }
-    return len(seen) == 1 and "" not in seen
+    ]
+    return len({_told(one) for one in devices}) == 1 and devices[0].get("name") in here
 
 
 def _told(value: Any) -> str:

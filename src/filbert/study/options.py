@@ -115,12 +115,27 @@ class StudyFlags:
             raise ConfigError("merge_labels and merge_as go together; give both.")
         if self.merge_labels is not None and self.label_column is not None:
             raise ConfigError("merge_labels and label_column both name the label; give one.")
+        self._check_kept()
         kinds = ("together", "report", "ignore")
         if self.near_duplicates is not None and self.near_duplicates not in kinds:
             raise ConfigError(
                 f"near_duplicates is {self.near_duplicates!r}; it must be one of {list(kinds)}."
             )
         return self
+
+    def _check_kept(self) -> None:
+        texts = {self.text_column, self.text_pair_column, "text", "text_pair"}
+        for column in self.keep_columns or ():
+            if column in texts:
+                raise ConfigError(
+                    f"keep_columns: the column {column!r} is a text, and what is in kept columns "
+                    "stands in the report. Leave it out."
+                )
+            if column == "length":
+                raise ConfigError(
+                    "keep_columns: the slices by the number of words are called 'length' already. "
+                    "Rename the column."
+                )
 
 
 def _shares(given: Any) -> tuple[float, ...] | None:

@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from filbert.data.columns import ColumnNames
-from filbert.data.labels import label_in, label_order, listed
+from filbert.data.labels import check_names, label_in, label_order, listed
+from filbert.data.merge_labels import Merge
 from filbert.data.near_duplicates import leakage, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
 from filbert.errors import ConfigError, InputError, printable
 from filbert.formats.files import sha256_of, write_atomically
 from filbert.study.recipe import Study
+from filbert.study.slices import is_missing
 
 SPLITS = ("train", "dev", "test")
 
@@ -42,7 +46,7 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
     splits = _split(study, rows, repeats)
     labels = _labels(study, splits)
     for column in study.keep_columns:
-        if all(row.values.get(column) in (None, "") for row in splits["test"]):
+        if all(is_missing(row.values.get(column)) for row in splits["test"]):
             raise InputError(
                 f"keep_columns: no test row has a value in the column {column!r}, so there would "
                 "be no slices by it. Leave it out, or give rows that have one."
@@ -66,11 +70,11 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
             "sha256": sha256_of(path),
             "label_counts": {label: counts[label] for label in labels},
         }
-    positive = study.positive or study.merge_as or (labels[1] if len(labels) == 2 else None)
+    second = labels[1] if len(labels) == 2 else None
     return facts | {
         "source": source,
         "labels": labels,
-        "positive": positive,
+        "positive": study.positive or _merged_label(study) or second,
         "near_duplicates": repeats,
     }
 
@@ -99,13 +103,26 @@ def _read(study: Study, path: str) -> list[Row]:
     ]
 
 
+def _merged_label(study: Study) -> str | None:
+    """The label of the merged columns as the rows have it; None where none are merged."""
+    if study.merge_labels is None or study.merge_as is None:
+        return None
+    return Merge(study.merge_labels, study.merge_as).name
+
+
 def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
-    """With a positive class there are two labels, and it is one of them.
+    """No two labels are one number; with a positive class there are two, and it is one of them.
 
     Raises:
-        InputError: a third label; with the row.
+        InputError: a third label (with the row), or one number written in two ways.
         ConfigError: the positive class is not among the labels.
     """
+    counts = Counter(row.values["label"] for row in rows)
+    labels = sorted(counts, key=label_order)
+    # One label alone has a sentence of its own later.
+    if len(labels) > 1:
+        found = np.array([counts[label] for label in labels])
+        check_names(labels, found, len(rows), multilabel=False)
     if study.positive is None:
         return
     seen: dict[str, None] = {}
@@ -119,7 +136,6 @@ def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
             )
         seen[label] = None
     if study.positive not in seen:
-        labels = sorted(seen, key=label_order)
         raise ConfigError(f"positive is {study.positive!r}; the labels are {labels}.")
 
 

@@ -244,18 +244,28 @@ def _variants(
         cleaning = names_of(table["cleaning"])
     if not cleaning:
         raise ConfigError(f"{where}: cleaning names nothing; take none, study or steps.")
-    found = []
+    found: list[Contestant] = []
+    seen: dict[tuple[str, ...], str] = {}
     for given in cleaning:
         cleaner = _cleaner(where, given)
-        label = None if cleaner is None else "cleaned" if given == "study" else given
+        steps = () if cleaner is None else tuple(cleaner.names)
+        if steps in seen:
+            raise ConfigError(
+                f"{where}: cleaning names the same steps twice, as {seen[steps]!r} and as "
+                f"{given!r}. Leave one of them out."
+            )
+        seen[steps] = given
+        # Two spellings of one cleaning have one name, whichever a study was begun with.
+        written = None if cleaner is None else str(cleaner)
+        label = "cleaned" if written == "study" else written and written.replace(",", "+")
         found.append(
             Contestant(
                 title if label is None else f"{title}, {label}",
                 title if label is None else f"{title}-{label}",
                 kind,
                 options,
-                None if cleaner is None else given.replace("+", ","),
-                () if cleaner is None else tuple(cleaner.names),
+                written,
+                steps,
                 # Logistic regression has one solution; a second seed would repeat the first.
                 seeds[:1] if kind in ("tfidf", "static") else seeds,
             )

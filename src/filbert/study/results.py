@@ -59,6 +59,8 @@ def write_results(
         {**one, "of": name, "path": Path(one["path"]).name}
         for name, one in zip(study.sources, data["source"], strict=True)
     ]
+    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    processor = device_name(torch.device("cpu"))
     results: dict[str, Any] = {
         "filbert": version("filbert"),
         "name": study.name,
@@ -70,13 +72,13 @@ def write_results(
         | {"source": source},
         "options": nameless(study.options),
         "machine": {
-            "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
-            "processor": device_name(torch.device("cpu")),
+            "device": device,
+            "processor": processor,
             "threads": torch.get_num_threads(),
             "platform": platform.platform(terse=True),
             "versions": versions() | {"scikit-learn": version("scikit-learn")},
             "commit": commit(),
-            "same_for_all_runs": are_alike(entries),
+            "same_for_all_runs": are_alike(entries, (device, processor)),
         },
         "notes": notes_of(entries),
         "contestants": entries,

@@ -21,6 +21,8 @@ MOST_VALUES = 20
 # With fewer rows of a class an interval of the slice would say little and look like much.
 FEWEST_FOR_INTERVAL = 10
 NOT_STATED = "not stated"
+# What tables write where there is no value, in any case.
+_MISSING = {"", "nan", "na", "null", "none"}
 
 
 def slices_of(
@@ -65,7 +67,7 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
 
     Numbers from 0 to 1 (0/1, or the share of people who saw a group meant) become "yes" from 0.5 on
     and "no"; all other values are names as they stand, the 20 most frequent, the rest together.
-    Rows without a value are "not stated".
+    Rows without a value (see `is_missing`) are "not stated".
     """
     if not any(column in row for row in rows):
         known = sorted({name for row in rows for name in row} - {"text", "text_pair", "label"})
@@ -77,13 +79,13 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
             f"the columns kept beside text and label are: {names}.{hint}"
         )
     values = [row.get(column) for row in rows]
-    is_missing = [value is None or str(value).strip() == "" for value in values]
-    shares = [None if gone else _share(v) for v, gone in zip(values, is_missing, strict=True)]
-    if all(gone or s is not None for s, gone in zip(shares, is_missing, strict=True)):
+    missing = [is_missing(value) for value in values]
+    shares = [None if gone else _share(v) for v, gone in zip(values, missing, strict=True)]
+    if all(gone or s is not None for s, gone in zip(shares, missing, strict=True)):
         named = [NOT_STATED if s is None else "yes" if s >= 0.5 else "no" for s in shares]
         order = ["yes", "no"]
     else:
-        pairs = zip(values, is_missing, strict=True)
+        pairs = zip(values, missing, strict=True)
         named = [NOT_STATED if gone else printable(str(value).strip()) for value, gone in pairs]
         counts = Counter(name for name in named if name != NOT_STATED)
         order = sorted(counts, key=lambda name: (-counts[name], name))
@@ -95,6 +97,11 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
     table = np.array(named, dtype=object)
     parts = [(name, np.flatnonzero(table == name)) for name in [*order, NOT_STATED]]
     return [(name, at) for name, at in parts if len(at)]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a row says nothing in a column: empty, NaN, or the words nan, NA, null and none."""
+    return value is None or str(value).strip().lower() in _MISSING
 
 
 def _share(value: Any) -> float | None:

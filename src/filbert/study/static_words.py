@@ -11,17 +11,21 @@ from filbert.errors import InputError
 from filbert.study.linear import WordMeans, words_of
 
 
-def word_table(texts: Sequence[str], *, vectors: str | None, model: str | None) -> WordMeans:
-    """Vectors of the words that stand in the training texts.
+def word_table(
+    texts: Sequence[str], *, vectors: str | None, model: str | None, others: Sequence[str] = ()
+) -> WordMeans:
+    """Vectors of the words that stand in the training texts, out of a file also of others.
 
     Args:
         texts: of train, cleaned.
         vectors: a GloVe or word2vec text file; the words of the texts that it has.
         model: else: an encoder; a word's vector is the mean of the rows that the word's pieces have
             in its embedding table.
+        others: more texts that the classifier will read, cleaned. The file has a vector for most of
+            their words whether or not a training text has the word.
 
     Raises:
-        InputError: the file has none of the words.
+        InputError: the file has none of the words of the training texts.
         FormatError: the file or the model is damaged.
     """
     words = sorted({word for text in texts for word in words_of(text)})
@@ -31,8 +35,8 @@ def word_table(texts: Sequence[str], *, vectors: str | None, model: str | None) 
 
     from filbert.data.word_vectors import read_vectors
 
-    found = read_vectors(Path(vectors), words)
-    if not len(found.words):
+    found = read_vectors(Path(vectors), {*words, *(w for text in others for w in words_of(text))})
+    if set(words).isdisjoint(found.words):
         raise InputError(
             f"{vectors} has none of the {len(words):,} words of the training texts. Is it of this "
             f"language, and in lower case?"

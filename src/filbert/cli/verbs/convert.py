@@ -69,6 +69,12 @@ def convert(
     config = checkpoint.config
     notes = list(tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place))
     if encoder_only and checkpoint.head is not None:
+        cleaning = ((checkpoint.filbert or {}).get("task") or {}).get("clean")
+        if cleaning:
+            notes.append(
+                f"The model's cleaning ({', '.join(cleaning)}) is left out with its head: clean "
+                "texts so before this encoder reads them."
+            )
         checkpoint = with_new_head(checkpoint, None)
     notes = [*checkpoint.notes, *notes]
     notes += _left_behind(place, to)
