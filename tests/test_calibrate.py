@@ -228,3 +228,12 @@ def test_what_cannot_be_meant_is_refused(model, dev, words, message, capsys):
 def test_a_model_that_has_no_folder_of_its_own_is_refused_with_a_way(dev):
     with pytest.raises(ConfigError, match="filbert convert filbert-mini DIR --to huggingface"):
         calibrate("filbert-mini", dev)
+
+
+def test_what_is_noted_tells_nothing_of_the_machine_s_folders(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "tiny")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the film was good\nhe was not very bad\n")
+    calibrate(str(folder), str(texts), target=1e-9)
+    assert noted(folder)["data"]["file"] == "texts.txt"
+    assert str(tmp_path) not in (folder / "filbert.json").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -20,9 +21,11 @@ import filbert
 from filbert import export
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
-from filbert.export import export_onnx
+from filbert.export import agreement_of, export_onnx
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
+from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.predict import Predictor
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]
@@ -201,6 +204,7 @@ def test_int8_says_how_far_it_is_and_loads(film_run, films, tmp_path, capsys):
     assert 0.9 < facts["cosine"] < 1 and facts["largest_difference"] > 1e-4
     assert facts["data"]["float32"]["accuracy"] > 0.8
     assert facts["data"]["exported"].keys() == facts["data"]["float32"].keys()
+    assert (facts["from"], facts["data"]["file"]) == ("model", "dev.csv"), "no folders of a machine"
     found = filbert.load(out, backend="onnxruntime").predict(TEXTS)
     exact = film_run.model.predict(TEXTS)
     for one, other in zip(exact, found, strict=True):
@@ -305,3 +309,59 @@ def test_a_session_takes_no_more_threads_than_there_are_cores():
     from filbert.speed.onnx_session import session_threads
 
     assert session_threads() == 1, "conftest gives torch one thread"
+
+
+def test_every_output_is_held_to_its_own_size():
+    """Vectors of unit length that are wrong by 5e-4, beside hidden states of up to 6."""
+    hidden, vectors = torch.tensor([[6.0, -3.0]]), torch.tensor([[0.6, 0.8]])
+    found = agreement_of((hidden, vectors), (hidden + 3e-4, vectors + 5e-4))
+    assert found.difference == pytest.approx(5e-4, rel=1e-2) and found.scale == 6
+    assert found.share == pytest.approx(5e-4, rel=1e-2), "not a sixth of it"
+    alone = agreement_of((hidden,), (hidden + 3e-4,))
+    assert alone.share == pytest.approx(5e-5, rel=1e-2)
+    nan = agreement_of((hidden, vectors), (hidden, vectors * torch.nan))
+    assert not nan.share < 1
+
+
+def test_metrics_of_a_model_without_a_task_are_refused_before_a_graph_is_made(
+    tiny_model, tmp_path, monkeypatch
+):
+    from filbert.formats import onnx_graph
+
+    monkeypatch.setattr(onnx_graph, "build_graph", None)
+    with pytest.raises(ConfigError, match="has no task head. Leave it out"):
+        export_onnx(str(tiny_model), tmp_path / "out", data="rows.csv")
+
+
+def test_cleaning_that_another_program_would_leave_out_is_told_of(film_run, tmp_path, caplog):
+    source = shutil.copytree(film_run.folder / "model", tmp_path / "source")
+    story = json.loads((source / "filbert.json").read_text())
+    story["task"]["clean"] = ["urls"]
+    (source / "filbert.json").write_text(json.dumps(story))
+    with caplog.at_level(logging.WARNING, logger="filbert.export"):
+        export_onnx(str(source), tmp_path / "out")
+    assert "knows nothing of the model's cleaning (urls)" in caplog.text
+
+
+def test_other_tools_are_told_to_pass_what_the_graph_takes(tiny_model, tmp_path):
+    """Also where the tokenizer's pairs have one type, and the model more."""
+    predictor = Predictor.load(tiny_model)
+    predictor.tokenizer._pair = predictor.tokenizer._pair.one_type()
+    export._write_companions(predictor, predictor.checkpoint, tmp_path, None)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
+
+
+def test_without_vectors_in_the_graph_they_are_still_made_as_the_folder_says(tiny_model, tmp_path):
+    source = shutil.copytree(tiny_model, tmp_path / "source")
+    write_sentence_vectors(source, SentenceVectors("cls", normalize=True), 32)
+    export_onnx(str(source), tmp_path / "out", pooling="none")
+    found = filbert.load(tmp_path / "out", backend="onnxruntime").embed(TEXTS)
+    np.testing.assert_allclose(found, filbert.load(source).embed(TEXTS), atol=1e-5)
+
+
+def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
+    export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
+    with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
+        filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
+    assert "was exported in int8 and computes in it" in caplog.text

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder, sha256_of
+from filbert.formats.files import portable, replace_folder, sha256_of
 from filbert.formats.onnx_folder import (
     MODEL_FILE,
     WEIGHTS_FILE,
@@ -43,7 +44,7 @@ from filbert.stored_task import unmeasured_int8
 
 log = logging.getLogger(__name__)
 
-# float32 outputs may differ by this much, in units of the largest output where that is above 1.
+# A float32 output may differ by this much, in units of its largest number where that is above 1.
 LARGEST_DIFFERENCE = 1e-4
 
 _SENTENCE = "The film was not very good, but she liked the last half hour of it! "
@@ -56,14 +57,17 @@ class Agreement(NamedTuple):
     """How far an exported model is from the original.
 
     Attributes:
-        difference: the largest between two outputs.
-        scale: the largest output.
+        difference: the largest between two numbers.
+        scale: the largest number.
         cosine: between all outputs in a row.
+        share: the largest difference in units of the largest number of the same output, where that
+            is above 1. Vectors of unit length must not hide behind hidden states of 6.
     """
 
     difference: float
     scale: float
     cosine: float
+    share: float
 
 
 def export_onnx(
@@ -105,6 +109,8 @@ def export_onnx(
     predictor = Predictor.load(name, device="cpu")
     checkpoint = predictor.checkpoint
     assert checkpoint is not None
+    # Before the graph, which takes its time.
+    digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
     graph = build_graph(checkpoint, vectors)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
@@ -121,16 +127,17 @@ def export_onnx(
             save_graph(graph, path)
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
-        allowed = math.inf if int8 else LARGEST_DIFFERENCE * max(1.0, agreement.scale)
-        if not agreement.difference < allowed:
+        allowed = math.inf if int8 else LARGEST_DIFFERENCE
+        if not agreement.share < allowed:
             raise RunError(
                 f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} "
-                f"from the model's, up to {agreement.scale:.2g} in size; {allowed:.1e} is allowed. "
-                "Please report it with the output of `filbert doctor`."
+                f"from the model's, one by {agreement.share:.1e} of its size; "
+                f"{allowed:.1e} is allowed. Please report it with the output of "
+                "`filbert doctor`."
             )
         facts: dict[str, Any] = {
             "filbert": version("filbert"),
-            "from": name,
+            "from": portable(name),
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
             "float_layers": kept,
@@ -141,7 +148,7 @@ def export_onnx(
             "cosine": agreement.cosine,
         }
         if data is not None:
-            facts["data"] = _compare_metrics(
+            facts["data"] = {"file": portable(data), "sha256": digest} | _compare_metrics(
                 predictor,
                 model,
                 data,
@@ -161,6 +168,13 @@ def export_onnx(
         warning = unmeasured_int8(predictor.precision, told, predictor.task)
         if warning is not None:
             log.warning(warning)
+        clean = getattr(predictor.task, "clean", None)
+        if clean is not None:
+            log.warning(
+                "The graph knows nothing of the model's cleaning (%s), which filbert does: clean "
+                "every text before the tokenizer of another program gets it.",
+                clean,
+            )
         text = json.dumps(story, indent=2, default=list) + "\n"
         (new / "filbert.json").write_text(text, encoding="utf-8")
     return facts
@@ -186,12 +200,19 @@ def _vectors(
 def _write_companions(
     predictor: Predictor, checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors | None
 ) -> None:
-    """The tokenizer, config.json and what else an ordinary folder has."""
+    """The tokenizer, config.json and what else an ordinary folder has.
+
+    A graph without sentence vectors (`vectors` None) still gives the hidden states that they are
+    made of, so a bare encoder's folder says in any case how.
+    """
     tokenizer = predictor.tokenizer
     if tokenizer.max_length is None:
         tokenizer.max_length = predictor.max_length
-    tokenizer.save(folder)
+    # Other tools pass what is listed, and a graph takes its inputs, no fewer and no more.
+    tokenizer.save(folder, token_type_ids=checkpoint.config.type_vocab_size > 1)
     (folder / "config.json").write_text(huggingface.config_text(checkpoint), encoding="utf-8")
+    if vectors is None and checkpoint.head is None:
+        vectors = predictor.sentence_vectors
     if vectors is not None:
         limited = replace(vectors, max_length=predictor.max_length)
         write_sentence_vectors(folder, limited, checkpoint.config.hidden_size)
@@ -222,18 +243,44 @@ def compare_outputs(
         vectors = predictor.vectors(examples, pooling=pooling)
         wanted = (wanted, torch.from_numpy(np.stack(vectors)))
     found = joined(names, [torch.from_numpy(array) for array in model.session.padded(batch, names)])
-    exact, other = _flat(wanted), _flat(found)
-    return Agreement(
-        float((exact - other).abs().max()),
-        float(exact.abs().max()),
-        float(F.cosine_similarity(exact, other, dim=0)),
-    )
+    return agreement_of(_parts(wanted), _parts(found))
 
 
-def _flat(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """All numbers in a row, float64."""
-    parts = output if isinstance(output, tuple) else (output,)
-    return torch.cat([part.flatten().double() for part in parts])
+def agreement_of(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> Agreement:
+    """How far outputs are from those that are wanted, each beside its own."""
+    pairs = [
+        (one.flatten().double(), other.flatten().double())
+        for one, other in zip(wanted, found, strict=True)
+    ]
+    differences = [float((one - other).abs().max()) for one, other in pairs]
+    scales = [float(one.abs().max()) for one, _ in pairs]
+    shares = [d / max(1.0, scale) for d, scale in zip(differences, scales, strict=True)]
+    exact, other = (torch.cat(side) for side in zip(*pairs, strict=True))
+    cosine = float(F.cosine_similarity(exact, other, dim=0))
+    return Agreement(_largest(differences), _largest(scales), cosine, _largest(shares))
+
+
+def _largest(numbers: Sequence[float]) -> float:
+    """NaN, which `max` would pass over, where there is one."""
+    return float(np.max(numbers))
+
+
+def _parts(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return output if isinstance(output, tuple) else (output,)
+
+
+def _digest_for(predictor: Predictor, data: str) -> str:
+    """sha256 of the rows to compare metrics on.
+
+    Raises:
+        ConfigError: the model has no task, so that there are no metrics.
+        InputError: no such file, or standard input, which cannot be read twice.
+    """
+    if predictor.task is None:
+        raise ConfigError(
+            "--data compares a task's metrics, and this model has no task head. Leave it out."
+        )
+    return file_digest(data)
 
 
 def _compare_metrics(
@@ -251,7 +298,7 @@ def _compare_metrics(
     Raises:
         ConfigError: one falls by more than `max_loss`.
     """
-    task, digest = predictor.known_task(), file_digest(data)
+    task = predictor.known_task()
     if task.head_kind is None:
         model.head = task.head(model.config)
     exported = Predictor(
@@ -267,8 +314,6 @@ def _compare_metrics(
     if max_loss is not None:
         change.check(max_loss, f"{out} was not made; on {data}", precision)
     return {
-        "file": data,
-        "sha256": digest,
         "float32": exact,
         "exported": other,
         "worst": change.worst and change.worst.name,

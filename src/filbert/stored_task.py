@@ -87,7 +87,7 @@ def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) 
     found = (checkpoint.filbert or {}).get("bf16_loss")
     if not isinstance(found, dict) or not isinstance(found.get("loss"), int | float):
         reason = "nobody has measured what bf16 would cost this model's answers"
-    elif found["loss"] > AUTO_MAY_LOSE:
+    elif not found["loss"] <= AUTO_MAY_LOSE:  # NaN is no promise either
         points, metric = 100 * found["loss"], found.get("metric")
         reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
     else:

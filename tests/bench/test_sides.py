@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from filbert.bench import sides
+from filbert.bench import products, sides
 from filbert.bench.job import Job
 from filbert.bench.products import layer_shapes, product_rates
 from filbert.bench.torch_sides import _near_equal, padded
@@ -90,3 +90,19 @@ def test_bare_products_are_measured_at_the_shapes_of_the_layers(tiny_model):
     rates = product_rates(shapes, tokens=8, seconds=1e-3)
     assert rates["float32"] > 0
     assert set(rates) <= {"float32", "bf16", "int8"}
+
+
+def test_products_have_the_threads_of_the_sides_and_give_them_back(monkeypatch):
+    import torch
+
+    seen = []
+    monkeypatch.setattr(products, "_best", lambda *_: seen.append(torch.get_num_threads()) or 1.0)
+    before = torch.get_num_threads()
+    product_rates({(8, 8): 1}, threads=before + 1)
+    assert set(seen) == {before + 1} and torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("device", "has_units"), [("cpu", False), ("cuda", True)])
+def test_integer_products_that_filbert_would_not_use_are_no_ceiling(device, has_units, monkeypatch):
+    monkeypatch.setattr(products, "has_integer_products", lambda: has_units)
+    assert list(products._int8(8, 8, 8, device)) == []

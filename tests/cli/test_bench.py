@@ -115,3 +115,24 @@ def test_each_table_gets_those_of_the_named_sides_that_it_has():
 def test_numbers_that_cannot_be_are_refused(wrong, tiny_model):
     with pytest.raises(ConfigError, match="above zero"):
         bench("encode", model=str(tiny_model), **wrong)
+
+
+def test_the_bare_products_get_the_threads_of_the_sides(tiny_model, monkeypatch):
+    threads = []
+
+    def rates(shapes, **options):
+        threads.append(options["threads"])
+        return {"float32": 1.0}
+
+    monkeypatch.setattr("filbert.bench.products.product_rates", rates)
+    pretended(monkeypatch, REPLIES)
+    bench("encode", model=str(tiny_model), texts=4, threads=3)
+    assert threads == [3]
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("2", 2), ("3,2", 3), ("64", 8), ("", 8), ("x", 8)])
+def test_threads_are_those_that_openmp_is_allowed(said, wanted, monkeypatch):
+    monkeypatch.setattr(measure, "available_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert measure.threads_of(None) == wanted
+    assert measure.threads_of(5) == 5

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from filbert.bulk import on_ray
 from filbert.bulk.job import Job
 from filbert.bulk.work import Answers, Vectors
+from filbert.errors import ConfigError
 from filbert.export import export_onnx
 from filbert.speed import precision
 
@@ -163,3 +165,65 @@ def test_without_ray_its_engine_says_how_to_get_it(call, film_run, tmp_path):
     answer = call("predict", film_run.folder / "model", source, "--engine", "ray")
     assert answer.status == 2
     assert "pip install 'filbert[ray]'" in answer.err
+
+
+def sizes(cores: list[int], workers: int | None = None, gpus: list[int] | None = None):
+    machines = [on_ray._Machine(*both) for both in zip(cores, gpus or [0] * 9, strict=False)]
+    return on_ray._sizes(machines, workers, gpus is not None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "wanted"),
+    [
+        ([8, 8], None, (2, 8)),
+        ([8, 8], 3, (3, 4)),  # and not 5: one machine has room for one such worker only
+        ([8, 8], 4, (4, 4)),
+        ([7, 3], None, (2, 3)),
+        ([8], 3, (3, 2)),
+        ([2], 2, (2, 1)),
+        ([1, 1, 1], 3, (3, 1)),
+    ],
+)
+def test_every_worker_finds_a_place_on_one_machine(cores, workers, wanted):
+    assert sizes(cores, workers) == wanted
+    assert sum(count // wanted[1] for count in cores) >= wanted[0]
+
+
+def test_a_worker_on_a_gpu_has_its_threads_beside_it():
+    assert sizes([16, 4], gpus=[2, 2]) == (4, 2)
+    assert sizes([16, 64], gpus=[4, 0]) == (4, 4), "the cores of the other machine are far away"
+    assert sizes([1, 8], gpus=[4, 1]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "gpus"), [([2, 2], 5, None), ([], None, None), ([8], None, [0])]
+)
+def test_a_cluster_without_room_is_told_with_what_there_is(cores, workers, gpus):
+    with pytest.raises(ConfigError, match=rf"has {len(cores)} machines \(cores of each: "):
+        sizes(cores, workers, gpus)
+
+
+def test_dead_machines_and_a_head_without_cores_do_no_work():
+    nodes = [
+        {"Alive": True, "Resources": {"memory": 1e9}},
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 1.0}},
+        {"Alive": False, "Resources": {"CPU": 8.0}},
+        {"Alive": False, "Resources": {}},
+    ]
+    assert on_ray._machines(nodes) == [(8, 1)]
+
+
+def test_a_worker_that_finds_no_place_is_not_waited_for_forever():
+    class Ray:
+        def wait(self, there, *, num_returns, timeout):
+            assert num_returns == 2 and timeout == 600
+            return there[:1], there[1:]
+
+    class Actor:
+        is_there = remote = property(lambda self: self)
+
+        def __call__(self):
+            return self
+
+    with pytest.raises(ConfigError, match="a place for only 1 of 2 workers of 3 threads"):
+        on_ray._wait_for_places(Ray(), [Actor(), Actor()], 3)

@@ -61,3 +61,17 @@ def test_labels_that_look_like_markup_are_printed_as_they_are(call, tmp_path):
     assert done.status == 0, done.err
     for label in ("[/c]", "[other]", ":smile:"):
         assert f"per_label {label} f1" in done.out
+
+
+def test_int8_that_nobody_has_measured_is_told_of_unless_it_is_being_measured(evaluate):
+    unmeasured = "int8 was not compared with float32 on labelled rows"
+    assert evaluate("--precision", "int8").err.count(unmeasured) == 1
+    assert unmeasured not in evaluate("--precision", "int8", "--against", "float32").err
+    assert unmeasured not in evaluate().err
+
+
+def test_rows_that_can_be_read_once_are_not_compared_on(call, film_run):
+    model = film_run.folder / "model"
+    done = call("evaluate", model, "--data", "-", "--against", "float32", stdin="text\n")
+    assert done.status == 2
+    assert "--data is read more than once. Give a file" in done.err

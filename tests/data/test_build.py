@@ -322,3 +322,24 @@ def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):
         == sum(len(np.load(path)) for path in (tmp_path / "out").glob("shard-*/tokens.npy"))
     )
     assert build.PROGRESS not in os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "10000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "9900000 100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({}, 8),
+    ],
+)
+def test_cores_are_those_that_a_container_s_share_fills(files, wanted, tmp_path, monkeypatch):
+    (tmp_path / "cpu").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(blocks, "_CGROUP", tmp_path)
+    monkeypatch.setattr(blocks.os, "sched_getaffinity", lambda process: set(range(8)))
+    assert blocks.available_cores() == wanted

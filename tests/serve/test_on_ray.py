@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,3 +105,25 @@ def test_arguments_that_cannot_be_meant_are_refused(arguments, said):
 def test_without_ray_it_says_how_to_get_it():
     with pytest.raises(ConfigError, match=r"pip install 'filbert\[serve,ray\]'"):
         build({"models": "minilm"})
+
+
+def test_what_is_said_of_the_models_is_said_in_a_replica_too(monkeypatch, capsys):
+    from filbert.serve import memory, process
+
+    made: list[object] = []
+
+    class Serve:
+        """Ray's decorators, which only hand through."""
+
+        ingress = staticmethod(lambda application: lambda: made.append(application))
+        deployment = staticmethod(
+            lambda **options: lambda replica: SimpleNamespace(bind=lambda: replica)
+        )
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=Serve))
+    monkeypatch.setattr(memory, "keep_less", lambda: None)
+    monkeypatch.setattr(process, "open_app", lambda *_: ("app", ["m; int8 was not compared"]))
+    build({"models": "m"})
+    (application,) = made
+    assert application() == "app"
+    assert "m; int8 was not compared" in capsys.readouterr().err

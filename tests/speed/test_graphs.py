@@ -238,13 +238,16 @@ def test_the_kernel_over_borders_gets_what_it_wants_and_no_grid_is_made(family, 
     assert len(calls) == 2 * 2 * len(batches), "two layers, with and without programs"
 
 
-def test_the_kernel_is_for_sixteen_bits_on_a_gpu_and_its_own_head_sizes():
+def test_the_kernel_is_for_sixteen_bits_on_a_gpu_and_its_own_head_sizes(monkeypatch):
     cuda = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     serves = attention.kernel_serves
     assert serves(cuda, torch.bfloat16, 64) and serves(cuda, torch.float16, 256)
     assert not serves(torch.device("cpu"), torch.bfloat16, 64)
     assert not serves(cuda, torch.float32, 64)
     assert not serves(cuda, torch.bfloat16, 12) and not serves(cuda, torch.bfloat16, 264)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not serves(cuda, torch.bfloat16, 64)
 
 
 # What runs how

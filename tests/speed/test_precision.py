@@ -51,3 +51,10 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are():
     assert choose_device("cpu") == CPU
     with pytest.raises(ConfigError, match="device 'tpu' is not here; there is cpu"):
         choose_device("tpu")
+
+
+@pytest.mark.parametrize("has_units", [False, True])
+def test_int8_without_integer_products_is_said_to_be_slow(has_units, monkeypatch, caplog):
+    monkeypatch.setattr(precision, "has_integer_products", lambda: has_units)
+    assert choose_precision("int8", CPU, ("int8",)).name == "int8"
+    assert ("int8 is slower than float32" in caplog.text) == (not has_units)

@@ -9,10 +9,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 import filbert
-from filbert.formats.files import sha256_of
+from filbert.formats.files import portable, sha256_of
 from filbert.predict import Predictor
 from filbert.train.provenance import commit
-from filbert.train.story import portable
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,14 +94,19 @@ class Table:
 
 
 def threads_of(asked: int | None) -> int:
-    """So many threads, or as many as there are cores for this process.
+    """So many threads, or as many as there are cores for this process and OMP_NUM_THREADS allows.
 
     Raises:
         ConfigError: below one.
     """
-    if asked is not None and asked < 1:
-        raise ConfigError(f"threads is {asked}; it must be above zero.")
-    return available_cores() if asked is None else asked
+    if asked is not None:
+        if asked < 1:
+            raise ConfigError(f"threads is {asked}; it must be above zero.")
+        return asked
+    # OpenMP takes a list, too: a number for each level of nesting.
+    allowed = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    cores = available_cores()
+    return min(cores, int(allowed)) if allowed.isdecimal() and int(allowed) else cores
 
 
 def encode(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
@@ -116,7 +122,7 @@ def encode(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
         sep_id=tokenizer.sep_id or 0,
     )
     say("encode: bare matrix products at the shapes of the model's layers")
-    rates = product_rates(layer_shapes(config), device=setup.device)
+    rates = product_rates(layer_shapes(config), device=setup.device, threads=setup.threads)
     requests: dict[str, dict[str, Any]] = {
         order: {"do": "run", "order": order, "batch": _BATCH} for order in _ORDERS
     }

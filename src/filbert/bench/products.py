@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from filbert.model.config import EncoderConfig
+from filbert.model.quantized import has_integer_products
 
 Product = Callable[[], object]
 
@@ -46,17 +47,19 @@ def _floating(
 
 
 def _int8(tokens: int, inner: int, outer: int, device: str) -> Iterator[Product]:
-    rows = torch.randint(-127, 128, (tokens, inner), dtype=torch.int8, device=device)
-    weight = torch.randint(-127, 128, (outer, inner), dtype=torch.int8, device=device)
+    # Where filbert's own int8 runs float32 products, or is refused, a rate would promise too much.
+    if device != "cpu" or not has_integer_products():
+        return
+    rows = torch.randint(-127, 128, (tokens, inner), dtype=torch.int8)
+    weight = torch.randint(-127, 128, (outer, inner), dtype=torch.int8)
     whole: Any = torch._int_mm
     yield lambda: whole(rows, weight.T)
-    if device == "cpu":
-        engine: Any = torch.ops.onednn
-        prepared = engine.qlinear_prepack(weight, [tokens, inner])
-        scales, zeros = torch.ones(outer), torch.zeros(outer, dtype=torch.int32)
-        positive = rows.abs().to(torch.uint8)
-        rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
-        yield lambda: engine.qlinear_pointwise(positive, 1.0, 0, prepared, scales, zeros, *rest)
+    engine: Any = torch.ops.onednn
+    prepared = engine.qlinear_prepack(weight, [tokens, inner])
+    scales, zeros = torch.ones(outer), torch.zeros(outer, dtype=torch.int32)
+    positive = rows.abs().to(torch.uint8)
+    rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+    yield lambda: engine.qlinear_pointwise(positive, 1.0, 0, prepared, scales, zeros, *rest)
 
 
 _KINDS = {"float32": _float32, "bf16": _bf16, "int8": _int8}
@@ -68,18 +71,32 @@ def product_rates(
     tokens: int = 512,
     device: str = "cpu",
     seconds: float = 0.25,
+    threads: int | None = None,
 ) -> dict[str, float]:
     """GFLOP/s (int8: GOP/s) of each number format over the products of a layer.
 
     Every product keeps the best time of the fastest way that torch has for it, so that other work
-    on the machine shows little. A format that torch cannot multiply here is left out.
+    on the machine shows little. A format that torch cannot multiply here, or filbert does not,
+    is left out.
 
     Args:
         shapes: (K, N) and how often it counts.
         tokens: T.
         device: "cpu" or a GPU's name.
         seconds: for each shape of each format.
+        threads: on a processor; as many as torch has when not given.
     """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        return _rates(shapes, tokens, device, seconds)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _rates(
+    shapes: Mapping[tuple[int, int], int], tokens: int, device: str, seconds: float
+) -> dict[str, float]:
     rates = {}
     work = sum(2 * tokens * inner * outer * times for (inner, outer), times in shapes.items())
     for kind, ways in _KINDS.items():

@@ -31,6 +31,16 @@ class Job:
             return self
         return replace(self, options={**self.options, "precision": work.predictor.number_format})
 
+    def going_on(self, precision: str | None) -> Job:
+        """The same with "auto" as an unfinished file has it, where it has one: a timing may come
+        out otherwise, and half a file in another format is refused.
+        """
+        if precision is None or self.options.get("precision") != "auto":
+            return self
+        if self.options.get("backend") == "onnxruntime":
+            return self
+        return replace(self, options={**self.options, "precision": precision})
+
     def open(self) -> Work:
         """Load the model."""
         return self.make(Predictor.load(self.model, packed=True, **self.options))

@@ -7,23 +7,29 @@ starts another one, which gets the same chunk.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from filbert.bulk.job import Job
 from filbert.bulk.run import Engine
 from filbert.bulk.work import Chunk, Part, Work, model_digest
+from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FilbertError, RunError
+
+log = logging.getLogger(__name__)
 
 # Chunks that a worker holds: one in work, one being tokenised.
 _CHUNKS_PER_WORKER = 2
 # How often a chunk is given to a new worker before it is taken for the reason of their deaths.
 _RETRIES = 3
+# Other work may leave the cluster, or machines join it, but nobody waits for ever.
+_PLACING_SECONDS = 600
 
 
 class Worker:
@@ -33,6 +39,10 @@ class Worker:
         self._job, self._threads = job, threads
         self._work: Work | None = None
         self._loading, self._encoding, self._answering = Lock(), Lock(), Lock()
+
+    def is_there(self) -> bool:
+        """Answered as soon as Ray has found a place."""
+        return True
 
     def digest(self) -> str:
         """Of the model that this machine has."""
@@ -64,8 +74,8 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
         workers: how many; one per machine, or per GPU, when not given.
 
     Raises:
-        ConfigError: ray is not installed, the cluster is too small, or a machine has another model
-            of that name.
+        ConfigError: ray is not installed, the cluster is too small or busy, or a machine has
+            another model of that name.
     """
     ray = _ray()
     if workers is not None and workers < 1:
@@ -75,7 +85,7 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
         _join(ray, workers)
     try:
         on_gpu = work.predictor.device.type == "cuda"
-        workers, threads = _sizes(ray.cluster_resources(), len(ray.nodes()), workers, on_gpu)
+        workers, threads = _sizes(_machines(ray.nodes()), workers, on_gpu)
         remote = ray.remote(
             num_cpus=threads,
             num_gpus=1 if on_gpu else 0,
@@ -85,6 +95,7 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
         )(Worker)
         actors = [remote.remote(job.settled(work), threads) for _ in range(workers)]
         try:
+            _wait_for_places(ray, actors, threads)
             wanted = model_digest(work.predictor)
             for found in _get(ray, [actor.digest.remote() for actor in actors]):
                 if found != wanted:
@@ -170,23 +181,71 @@ def _join(ray: Any, workers: int | None) -> None:
         return
     # Ray's workers give way to everything else on the machine, which here is not asked for.
     options["_system_config"] = {"worker_niceness": 0}
-    cores = max(os.cpu_count() or 1, workers or 1)
+    cores = max(available_cores(), workers or 1)
     ray.init("local", num_cpus=cores, include_dashboard=False, **options)
 
 
-def _sizes(
-    resources: dict[str, float], machines: int, workers: int | None, on_gpu: bool
-) -> tuple[int, int]:
-    """Workers, and the processor threads of each."""
-    cores, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+class _Machine(NamedTuple):
+    """What a machine of the cluster lends: whole cores, and GPUs."""
+
+    cores: int
+    gpus: int
+
+
+def _machines(nodes: Sequence[dict[str, Any]]) -> list[_Machine]:
+    """The machines that can work: Ray goes on listing dead ones, and a head may lend no core."""
+    found = []
+    for node in nodes:
+        lent = node.get("Resources", {})
+        machine = _Machine(int(lent.get("CPU", 0)), int(lent.get("GPU", 0)))
+        if node.get("Alive") and machine.cores:
+            found.append(machine)
+    return found
+
+
+def _sizes(machines: Sequence[_Machine], workers: int | None, on_gpu: bool) -> tuple[int, int]:
+    """Workers, and the processor threads of each: the most that lets all of them be placed.
+
+    A worker's threads lie on one machine, so what counts is not the sum of the cores.
+
+    Raises:
+        ConfigError: so many cannot be placed.
+    """
+
+    def places(threads: int) -> int:
+        rooms = ((machine.cores // threads, machine.gpus) for machine in machines)
+        return sum(min(room) if on_gpu else room[0] for room in rooms)
+
     if workers is None:
-        workers = gpus if on_gpu else machines
-    if workers < 1 or workers > cores or (on_gpu and workers > gpus):
+        workers = places(1) if on_gpu else len(machines)
+    most = max((machine.cores for machine in machines), default=0)
+    threads = next((t for t in range(most, 0, -1) if places(t) >= workers), 0)
+    if workers < 1 or not threads:
+        cores = ", ".join(str(machine.cores) for machine in machines) or "none"
+        gpus = sum(machine.gpus for machine in machines)
         raise ConfigError(
-            f"The Ray cluster has {cores} cores and {gpus} GPUs, too few for {workers} workers on "
+            f"The Ray cluster has {len(machines)} machines (cores of each: {cores}) and {gpus} "
+            f"GPUs, too few for {max(workers, 1)} workers on "
             f"{'GPUs' if on_gpu else 'processors'}. Start it larger, or give fewer --workers."
         )
-    return workers, cores // workers
+    return workers, threads
+
+
+def _wait_for_places(ray: Any, actors: list[Any], threads: int) -> None:
+    """Return when every worker has its place.
+
+    Raises:
+        ConfigError: some have none after a long time.
+    """
+    log.info("waiting for the cluster: workers %s, threads of each %s", len(actors), threads)
+    there = [actor.is_there.remote() for actor in actors]
+    placed, missing = ray.wait(there, num_returns=len(there), timeout=_PLACING_SECONDS)
+    if missing:
+        raise ConfigError(
+            f"After {_PLACING_SECONDS // 60} minutes the Ray cluster has found a place for only "
+            f"{len(placed)} of {len(there)} workers of {threads} threads: other work holds its "
+            "cores. Wait for that to end, or give fewer --workers."
+        )
 
 
 def _ray() -> Any:

@@ -133,6 +133,23 @@ def folder_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
+def begun_precision(out: Path) -> str | None:
+    """What an unfinished file was begun in, float32 or bf16; None where there is neither.
+
+    Raises:
+        InputError: the place cannot be written to.
+        FormatError: its journal is damaged.
+    """
+    found = read_journal(folder_of(_checked(out)) / JOURNAL)
+    noted = None if found is None else (found[0].get("options") or {}).get("precision")
+    # Weights that are bf16 themselves run as "float32": they need no casts.
+    known = {
+        "float32": ["float32", "torch.float32"],
+        "bf16": ["float32", "torch.bfloat16"],
+    }
+    return next((name for name, content in known.items() if content == noted), None)
+
+
 @contextmanager
 def unfinished(
     out: Path,
@@ -205,7 +222,9 @@ def _start(
             f"{file.folder} holds {rows:,} rows of an unfinished run. Go on with --resume, or "
             "begin anew with --overwrite."
         )
-    if resume and not found and file.out.exists():
+    # Answers without a journal: a run that ended before its first chunk was whole.
+    was_begun = (file.folder / ANSWERS).exists()
+    if resume and not found and not was_begun and file.out.exists():
         raise ConfigError(
             f"{file.out} is there and no unfinished work beside it, so there is nothing to "
             "resume. Leave out --resume to make it anew."

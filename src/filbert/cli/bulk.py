@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from filbert.bulk.job import Job
-from filbert.bulk.output import Output, Stream, unfinished
+from filbert.bulk.output import Output, Stream, begun_precision, unfinished
 from filbert.bulk.run import Engine, carry_out, here
 from filbert.bulk.work import Work
 from filbert.cli.bulk_flags import BulkFlags, is_regular, is_stream
@@ -16,6 +16,14 @@ from filbert.cli.counts import Counts
 from filbert.cli.flags import output
 from filbert.data.expected import ExpectedRows
 from filbert.data.records import Row
+
+
+def job_of(job: Job, flags: BulkFlags, out: str | None) -> Job:
+    """The same job; with --resume, "auto" is what the unfinished file was begun in."""
+    if not flags.resume or is_stream(out):
+        return job
+    assert out is not None
+    return job.going_on(begun_precision(Path(out)))
 
 
 def work_through(

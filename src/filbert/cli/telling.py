@@ -1,10 +1,14 @@
-"""How far long work is, where no terminal shows a bar: now and then a line on stderr."""
+"""Lines on stderr beside the work: how far it is, where no terminal shows a bar, and a warning."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from filbert.predict import Predictor
 
 # Seconds between two lines.
 BETWEEN = 10.0
@@ -25,3 +29,12 @@ def teller() -> Callable[[str], None]:
             print(line, file=sys.stderr, flush=True)
 
     return tell
+
+
+def tell_of_unmeasured_int8(predictor: Predictor) -> None:
+    """Say where answers are in int8 and nobody has seen what that costs them."""
+    from filbert.stored_task import unmeasured_int8
+
+    warning = unmeasured_int8(predictor.precision, predictor.checkpoint, predictor.task)
+    if warning is not None:
+        print(warning, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -37,12 +38,38 @@ MOST_WORKERS = 4
 
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
+# Where a container finds its own control group.
+_CGROUP = Path("/sys/fs/cgroup")
+
 
 def available_cores() -> int:
-    """Cores that this process may use; all of the machine where the system does not say."""
+    """Cores that this process may use: of those that it may run on, as many as a container's share
+    of processor time fills; all of the machine where the system does not say.
+    """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    share = _quota()
+    # Part of a core is one that a thread can use, now and then.
+    return cores if share is None else max(1, min(cores, math.ceil(share)))
+
+
+def _quota() -> float | None:
+    """Seconds of processor time that a container gets each second; None for no limit.
+
+    Source: the kernel's admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst (version
+    1, where -1 is no limit).
+    """
+    try:
+        if (both := _CGROUP / "cpu.max").is_file():
+            quota, period = both.read_text().split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = ((_CGROUP / "cpu" / name).read_text() for name in names)
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # "max", or no such files
+        return None
 
 
 def default_workers() -> int:

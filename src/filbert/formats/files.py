@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import Any
 
@@ -167,3 +167,17 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a JSON file by new content, whole or not at all."""
     write_atomically(path, json.dumps(content, indent=2, default=list) + "\n")
+
+
+def portable(given: Any) -> Any:
+    """A path without the machine's folders: the last part of an absolute one, others as they are.
+
+    For what is written into a folder that travels, such as a model's filbert.json.
+    Lists are taken one by one; whatever is no text stays.
+    """
+    if isinstance(given, list | tuple):
+        return [portable(item) for item in given]
+    if not isinstance(given, str):
+        return given
+    path = PurePath(given)
+    return path.name if path.is_absolute() or given.startswith("~") else given

@@ -200,12 +200,15 @@ def _seen_in_grid(is_real: Tensor, plan: StaticPlan, device: torch.device) -> Te
 
 
 def kernel_serves(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
-    """Whether torch.nn.attention.varlen can attend: its own limits on types and head sizes."""
+    """Whether torch.nn.attention.varlen can attend: its limits on GPUs, types and head sizes."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
         and head_size % 8 == 0
         and head_size <= 256
+        # FlashAttention 2 is for Ampere and later, as is what torch.compile makes of bf16; the
+        # question itself cannot be traced.
+        and (torch.compiler.is_compiling() or torch.cuda.get_device_capability(device) >= (8, 0))
     )
 
 
@@ -219,7 +222,7 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
     | any other | any | any | by lengths | matrix products over groups of near-equal length |
     | any other | any | any | static | scaled_dot_product_attention over a padded grid |
 
-    The kernel takes head sizes that `kernel_serves`; others go the way of "any other".
+    The kernel takes GPUs and head sizes that `kernel_serves`; others go the way of "any other".
 
     Args:
         qkv_T3AD: queries, keys and values, (T, 3, A, D).

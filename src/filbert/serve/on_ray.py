@@ -9,6 +9,7 @@ and time-outs of connections are Ray's business; everything else is as with `fil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,9 @@ def build(arguments: Mapping[str, Any]) -> Any:
         from filbert.serve.process import open_app
 
         keep_less()
-        app, _ = open_app(names, settings, operation)
+        app, lines = open_app(names, settings, operation)
+        # Ray keeps what a replica prints in the replica's log.
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
         return app
 
     # Ray asks for a class and makes it one; what it runs is the application.

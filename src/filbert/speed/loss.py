@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -116,11 +117,24 @@ def precision_loss(
         for name in names
         if None not in (exact.get(name), other.get(name))
     )
-    shares = [change for change in changes if change.name not in _NOT_SHARES]
+    # NaN is neither above a limit nor below, and where it stands decides what max makes of it.
+    shares = [
+        change
+        for change in changes
+        if change.name not in _NOT_SHARES
+        and _is_defined(change.exact)
+        and _is_defined(change.other)
+    ]
     worst = max(shares, key=lambda change: change.share, default=None)
     lost = tuple(
         name
         for name in names
-        if name not in _NOT_SHARES and exact.get(name) is not None and other.get(name) is None
+        if name not in _NOT_SHARES
+        and _is_defined(exact.get(name))
+        and not _is_defined(other.get(name))
     )
     return PrecisionLoss(changes, worst, lost)
+
+
+def _is_defined(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

@@ -6,6 +6,7 @@ padded to L places.
 
 from __future__ import annotations
 
+import logging
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,8 @@ from filbert.model.attention_plan import group_lengths
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Features, Head, VectorHead
+
+log = logging.getLogger(__name__)
 
 HIDDEN = "last_hidden_state"
 
@@ -166,6 +169,10 @@ class SessionModel(nn.Module):
     def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
         super().__init__()
         self.session = Session(folder / MODEL_FILE)
+        noted = (checkpoint.filbert or {}).get("onnx")
+        if isinstance(noted, dict) and noted.get("precision") == "int8":
+            # --precision float32 cannot be refused: it is what stands there unasked, too.
+            log.info("%s was exported in int8 and computes in it.", folder)
         # For callers it is one: they ask for its config and its output.
         self.encoder = cast(Encoder, SessionEncoder(self.session, checkpoint.config))
         # How many outputs there are, its shape does not depend on.

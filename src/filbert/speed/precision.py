@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from filbert.errors import ConfigError
+from filbert.model.quantized import has_integer_products
 from filbert.speed.names import PRECISIONS
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,11 @@ def choose_precision(
             "bf16 is only %.1f times as fast as float32 on this processor. Leave --precision out, "
             "or take float32.",
             gain,
+        )
+    if requested == "int8" and device.type == "cpu" and not has_integer_products():
+        log.warning(
+            "This processor has no products of 8-bit integers (VNNI), so int8 is slower than "
+            "float32 here. Leave --precision out, or take float32."
         )
     if requested != "auto":
         return Precision(requested, "as asked")

@@ -18,6 +18,7 @@ import torch
 from filbert.data.examples import collate
 from filbert.data.loader import Loader
 from filbert.errors import ConfigError
+from filbert.formats.files import portable
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.lessons import Lesson, check_lessons
@@ -35,7 +36,6 @@ from filbert.train.folder import settle_precision
 from filbert.train.log import RunLog, say
 from filbert.train.prepare import build, fingerprint
 from filbert.train.state import digest_of
-from filbert.train.story import portable
 from filbert.train.task_run import Job, run_task
 from filbert.train.teacher import StreamedAnswers, TaskTeacher, exact_outputs, read_teacher
 from filbert.train.teacher_cache import CachedAnswers, check_cache, write_answers

@@ -13,6 +13,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.formats.files import portable
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
@@ -23,7 +24,7 @@ from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
 from filbert.train.options import FinetuneOptions, TrainOptions
 from filbert.train.state import digest_of
-from filbert.train.story import PATHS, portable
+from filbert.train.story import PATHS
 from filbert.train.trainable import layers_to_keep, reinitialize_top
 
 # Options that do not change what a run computes, so that they may change when it is resumed.

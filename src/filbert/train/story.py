@@ -6,8 +6,9 @@ in it; run.json, which stays with the run, holds the paths as they were given.
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Any
+
+from filbert.formats.files import portable
 
 # What is told, in this order.
 _TOLD = (
@@ -42,16 +43,3 @@ def story_of(run: dict[str, Any]) -> dict[str, Any]:
         base = run["base_model"]
         story["base_model"] = base | {"name": portable(base["name"])}
     return story
-
-
-def portable(given: Any) -> Any:
-    """A path without the machine's folders: the last part of an absolute one, others as they are.
-
-    Lists are taken one by one; whatever is no text stays.
-    """
-    if isinstance(given, list | tuple):
-        return [portable(item) for item in given]
-    if not isinstance(given, str):
-        return given
-    path = PurePath(given)
-    return path.name if path.is_absolute() or given.startswith("~") else given

@@ -33,7 +33,7 @@ def bench(
     texts:
         how many texts encode gets.
     threads:
-        processor threads of every side; one a core when not given.
+        processor threads of every side; one a core, or OMP_NUM_THREADS, when not given.
     device:
         cpu, cuda, ...; the first GPU when there is one.
     json:

@@ -147,7 +147,7 @@ def _write_huggingface(
 
     from filbert import __version__
     from filbert.formats import huggingface
-    from filbert.formats.files import replace_folder, sha256_of
+    from filbert.formats.files import portable, replace_folder, sha256_of
     from filbert.formats.google_vocabulary import special_ids
     from filbert.formats.opening import is_google
     from filbert.formats.sentence_transformers import (
@@ -173,7 +173,7 @@ def _write_huggingface(
         story: dict[str, Any] = {
             **(checkpoint.filbert or {}),
             "converted": {
-                "from": source,
+                "from": portable(source),
                 "format": FORMATS[from_google],
                 "filbert": __version__,
                 "notes": list(checkpoint.notes),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.bulk_flags import BulkFlags, check_options
+from filbert.cli.bulk_flags import BulkFlags, check_options, is_stream
 
 
 def embed(
@@ -57,6 +57,11 @@ def embed(
     from filbert.errors import ConfigError
 
     check_kind(Path(out), pooling)
+    if is_stream(out) and Path(out).suffix != ".jsonl":
+        raise ConfigError(
+            f"--out {out} is a stream, and a {Path(out).suffix} file is put together at its end. "
+            "Name a file, or a stream that ends in .jsonl."
+        )
     flags = flags or BulkFlags()
     check_options(file, out, flags)
     try:
@@ -68,11 +73,11 @@ def embed(
 
     from filbert.bulk.job import Job
     from filbert.bulk.work import Vectors
-    from filbert.cli.bulk import work_through
+    from filbert.cli.bulk import job_of, work_through
 
     make = partial(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
-    job = Job(model, flags.loading, make)
+    job = job_of(Job(model, flags.loading, make), flags, out)
     rows = read_texts(file, ColumnNames(text_column=text_column, text_pair_column=text_pair_column))
     work_through(job, job.open(), rows, flags, what="embed", source=file, out=out)

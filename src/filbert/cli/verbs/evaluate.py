@@ -87,27 +87,33 @@ def evaluate(
     from dataclasses import fields
     from pathlib import Path
 
-    from filbert.cli.flags import print_json
+    from filbert.cli.flags import STDIO, print_json
+    from filbert.cli.telling import tell_of_unmeasured_int8
     from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss, whole_of
     from filbert.tasks.base import TaskOptions, task_class
 
+    if against is not None and data == STDIO:
+        raise ConfigError("--data is read more than once. Give a file.")
     flags = (options or DataFlags()).settled()
     loss = None
     folder = Path(out) if out else None
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {out} is a file; name a folder.")
     if model is not None:
-        own = set(flags.named()) & {f.name for f in fields(TaskOptions)} - {"positive"}
+        own = set(flags.named()) & {f.name for f in fields(TaskOptions)}
+        own -= {"positive", "repair_tags"}
         if own:
             given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
             raise ConfigError(f"{given}: only with --predictions; a MODEL knows its own.")
         predictor = Predictor.load(
             model, precision=precision, backend=backend, device=device, max_length=max_length
         )
-        task_of_model = judged_for(predictor.task, flags.positive)
+        task_of_model = judged_for(predictor.task, flags.positive, repair_tags=flags.repair_tags)
         predictor.task = task_of_model
+        if against is None:
+            tell_of_unmeasured_int8(predictor)
         metrics = evaluate_model(predictor, data, flags, folder, max_length=max_length)
         if against is not None:
             predictor = Predictor.load(
