@@ -119,7 +119,9 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
         if jobs:
             print(f"{LABELS[model]}: bare matrix products", flush=True)
             shapes = layer_shapes(config)
-            rates = product_rates(shapes, device=given.device, seconds=given.seconds)
+            rates = product_rates(
+                shapes, device=given.device, seconds=given.seconds, threads=given.threads
+            )
             with children(jobs, place / "logs", together=given.threads) as (ready, failed):
                 failures += said(failed)
                 close = agreement(ready, place)
