@@ -2,12 +2,19 @@
 
     python benchmarks/bulk.py --model minilm --rows 20000
     python benchmarks/bulk.py --verb predict --model runs/toxic/model --rows 20000
+    python benchmarks/bulk.py --command --rows 1000000 --median 8 --precision bf16
 
 The verb: rows are read from a CSV file, tokenised, run, pooled or decoded, written and journalled,
 as `filbert embed --out X.npy` does it once the model is loaded. The model alone: the same chunks,
 tokenised beforehand, run (and pooled), in the same batches. Prints one JSON line per round, with
 the memory that came on top between the first quarter of the chunks and the last one, and the
-median share at the end. With --memory it instead prints the most memory that the verb itself takes.
+median share at the end.
+
+With --command it is `filbert embed` itself, as a process: ended by SIGTERM when half of the rows
+are there, and gone on with (`--resume`). Printed are rows/s over both parts, the memory of each (at
+the first quarter of its time, at its end, the most), and whether the rows came back in order: the
+least cosine of a hundred of them to the same text alone in float32, and the greatest to the text
+of the row after it. Either way the last line is added to benchmarks/results/bulk.jsonl.
 """
 
 from __future__ import annotations
@@ -16,9 +23,8 @@ import argparse
 import csv
 import json
 import os
-import platform
 import random
-import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,8 +32,13 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import torch
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "against"))
+
+from runs import RESULTS, append, machine
 
 from filbert.bulk.output import unfinished
 from filbert.bulk.run import carry_out, here
@@ -40,7 +51,15 @@ from filbert.data.texts import read_texts, text_of
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 
+# Rows that are looked at beside the same text alone.
+LOOKED_AT = 100
 WORDS = ("the", "a", "film", "play", "was", "is", "very", "good", "bad", "story", "and", "plot")
+
+
+def memory_of(process: int | str) -> float:
+    """What a process has of the memory now, in MiB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Memory:
@@ -52,8 +71,7 @@ class Memory:
     def kept(self, rows: int, truncated: int) -> None: ...
 
     def done(self, rows: int, truncated: int) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        self.marks.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        self.marks.append(memory_of("self"))
 
     @property
     def growth(self) -> float:
@@ -106,51 +124,113 @@ def main() -> None:
     options.add_argument("--median", type=int, default=40, help="words of a made-up text")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--precision", default="float32")
-    options.add_argument("--memory", action="store_true")
+    options.add_argument("--command", action="store_true", help="filbert embed, as a process")
+    options.add_argument("--results", type=Path, default=RESULTS / "bulk.jsonl")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = Path(given.data) if given.data else folder / "rows.csv"
         if not given.data:
             write_rows(source, given.rows, given.median)
-        if given.memory:
-            measure_memory(given.model, source, folder)
-        else:
-            measure_speed(given, source, folder)
+        measure = command_itself if given.command else beside_the_model
+        found = {
+            "verb": given.verb,
+            "model": given.model,
+            "precision": given.precision,
+            "median_words": None if given.data else given.median,
+        } | measure(given, source, folder)
+    found |= {"machine": machine(), "time": time.strftime("%F %T")}
+    append(given.results, found)
+    print(json.dumps(found))
 
 
-def measure_memory(model: str, source: Path, folder: Path) -> None:
-    verb = ["embed", model, str(source), "--out", str(folder / "v.npy")]
+def command_itself(given: argparse.Namespace, source: Path, folder: Path) -> dict[str, Any]:
+    """`filbert embed` over the file in two parts."""
+    texts = [text_of(row) for row in read_texts(str(source), ColumnNames())]
+    out = folder / "v.npy"
+    command = [sys.executable, "-m", "filbert", "embed", given.model, str(source), "--out", out]
+    command += ["--precision", given.precision, "--resume"]
+    judge = Predictor.load(given.model)
+    half = len(texts) * len(judge.embed(["one"])[0]) * 4 / 2
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "filbert", *verb], check=True)
+    parts = [part_of(command, source, out, until=half)]
+    if not out.exists():
+        parts.append(part_of(command, source, out))
     seconds = time.perf_counter() - start
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(json.dumps({"file_mb": source.stat().st_size >> 20, "peak_mb": round(most),
-                      "seconds": round(seconds, 1)}))  # fmt: skip
+    vectors = np.load(out, mmap_mode="r")
+    assert len(vectors) == len(texts), (len(vectors), len(texts))
+    rows = sorted(random.Random(2).sample(range(len(texts) - 1), min(LOOKED_AT, len(texts) - 1)))
+    alone = judge.embed([texts[row] for row in rows])
+    own, other = (cosines(alone, vectors[[row + step for row in rows]]) for step in (0, 1))
+    return {
+        "rows": len(texts),
+        "file_mb": round(source.stat().st_size / 2**20, 1),
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(len(texts) / seconds, 1),
+        "parts": parts,
+        "least_cosine": float(own.min()),
+        "greatest_to_the_next": float(other.max()),
+    }
 
 
-def measure_speed(given: argparse.Namespace, source: Path, folder: Path) -> None:
+def part_of(
+    command: list[Any], source: Path, out: Path, until: float = float("inf")
+) -> dict[str, Any]:
+    """Run it, to its end or until so many bytes of it lie beside the source, and watch its memory."""
+    process = subprocess.Popen(list(map(str, command)))
+    marks: list[float] = []
+    while process.poll() is None:
+        time.sleep(0.5)
+        try:
+            marks.append(memory_of(process.pid))
+        except (OSError, IndexError):  # it has just ended
+            break
+        made = sum(size_of(file) for file in out.parent.rglob("*") if file != source)
+        if made > until and not out.exists():
+            process.send_signal(signal.SIGTERM)
+            until = float("inf")
+    status = process.wait()
+    marks = [mark for mark in marks if mark > 0]
+    return {
+        "status": status,
+        "quarter_mb": round(marks[len(marks) // 4]),
+        "end_mb": round(marks[-1]),
+        "peak_mb": round(max(marks)),
+    }
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file; none of a folder, or of what is just being moved."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(1) / norms)
+
+
+def beside_the_model(given: argparse.Namespace, source: Path, folder: Path) -> dict[str, Any]:
+    """The verb in this process and the model alone, in turns."""
     predictor = Predictor.load(given.model, precision=given.precision)
     work: Work = Vectors(predictor, ".npy") if given.verb == "embed" else Answers(predictor)
     texts = [text_of(row) for row in read_texts(str(source), ColumnNames())]
     examples = [predictor.text_examples(chunk) for chunk in chunks(texts, characters_in)]
     model_alone(work, examples[:1])
-    shares = []
+    rounds = []
     for number in range(given.rounds):
         verb, growth = through_the_verb(work, source, folder)
         alone = model_alone(work, examples)
-        shares.append(alone / verb)
-        print(json.dumps({
-            "round": number, "verb_rows_per_second": round(len(texts) / verb, 1),
-            "model_rows_per_second": round(len(texts) / alone, 1), "share": round(shares[-1], 4),
+        rounds.append({
+            "verb_rows_per_second": round(len(texts) / verb, 1),
+            "model_rows_per_second": round(len(texts) / alone, 1), "share": round(alone / verb, 4),
             "growth_mb": round(growth, 1),
-        }), flush=True)  # fmt: skip
-    print(json.dumps({
-        "verb": given.verb, "model": given.model, "precision": given.precision, "rows": len(texts),
-        "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
-        "threads": torch.get_num_threads(), "median_share": round(statistics.median(shares), 4),
-        "spread": [round(min(shares), 4), round(max(shares), 4)],
-    }))  # fmt: skip
+        })  # fmt: skip
+        print(json.dumps({"round": number} | rounds[-1]), flush=True)
+    share = statistics.median(one["share"] for one in rounds)
+    return {"rows": len(texts), "rounds": rounds, "median_share": share}
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
 
 MiniLM is fine-tuned on the embedded sample ("toxic") and on tasks of the shared data (rows and
 settings of benchmarks/against/finetune_tasks.py), once, into runs/precision; every model then
-answers the same dev rows in each precision. This is the measurement that would let "auto" choose
-int8: no metric may fall by more than `LIMIT`. It prints a Markdown table and adds a line a task to
-benchmarks/results/precision.jsonl.
+answers the same dev rows in each precision. It prints a Markdown table and adds a line a task to
+benchmarks/results/precision.jsonl. "auto" may change no metric by more than `LIMIT`, up or down;
+the exit status is 1 where it does.
 
 `--quick` takes about four minutes on two cores: the embedded sample as it is and three tasks with
 1,200 rows in two epochs, without the calibrated variant. Models so little trained are less sure of
@@ -106,6 +106,7 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
     metrics, vectors = evaluate_model(exact, str(dev), names), exact.embed(texts, pooling="mean")
     others = {"bf16": Predictor.load(folder, precision="bf16")}
     others["int8"] = Predictor.load(folder, precision="int8")
+    others["auto"] = Predictor.load(folder, precision="auto")
     kept: list[str] = []
     if keep_target is not None:
         kept = sensitive_layers(exact.model, exact.row_examples(rows[:32]), target=keep_target)
@@ -126,6 +127,8 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
             "least_cosine": float(near.min()),
             "losses": {change.name: change.share for change in loss.changes},
             "worst": None if loss.worst is None else [loss.worst.name, loss.worst.share],
+            "largest_change": loss.largest_change,
+            "format": predictor.number_format,
         }
     return found | {"rows": len(rows), "kept": kept}
 
@@ -137,19 +140,27 @@ def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def markdown(found: dict[str, dict[str, Any]]) -> str:
     """A line a task and precision."""
-    lines = ["| task | precision | mean cosine | least | most lost | points |", "|" + "---|" * 6]
+    lines = [
+        "| task | precision | mean cosine | least | most lost | points | most changed |",
+        "|" + "---|" * 7,
+    ]
     for task, measured in found.items():
         for precision, facts in measured.items():
             if not isinstance(facts, dict) or "cosine" not in facts:
                 continue
             name, loss = facts["worst"] or ("-", 0.0)
-            mark = " (beyond the limit)" if loss > LIMIT else ""
+            change = facts["largest_change"]
+            mark = " (beyond the limit)" if change > LIMIT else ""
             near = f"{facts['cosine']:.5f} | {facts['least_cosine']:.5f}"
-            lines.append(f"| {task} | {precision} | {near} | {name} | {100 * loss:+.2f}{mark} |")
+            shown = f"auto: {facts['format']}" if precision == "auto" else precision
+            lines.append(
+                f"| {task} | {shown} | {near} | {name} | {100 * loss:+.2f} | "
+                f"{100 * change:.2f}{mark} |"
+            )
     return "\n".join(lines)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -177,7 +188,8 @@ def main() -> None:
             append(options.results, record)
         print(json.dumps({"task": task, **found[task]}), file=sys.stderr, flush=True)
     print(markdown(found))
+    return int(any(facts["auto"]["largest_change"] > LIMIT for facts in found.values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

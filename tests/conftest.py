@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -227,6 +228,17 @@ def film_run(
         lr=3e-3,
         precision="float32",
     )
+
+
+@pytest.fixture
+def unmeasured_model(film_run: filbert.Run, tmp_path: Path) -> Path:
+    """A copy of its model of which nobody has seen what bf16 and int8 cost its answers."""
+    folder = shutil.copytree(film_run.folder / "model", tmp_path / "unmeasured")
+    path = folder / "filbert.json"
+    story = json.loads(path.read_text("utf-8"))
+    told = {key: value for key, value in story.items() if key not in ("bf16_loss", "int8_loss")}
+    path.write_text(json.dumps(told), "utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")

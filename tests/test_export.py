@@ -211,6 +211,33 @@ def test_int8_says_how_far_it_is_and_loads(film_run, films, tmp_path, capsys):
         assert other["scores"] == pytest.approx(one["scores"], abs=0.1)
 
 
+def test_without_data_int8_is_compared_on_the_dev_rows_of_the_training(
+    film_run, films, tmp_path, capsys
+):
+    run_folder = shutil.copytree(film_run.folder, tmp_path / "run")
+    command = ["export", str(run_folder / "model"), "--format", "onnx", "--int8", "--json", "--out"]
+
+    def facts(name):
+        assert run([*command, str(tmp_path / name)]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    found, said = facts("seen")
+    dev = str(films / "dev.csv")
+    assert f"Comparing on {dev}, the dev rows of its training." in said
+    assert found["data"]["float32"] == pytest.approx(film_run.metrics["dev"], abs=1e-6)
+    assert "not compared" not in said
+    # Rows that have changed since are others.
+    moved = tmp_path / "dev.csv"
+    moved.write_text(Path(dev).read_text() + "one more,pos\n")
+    story = (run_folder / "run.json").read_text()
+    (run_folder / "run.json").write_text(story.replace(json.dumps(dev), json.dumps(str(moved))))
+    found, said = facts("changed")
+    assert "data" not in found and "Comparing" not in said
+    assert run([*command, str(tmp_path / "no"), "--max-loss", "0.005"]) == 2
+    assert "give --data FILE too" in capsys.readouterr().err
+
+
 def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
     film_run, films, tmp_path, capsys, monkeypatch
 ):

@@ -24,12 +24,12 @@ import argparse
 import sys
 from pathlib import Path
 
-import numpy as np
 from inference_models import LABELS
 from inference_runs import add, jobs_of, kept_in, models_of, options, said, sides_of
 from inference_table import markdown, rate
 from runs import Record, carry_out
 
+from filbert.bench.agreement import least_cosines
 from filbert.bench.products import layer_shapes, product_rates
 from filbert.bench.turns import Child, Turns, children, take_turns
 from filbert.bench.workload import (
@@ -54,23 +54,6 @@ OWN_BATCHES = ("filbert", "plain-torch")
 # What turns that need not be made twice have in common.
 SAME = ("model", "ids", "side", "setting", "threads", "device")
 SMALL = {"models": ["tiny"], "rounds": 1, "texts": 12, "settings": ["unsorted, 32"]}
-
-
-def agreement(sides: dict[str, Child], out: Path) -> dict[str, float]:
-    """The smallest cosine of each side's vectors to those of the first float32 side."""
-    vectors = {}
-    for name, child in sides.items():
-        child.ask({"do": "vectors", "out": str(out / f"{name}.npy")})
-        vectors[name] = np.load(out / f"{name}.npy").astype(np.float64)
-    judges = [name for name in vectors if name.endswith("float32")]
-    if not judges:
-        return {}
-    judge = vectors[judges[0]]
-    found = {}
-    for name, mine in vectors.items():
-        norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(judge, axis=1)
-        found[name] = float(((mine * judge).sum(1) / norms).min())
-    return found
 
 
 def about_model(config: EncoderConfig, workload: Workload) -> Record:
@@ -124,7 +107,7 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
             )
             with children(jobs, place / "logs", together=given.threads) as (ready, failed):
                 failures += said(failed)
-                close = agreement(ready, place)
+                close = least_cosines(ready, place)
                 for setting, records in missing.items():
                     asked = {r["side"]: r for r in records if r["side"] in ready}
                     turns = _turns(ready, asked, setting, given.rounds)

@@ -1,12 +1,13 @@
 r"""One text at a time, 16 and 128 tokens: p50 and p99, and the first request against the median.
 
     python benchmarks/against/latency.py [--models base minilm] [--sides NAME ...] \
-        [--requests 200]
+        [--requests 200] [--starts 3]
 
 Sides, models and what is measured are those of inference.py: token ids in, one vector out, every
 side in a process of its own, all ready at once and one at work at a time, 20 requests a turn. The
-first request is the first of a fresh process, right after loading. Goal: it takes at most twice the
-median. `--small` is a look at the machinery and proves nothing.
+first request is the first of a fresh process, right after loading: the median of some such starts,
+since a moment's other work can fall on a single one. Goal: it takes at most twice the median of all
+requests. `--small` is a look at the machinery and proves nothing.
 """
 
 from __future__ import annotations
@@ -28,15 +29,23 @@ LENGTHS = (16, 128)
 A_TURN = 20
 # What turns that need not be made twice have in common.
 SAME = ("model", "side", "tokens", "requests", "threads", "device")
-SMALL = {"models": ["tiny"], "requests": 4, "lengths": [16]}
+SMALL = {"models": ["tiny"], "requests": 4, "lengths": [16], "starts": 1}
 
 
 def figures(record: Record) -> dict[str, float]:
-    """Milliseconds: p50, p99, the first request, and how many medians that is."""
+    """Milliseconds: p50, p99, the first request, and how many medians that is; the worst first."""
     times = 1e3 * np.array(record["seconds"])
     half, most = np.percentile(times, [50, 99])
-    first = 1e3 * record["first"]
-    return {"p50_ms": half, "p99_ms": most, "first_ms": first, "first_ratio": first / half}
+    # Earlier records have the first request of one process.
+    firsts = 1e3 * np.array(record.get("firsts") or [record["first"]])
+    first = float(np.median(firsts))
+    return {
+        "p50_ms": half,
+        "p99_ms": most,
+        "first_ms": first,
+        "first_ratio": first / half,
+        "worst_first_ratio": float(firsts.max()) / half,
+    }
 
 
 def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple[list[Record], int]:
@@ -65,23 +74,32 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
             ]
             missing = {record["side"]: record for record in kept.missing(wanted)}
             jobs = jobs_of(missing, folder, place, given)
-            with children(jobs, place / "logs", together=given.threads) as (ready, failed):
-                first = {"one": {"do": "requests", "tokens": tokens, "count": 1}}
-                firsts = take_turns(ready, dict.fromkeys(ready, first), rounds=1, warm_up=False)
-                ready = {name: ready[name] for name in firsts.replies}
-                some = {"do": "requests", "tokens": tokens, "count": min(A_TURN, given.requests)}
-                turns = take_turns(
-                    ready,
-                    dict.fromkeys(ready, {"some": some}),
-                    rounds=max(1, given.requests // A_TURN),
-                )
-            failures += said([*failed, *firsts.failed, *turns.failed])
-            for name, replies in turns.replies.items():
-                found = {
-                    "first": firsts.replies[name]["one"][0]["seconds"][0],
-                    "seconds": [s for reply in replies["some"] for s in reply["seconds"]],
-                }
-                add(kept, missing[name] | found, turns)
+            firsts: dict[str, list[float]] = {name: [] for name in missing}
+            for start in range(given.starts):
+                with children(jobs, place / "logs", together=given.threads) as (ready, failed):
+                    one = {"one": {"do": "requests", "tokens": tokens, "count": 1}}
+                    begun = take_turns(ready, dict.fromkeys(ready, one), rounds=1, warm_up=False)
+                    failures += said([*failed, *begun.failed])
+                    for name, replies in begun.replies.items():
+                        firsts[name] += replies["one"][0]["seconds"]
+                    if start + 1 < given.starts:
+                        continue
+                    ready = {name: ready[name] for name in begun.replies}
+                    some = {
+                        "do": "requests",
+                        "tokens": tokens,
+                        "count": min(A_TURN, given.requests),
+                    }
+                    turns = take_turns(
+                        ready,
+                        dict.fromkeys(ready, {"some": some}),
+                        rounds=max(1, given.requests // A_TURN),
+                    )
+                    failures += said(turns.failed)
+                    for name, replies in turns.replies.items():
+                        seconds = [s for reply in replies["some"] for s in reply["seconds"]]
+                        found = {"firsts": firsts[name], "seconds": seconds}
+                        add(kept, missing[name] | found, turns)
             chosen += kept.made(wanted)
     return chosen, failures
 
@@ -89,15 +107,15 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
 def markdown(records: list[Record]) -> str:
     """One table; milliseconds."""
     lines = [
-        "| model | tokens | side | p50 ms | p99 ms | first ms | first / p50 |",
-        "|---" * 7 + "|",
+        "| model | tokens | side | p50 ms | p99 ms | first ms | first / p50 | worst first / p50 |",
+        "|---" * 8 + "|",
     ]
     for record in records:
         found = figures(record)
         lines.append(
             f"| {record['model']} | {record['tokens']} | {record['side']} | "
             f"{found['p50_ms']:.2f} | {found['p99_ms']:.2f} | {found['first_ms']:.1f} | "
-            f"{found['first_ratio']:.1f} |"
+            f"{found['first_ratio']:.1f} | {found['worst_first_ratio']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -106,6 +124,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--starts", type=int, default=3, help="fresh processes for first requests")
     given = parser.parse_args(words)
     if given.small:
         vars(given).update(SMALL)

@@ -40,7 +40,7 @@ from filbert.predict import Predictor
 from filbert.speed.building import float_layers
 from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.onnx_session import SessionModel, joined
-from filbert.stored_task import unmeasured_int8
+from filbert.stored_task import int8_warning
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def export_onnx(
             "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
         }
         told = replace(checkpoint, filbert=story)
-        warning = unmeasured_int8(predictor.precision, told, predictor.task)
+        warning = int8_warning(predictor.precision, told, predictor.task)
         if warning is not None:
             log.warning(warning)
         clean = getattr(predictor.task, "clean", None)

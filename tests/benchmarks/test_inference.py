@@ -64,7 +64,7 @@ def bench(load, monkeypatch):
 
     monkeypatch.setattr(module, "children", children)
     monkeypatch.setattr(module, "take_turns", take_turns)
-    monkeypatch.setattr(module, "agreement", lambda sides, out: dict.fromkeys(sides, 0.99999))
+    monkeypatch.setattr(module, "least_cosines", lambda sides, out: dict.fromkeys(sides, 0.99999))
     monkeypatch.setattr(module, "product_rates", lambda shapes, **_: {"float32": 100.0})
     return module
 
@@ -139,3 +139,6 @@ def test_latencies_are_percentiles_and_the_first_request_a_multiple_of_the_media
     assert found["p50_ms"] == pytest.approx(10)
     assert found["p99_ms"] == pytest.approx(20.1)
     assert found["first_ratio"] == pytest.approx(1.5)
+    several = load("latency").figures({"seconds": times, "firsts": [0.03, 0.012, 0.015]})
+    assert several["first_ratio"] == pytest.approx(1.5)
+    assert several["worst_first_ratio"] == pytest.approx(3.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -32,3 +33,9 @@ def call(
         return Done(status, *capsys.readouterr())
 
     return go
+
+
+@pytest.fixture
+def model(film_run) -> Path:
+    """The folder of a classifier of films."""
+    return film_run.folder / "model"

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from filbert.bench import measure
@@ -18,6 +19,20 @@ def test_encode_is_measured_in_processes_of_their_own_and_printed(call, tiny_mod
     assert "Vectors of 3 texts" in done.out
     assert "The best of filbert is filbert-float32 with" in done.out
     assert "encode: 1 side gets ready" in done.err
+
+
+def test_texts_one_at_a_time_are_measured_from_the_first_one_on(call, tiny_model):
+    flags = ("--sides", "filbert-float32,filbert-int8", "--seconds", "0.1", "--threads", "1")
+    done = call("bench", "latency", "--model", tiny_model, *flags, "--json")
+    assert done.status == 0, done.err
+    rows = json.loads(done.out)["latency"]["rows"]
+    assert set(rows) == {"filbert-float32", "filbert-int8"}
+    for row in rows.values():
+        for length in ("16", "64"):
+            half, most, first = (
+                row[f"{length} tokens: {what} ms"] for what in ("p50", "p99", "first")
+            )
+            assert 0 < half <= most and first > 0
 
 
 def test_a_server_is_measured_with_clients_beside_it(call, tiny_model):
@@ -39,10 +54,22 @@ def test_a_misspelt_table_is_the_users_error(call):
 
 
 def pretended(monkeypatch, replies):
-    """Sides that answer at once."""
+    """Sides that answer at once; the first text of each takes 4 ms."""
 
-    def measured(setup, work, wanted, workload, requests, say):
-        return Turns({name: replies[work] for name in wanted or ("filbert",)}, rounds=1), [
+    class Ready:
+        def __init__(self, name):
+            self.vector = [3.0, 4.0] if name.endswith("int8") else [0.0, 2.0]
+
+        def ask(self, request):
+            if request["do"] == "vectors":
+                np.save(request["out"], [self.vector])
+            return {"seconds": [0.004] * request.get("count", 0)}
+
+    def measured(setup, work, wanted, workload, requests, say, first=lambda ready: None):
+        names = wanted or ("filbert",)
+        first({name: Ready(name) for name in names})
+        found = {key: replies[work][key] for key in requests} if work == "encode" else replies[work]
+        return Turns(dict.fromkeys(names, found), rounds=1), [
             "openvino-bf16: openvino is not here."
         ]
 
@@ -53,7 +80,8 @@ REPLIES = {
     "encode": {
         "unsorted": [{"seconds": 2.0}],
         "sorted": [{"seconds": 1.0}],
-        "one": [{"seconds": [0.001, 0.002, 0.003]}],
+        "16": [{"seconds": [0.001, 0.002]}, {"seconds": [0.003]}],
+        "64": [{"seconds": [0.02]}],
     },
     "tokenize": {"all": [{"seconds": 0.5, "texts": 10, "tokens": 100, "bytes": 1_000_000}]},
     "train": {"all": [{"seconds": 2.0, "texts": 64, "tokens": 4_000}]},
@@ -74,7 +102,17 @@ def test_json_holds_every_figure_of_every_table(tiny_model, monkeypatch, capsys)
     found = json.loads(capsys.readouterr().out)
     assert found["threads"] == 2
     assert found["encode"]["rows"]["filbert-bf16"]["sorted: texts/s"] == 4.0
-    assert found["encode"]["rows"]["filbert-bf16"]["one text of 16 tokens: ms"] == 2.0
+    assert found["encode"]["rows"]["filbert-bf16"]["least cosine"] == 1.0
+    assert found["encode"]["rows"]["filbert-int8"]["least cosine"] == pytest.approx(0.8)
+    assert found["latency"]["rows"]["filbert-bf16"] == {
+        "16 tokens: p50 ms": 2.0,
+        "16 tokens: p99 ms": 3.0,
+        "16 tokens: first ms": 4.0,
+        # The model has 64 positions.
+        "64 tokens: p50 ms": 20.0,
+        "64 tokens: p99 ms": 20.0,
+        "64 tokens: first ms": 4.0,
+    }
     assert found["encode"]["products"]["float32"] > 0
     assert found["tokenize"]["rows"]["filbert"]["MB/s"] == 2.0
     assert found["train"]["rows"]["filbert"]["rows/s"] == 32.0
@@ -92,7 +130,7 @@ def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"no bench 'encod'.*Did you mean encode\?"):
         chosen_tables("encod")
     assert chosen_tables("serve") == ("serve",)
-    assert chosen_tables(None) == ("tokenize", "encode", "train", "serve")
+    assert chosen_tables(None) == ("tokenize", "encode", "latency", "train", "serve")
 
 
 def test_a_side_that_there_is_not_is_refused_with_the_nearest_name():

@@ -41,11 +41,6 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 64)
 
 
-@pytest.fixture
-def model(film_run):
-    return film_run.folder / "model"
-
-
 def texts(count: int = ROWS) -> list[str]:
     draw = random.Random(7)
     words = ["the", "film", "was", "good", "bad", "very", "play", "!", "he"]

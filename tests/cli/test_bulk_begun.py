@@ -13,11 +13,6 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 4)
 
 
-@pytest.fixture
-def model(film_run):
-    return film_run.folder / "model"
-
-
 def write(path: Path, count: int, bad: int | None = None) -> Path:
     """So many texts; row `bad` (from 0) is not UTF-8."""
     rows = [b"the film was good"] * count
@@ -65,10 +60,11 @@ def test_files_that_are_put_together_at_their_end_are_no_streams(call, tmp_path,
     assert f"{name} is a stream" in done.err and "Name a file" in done.err
 
 
-def test_answers_in_int8_that_nobody_has_measured_are_told_of(call, model, tmp_path):
+def test_answers_in_int8_that_nobody_has_measured_are_told_of(call, unmeasured_model, tmp_path):
     source = write(tmp_path / "rows.txt", 3)
     unmeasured = "int8 was not compared with float32 on labelled rows"
     for verb, name, count in (("predict", "a.jsonl", 1), ("embed", "v.npy", 0)):
-        done = call(verb, model, source, "--out", tmp_path / name, "--precision", "int8")
+        flags = ("--out", tmp_path / name, "--precision", "int8")
+        done = call(verb, unmeasured_model, source, *flags)
         assert done.status == 0, done.err
         assert done.err.count(unmeasured) == count

@@ -21,11 +21,6 @@ from filbert.formats.tensor_differences import group_of, tensor_differences
 from filbert.text.tokenizer import Tokenizer
 
 
-@pytest.fixture
-def model(film_run) -> Path:
-    return film_run.folder / "model"
-
-
 def shown(first: Path, second: Path, width: int = 100) -> str:
     console = Console(width=width)
     with console.capture() as captured:

@@ -21,11 +21,6 @@ def lines(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture
-def model(film_run):
-    return film_run.folder / "model"
-
-
 def test_predict_answers_every_line_in_order_and_counts_empty_texts(call, model):
     done = call("predict", model, stdin="\n".join(TEXTS) + "\n")
     assert done.status == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import fields
@@ -78,9 +77,10 @@ def test_vectors_of_other_number_formats(made, tiny_model, precision, least):
     assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) > least
 
 
-def test_int8_that_nobody_has_measured_is_told_of(film_run, films, tiny_model, tmp_path, caplog):
-    model = tmp_path / "model"
-    shutil.copytree(film_run.folder / "model", model)
+def test_int8_that_nobody_has_measured_is_told_of(
+    unmeasured_model, films, tiny_model, tmp_path, caplog
+):
+    model = unmeasured_model
 
     def line(folder: Path, **operation: Any) -> str:
         (said,) = process.open_app({"one": str(folder)}, Settings(), Operation(**operation))[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from filbert import samples
+from filbert.bench.agreement import least_cosines
 from filbert.bench.job import Job
 from filbert.bench.sides import take_part
-from filbert.bench.turns import Turns, children, take_turns
+from filbert.bench.turns import Child, Turns, children, take_turns
 from filbert.bench.verdict import about_formats, about_side
 from filbert.bench.workload import Workload, drawn, mixed_lengths, useful_gflop
 from filbert.data.blocks import available_cores
@@ -22,7 +26,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.formats.checkpoint import Checkpoint
 
-TABLES = ("tokenize", "encode", "train", "serve")
+TABLES = ("tokenize", "encode", "latency", "train", "serve")
 # Of more sides a table would take more than its minute; benchmarks/against/ has them all.
 ENCODERS = (
     "transformers-float32",
@@ -39,7 +43,9 @@ ENCODERS = (
     "filbert-onnxruntime-int8",
 )
 _ORDERS = ("unsorted", "sorted")
-_BATCH, _SHORT, _REQUESTS = 32, 16, 10
+_BATCH = 32
+# Tokens of a text that comes alone, and how many come in a turn.
+_LENGTHS, _REQUESTS = (16, 128), 20
 _CLIENTS = (1, 16, 64)
 # Rounds of turns: more than this tells little more.
 _ROUNDS = 7
@@ -110,35 +116,36 @@ def threads_of(asked: int | None) -> int:
 
 
 def encode(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
-    """Vectors from token ids: texts of mixed length, as they come and sorted, and one alone."""
+    """Vectors from token ids: texts of mixed length, as they come and sorted."""
     from filbert.bench.products import layer_shapes, product_rates
 
-    config, tokenizer = setup.checkpoint.config, setup.tokenizer
+    config = setup.checkpoint.config
     longest = min(256, config.max_tokens_per_sequence)
-    workload = drawn(
-        mixed_lengths(setup.texts, longest=longest, median=min(50, longest)),
-        vocab_size=config.vocab_size,
-        cls_id=tokenizer.cls_id or 0,
-        sep_id=tokenizer.sep_id or 0,
-    )
+    workload = _drawn(setup, mixed_lengths(setup.texts, longest=longest, median=min(50, longest)))
     say("encode: bare matrix products at the shapes of the model's layers")
     rates = product_rates(layer_shapes(config), device=setup.device, threads=setup.threads)
     requests: dict[str, dict[str, Any]] = {
         order: {"do": "run", "order": order, "batch": _BATCH} for order in _ORDERS
     }
-    requests["one"] = {"do": "requests", "tokens": min(_SHORT, longest), "count": _REQUESTS}
-    turns, left_out = _measured(setup, "encode", sides or ENCODERS, workload, requests, say)
+    cosines: dict[str, float] = {}
+    turns, left_out = _measured(
+        setup,
+        "encode",
+        sides or ENCODERS,
+        workload,
+        requests,
+        say,
+        first=lambda ready: cosines.update(least_cosines(ready, setup.place)),
+    )
     work = useful_gflop(setup.checkpoint.config, workload.num_tokens)
     rows = {}
     for name, replies in turns.replies.items():
         times = {order: _median(replies[order]) for order in _ORDERS}
-        single = statistics.median(s for reply in replies["one"] for s in reply["seconds"])
         rows[name] = {
             "unsorted: texts/s": setup.texts / times["unsorted"],
             "sorted: texts/s": setup.texts / times["sorted"],
             "useful GFLOP/s": work / min(times.values()),
-            "one text of 16 tokens: ms": 1e3 * single,
-        }
+        } | ({"least cosine": cosines[name]} if name in cosines else {})
     speeds = {name: row["useful GFLOP/s"] for name, row in rows.items()}
     says = [*about_formats(rates), *about_side(speeds, rates)]
     title = (
@@ -148,6 +155,40 @@ def encode(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
     facts = {"products": rates, **_facts(turns)}
     columns = tuple(next(iter(rows.values()))) if rows else ()
     return Table("encode", title, columns, rows, left_out, says, facts)
+
+
+def latency(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
+    """Vectors of one text at a time; the first of a process, which may be slower, beside them."""
+    longest = setup.checkpoint.config.max_tokens_per_sequence
+    lengths = list(dict.fromkeys(min(length, longest) for length in _LENGTHS))
+    some = {str(n): {"do": "requests", "tokens": n, "count": _REQUESTS} for n in lengths}
+    firsts: dict[str, dict[str, list[dict[str, Any]]]] = {}
+
+    def begin(ready: Mapping[str, Child]) -> None:
+        one = {key: request | {"count": 1} for key, request in some.items()}
+        turns = take_turns(ready, dict.fromkeys(ready, one), rounds=1, warm_up=False)
+        firsts.update(turns.replies)
+
+    workload = _drawn(setup, [8])
+    turns, left_out = _measured(
+        setup, "encode", sides or ENCODERS, workload, some, say, first=begin
+    )
+    rows: dict[str, dict[str, float]] = {}
+    for name, replies in turns.replies.items():
+        rows[name] = {}
+        for key, answers in replies.items():
+            times = sorted(1e3 * s for answer in answers for s in answer["seconds"])
+            rows[name] |= {
+                f"{key} tokens: p50 ms": statistics.median(times),
+                f"{key} tokens: p99 ms": times[math.ceil(0.99 * len(times)) - 1],
+                f"{key} tokens: first ms": 1e3 * firsts[name][key][0]["seconds"][0],
+            }
+    short = f"{lengths[0]} tokens: p50 ms"
+    speeds = {name: 1e3 / row[short] for name, row in rows.items()}
+    says = about_side(speeds, {}, unit=f"texts of {lengths[0]} tokens a second, one at a time")
+    title = f"Vectors of one text at a time, {_on(setup)}"
+    columns = tuple(next(iter(rows.values()))) if rows else ()
+    return Table("latency", title, columns, rows, left_out, says, _facts(turns))
 
 
 def tokenize(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
@@ -216,7 +257,24 @@ def serve(setup: Setup, sides: Sequence[str] | None, say: Say) -> Table:
     return Table("serve", title, columns, rows, left_out, says, _facts(turns))
 
 
-MAKERS = {"tokenize": tokenize, "encode": encode, "train": train, "serve": serve}
+MAKERS = {
+    "tokenize": tokenize,
+    "encode": encode,
+    "latency": latency,
+    "train": train,
+    "serve": serve,
+}
+
+
+def _drawn(setup: Setup, lengths: Sequence[int] | np.ndarray) -> Workload:
+    """Texts of so many tokens, drawn from the model's vocabulary."""
+    tokenizer = setup.tokenizer
+    return drawn(
+        lengths,
+        vocab_size=setup.checkpoint.config.vocab_size,
+        cls_id=tokenizer.cls_id or 0,
+        sep_id=tokenizer.sep_id or 0,
+    )
 
 
 def _measured(
@@ -226,8 +284,13 @@ def _measured(
     workload: Workload | None,
     requests: Mapping[str, Mapping[str, Any]],
     say: Say,
+    *,
+    first: Callable[[Mapping[str, Child]], None] = lambda ready: None,
 ) -> tuple[Turns, list[str]]:
-    """Turns of all sides that are here, and why others are not in the table."""
+    """Turns of all sides that are here, and why others are not in the table.
+
+    What has to be asked of fresh processes is asked by `first`.
+    """
     names, left_out = take_part(work, wanted, setup.device)
     data = samples.path("toxic_train.csv.gz")
     if workload is not None:
@@ -240,6 +303,7 @@ def _measured(
     ]
     say(f"{work}: {_counted(len(jobs), 'sides get ready', 'side gets ready')}")
     with children(jobs, setup.place / work, together=min(4, setup.threads)) as (ready, failed):
+        first(ready)
         what = _counted(len(ready), "sides take turns", "side works")
         say(f"{work}: {what} for about {setup.seconds:.0f} s")
         turns = take_turns(

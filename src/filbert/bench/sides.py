@@ -75,6 +75,9 @@ SIDES: dict[str, dict[str, Side]] = {
     },
 }
 
+# The same processes, asked for one text at a time.
+SIDES["latency"] = SIDES["encode"]
+
 
 def why_not(work: str, name: str, device: str) -> str | None:
     """Why a side takes no part here, in a sentence; None when it can."""

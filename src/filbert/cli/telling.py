@@ -31,10 +31,10 @@ def teller() -> Callable[[str], None]:
     return tell
 
 
-def tell_of_unmeasured_int8(predictor: Predictor) -> None:
+def warn_of_int8(predictor: Predictor) -> None:
     """Say where answers are in int8 and nobody has seen what that costs them."""
-    from filbert.stored_task import unmeasured_int8
+    from filbert.stored_task import int8_warning
 
-    warning = unmeasured_int8(predictor.precision, predictor.checkpoint, predictor.task)
+    warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     if warning is not None:
         print(warning, file=sys.stderr)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from filbert.data.labels import listed
 from filbert.data.merge_labels import Merge, merge_labels
@@ -51,6 +52,15 @@ class ColumnNames:
     answers_column: str | None = None
     choices_column: str | None = None
     choice_columns: tuple[str, ...] | None = None
+
+    @staticmethod
+    def recorded(options: Mapping[str, Any]) -> ColumnNames:
+        """The names among recorded options, where tuples have become lists."""
+        named: dict[str, Any] = {}
+        for field in fields(ColumnNames):
+            value = options.get(field.name, field.default)
+            named[field.name] = tuple(value) if isinstance(value, list) else value
+        return ColumnNames(**named)
 
     def own(self, name: str) -> str:
         """The file's own name of a standard column."""

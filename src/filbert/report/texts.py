@@ -81,7 +81,7 @@ def _read(
         key: tuple(value) if isinstance(value, list) else value
         for key, value in (folder.run.get("options") or {}).items()
     }
-    names = ColumnNames(**{f.name: given[f.name] for f in fields(ColumnNames) if f.name in given})
+    names = ColumnNames.recorded(given)
     chosen = {f.name: given[f.name] for f in fields(TaskOptions) if f.name in given}
     chosen["clean"] = None  # a reader wants the text as it stands
     task = task_class(folder.run["task"]).from_options(TaskOptions(**chosen), names)

@@ -162,7 +162,7 @@ def _see_that_it_works(predictor: Predictor, model: str) -> None:
 
 
 def _line(engine: Engine) -> str:
-    from filbert.stored_task import unmeasured_int8
+    from filbert.stored_task import int8_warning
 
     predictor = engine.predictor
     task = predictor.task.name if predictor.task else "no task"
@@ -170,7 +170,7 @@ def _line(engine: Engine) -> str:
         f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "
         f"{', '.join(engine.can)}"
     )
-    warning = unmeasured_int8(predictor.precision, predictor.checkpoint, predictor.task)
+    warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     return line if warning is None else f"{line}; {warning}"
 
 

@@ -50,12 +50,14 @@ class PrecisionLoss(NamedTuple):
     Attributes:
         changes: the metrics that both have, in the order asked for.
         lost: shares and correlations that were defined before and are not any more.
+        largest_change: of one of them, up or down, as a share of the whole; 0 without any.
         worst: of the shares and correlations among them the one that loses most; None without any.
     """
 
     changes: tuple[MetricChange, ...]
     worst: MetricChange | None
     lost: tuple[str, ...] = ()
+    largest_change: float = 0.0
 
     def fault(self, limit: float) -> str | None:
         """What is beyond a limit, a sentence without its full stop; None if nothing is.
@@ -133,7 +135,8 @@ def precision_loss(
         and _is_defined(exact.get(name))
         and not _is_defined(other.get(name))
     )
-    return PrecisionLoss(changes, worst, lost)
+    largest = max((abs(change.share) for change in shares), default=0.0)
+    return PrecisionLoss(changes, worst, lost, largest)
 
 
 def _is_defined(value: float | None) -> bool:

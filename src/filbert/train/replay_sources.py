@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.data.columns import ColumnNames
 from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
 from filbert.errors import FilbertError, InputError
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_tokenizer
+from filbert.formats.weights import read_json
 from filbert.train.folder import read_run
 from filbert.train.options import names_of
 from filbert.train.provenance import BUILT_IN, base_model
@@ -85,6 +87,26 @@ def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dic
     if search.options.get("model"):
         found["model"] = _same_base(search, story, places)
     return found
+
+
+def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
+    """The rows that a fine-tuned model was judged by in training, and their columns.
+
+    Args:
+        folder: of the model.
+
+    Returns:
+        None where filbert.json names none, or they do not lie any more where they lay, unchanged.
+    """
+    try:
+        story = read_json(folder / "filbert.json")
+        facts = story["data"]["dev"]
+        file = _Search(folder, story, Places()).file(
+            "dev", facts["path"], facts["sha256"], file_digest
+        )
+        return file, ColumnNames.recorded(story["options"])
+    except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
 class _Search:

@@ -14,7 +14,8 @@ from filbert.formats.files import portable
 _TOLD = (
     "filbert", "commit", "command", "name", "started", "finished", "seconds", "status", "steps",
     "tokens", "options", "versions", "device", "precision", "base_model", "tokenizer", "data",
-    "metrics", "best", "bf16_loss", "teacher",
+    "metrics", "best", "bf16_loss", "int8_loss",
+    "teacher",
 )  # fmt: skip
 # Options that name files or folders.
 PATHS = (

@@ -22,7 +22,6 @@ from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Task
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.bf16_check import bf16_loss
 from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
@@ -31,6 +30,7 @@ from filbert.train.features import MOST_BYTES, Features, compute_features, num_b
 from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
+from filbert.train.precision_check import precision_losses
 from filbert.train.prepare import Split
 from filbert.train.save import save_model
 from filbert.train.story import story_of
@@ -138,12 +138,12 @@ def run_task(
                 metrics[name] = fitted.metrics(splits[name].gold, predictions)
                 _write_predictions(folder / "predictions", splits[name], fitted, predictions)
             own = _own(job, outcome)
-            rounded = None
+            rounded: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
             if "dev" in splits:
                 dev, exact = splits["dev"], metrics["dev"]
-                rounded = bf16_loss(job.checkpoint, own, fitted, dev, exact, parallel.device)
+                rounded = precision_losses(job.checkpoint, own, fitted, dev, exact, parallel.device)
             run |= closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
-            run |= {"bf16_loss": rounded} | (job.more() if job.more is not None else {})
+            run |= rounded | (job.more() if job.more is not None else {})
             story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
             save_model(folder / "model", own, job.tokenizer, job.checkpoint, fitted, story)
     return run

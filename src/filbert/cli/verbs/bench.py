@@ -22,8 +22,8 @@ def bench(
     Parameters
     ----------
     what:
-        tokenize, encode (vectors from token ids), train (fine-tuning steps) or serve (vectors over
-        HTTP); all four when not given.
+        tokenize, encode (vectors from token ids), latency (the same, one text at a time), train
+        (fine-tuning steps) or serve (vectors over HTTP); all five when not given.
     model:
         folder, checkpoint, built-in name or Hub id.
     sides:

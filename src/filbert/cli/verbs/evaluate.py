@@ -88,7 +88,7 @@ def evaluate(
     from pathlib import Path
 
     from filbert.cli.flags import STDIO, print_json
-    from filbert.cli.telling import tell_of_unmeasured_int8
+    from filbert.cli.telling import warn_of_int8
     from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
     from filbert.predict import Predictor
     from filbert.speed.loss import precision_loss, whole_of
@@ -113,7 +113,7 @@ def evaluate(
         task_of_model = judged_for(predictor.task, flags.positive, repair_tags=flags.repair_tags)
         predictor.task = task_of_model
         if against is None:
-            tell_of_unmeasured_int8(predictor)
+            warn_of_int8(predictor)
         metrics = evaluate_model(predictor, data, flags, folder, max_length=max_length)
         if against is not None:
             predictor = Predictor.load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,9 +43,10 @@ def export(
         of a bare encoder's sentence_embedding: mean, cls, last, max, mean_sqrt_len, several with +
         between, or none to leave it out. When not given: what the folder says, else mean.
     data:
-        labelled rows, to compare the task's metrics on.
+        labelled rows, to compare the task's metrics on. With --int8 and without this: the dev rows
+        of the model's training, where they lie as they lay then.
     max_loss:
-        with --data: refuse when a metric falls by more, such as 0.005.
+        refuse when a metric falls by more on these rows, such as 0.005.
     columns:
         names of the columns of --data.
     overwrite:
@@ -64,14 +66,23 @@ def export(
     from filbert.export import export_onnx
     from filbert.formats.find import find_model
 
-    check_target(out, find_model(model), overwrite=overwrite, markers=("config.json",))
+    folder = find_model(model)
+    check_target(out, folder, overwrite=overwrite, markers=("config.json",))
+    names = columns_of(columns)
+    if int8 and data is None:
+        from filbert.train.replay_sources import dev_rows
+
+        known = dev_rows(folder)
+        if known is not None:
+            data, names = known
+            print(f"Comparing on {data}, the dev rows of its training.", file=sys.stderr)
     facts = export_onnx(
         model,
         out,
         int8=int8,
         pooling=pooling,
         data=data,
-        names=columns_of(columns),
+        names=names,
         max_loss=max_loss,
     )
     if json:

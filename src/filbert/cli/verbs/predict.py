@@ -43,11 +43,11 @@ def predict(
     from filbert.bulk.job import Job
     from filbert.bulk.work import Answers
     from filbert.cli.bulk import job_of, work_through
-    from filbert.cli.telling import tell_of_unmeasured_int8
+    from filbert.cli.telling import warn_of_int8
 
     names = columns_of(columns)
     job = job_of(Job(model, flags.loading, Answers), flags, out)
     work = job.open()
-    tell_of_unmeasured_int8(work.predictor)
+    warn_of_int8(work.predictor)
     rows = work.predictor.known_task().read(file, names, labelled=False)
     work_through(job, work, rows, flags, what="predict", source=file, out=out)

@@ -1,0 +1,39 @@
+"""How near the vectors of all sides are to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from filbert.bench.turns import Child
+from filbert.errors import RunError
+
+
+def least_cosines(sides: Mapping[str, Child], place: Path) -> dict[str, float]:
+    """The smallest cosine of each side's vectors to those of the first float32 side.
+
+    Args:
+        sides: ready to encode, by name.
+        place: a folder for the vectors.
+
+    Returns:
+        By side, without those that break off; nothing where none computes in float32.
+    """
+    vectors = {}
+    for name, child in sides.items():
+        path = place / f"{name}.npy"
+        # Who breaks off here does so in its next turn too, and is named there.
+        with suppress(RunError):
+            child.ask({"do": "vectors", "out": str(path)})
+            vectors[name] = np.load(path).astype(np.float64)
+    judge = next((vectors[name] for name in vectors if name.endswith("float32")), None)
+    if judge is None:
+        return {}
+    found = {}
+    for name, mine in vectors.items():
+        norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(judge, axis=1)
+        found[name] = float(((mine * judge).sum(1) / norms).min())
+    return found
