@@ -176,7 +176,7 @@ def command_itself(given: argparse.Namespace, source: Path, folder: Path) -> dic
 def part_of(
     command: list[Any], source: Path, out: Path, until: float = float("inf")
 ) -> dict[str, Any]:
-    """Run it, to its end or until so many bytes of it lie beside the source, and watch its memory."""
+    """Run it, to its end or until so many bytes lie beside the source; watch its memory."""
     process = subprocess.Popen(list(map(str, command)))
     marks: list[float] = []
     while process.poll() is None:

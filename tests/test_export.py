@@ -26,6 +26,7 @@ from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.predict import Predictor
+from filbert.speed.onnx_session import Session, sharing_cores
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]
@@ -392,3 +393,27 @@ def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
         filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
     assert "was exported in int8 and computes in it" in caplog.text
+
+
+def test_torch_leaves_the_cores_to_the_session_while_it_works(films_onnx, film_run, monkeypatch):
+    exported = filbert.load(films_onnx, backend="onnxruntime")
+    padded, seen = Session.padded, []
+
+    def noted(self, batch, names):
+        seen.append(torch.get_num_threads())
+        return padded(self, batch, names)
+
+    monkeypatch.setattr(Session, "padded", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        exported.predict(TEXTS)
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+        monkeypatch.setattr(Session, "padded", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exported.predict(TEXTS)
+        assert torch.get_num_threads() == 2
+        with sharing_cores(film_run.model.model):
+            assert torch.get_num_threads() == 2, "torch's own models keep theirs"
+    finally:
+        torch.set_num_threads(before)

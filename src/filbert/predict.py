@@ -77,9 +77,10 @@ class Predictor:
             keep_freed_memory()
         limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
         self.max_length = max_length or min(limit for limit in limits if limit)
-        self.max_tokens = max_tokens or default_max_tokens(self.device, model.config)
         self.precision = precision or Precision("float32", "default")
         self.number_format = number_format(model, self.precision, checkpoint)
+        usual = default_max_tokens(self.device, model.config, self.number_format)
+        self.max_tokens = max_tokens or usual
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
     @classmethod
@@ -157,14 +158,14 @@ class Predictor:
         return predictor
 
     def warm_up(self) -> None:
-        """Pay now what the first answer would: recordings on a GPU (seconds), else a short pass."""
+        """Pay now what the first answer would: recordings on a GPU (seconds), else short passes."""
         if self.graphs is not None:
             # Without a task nobody asks for the head's output by programs.
             self.graphs.warm_up(*(("encoder",) if self.task is None else ()))
         else:
             first_pass(self.model, self.precision, self.max_length)
-
-    # Answers
+            if self.model.head is None:
+                self.embed(["."])
 
     def predict(self, items: Sequence[Any]) -> list[Prediction]:
         """One answer an item, in order, in the shape of INTERFACE.
@@ -283,8 +284,6 @@ class Predictor:
             with_tokens=with_tokens,
             on_share=on_share,
         )
-
-    # Vectors
 
     def embed(
         self,

@@ -19,7 +19,7 @@ from filbert.data.loader import by_length
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.speed.graphs import Graphs
-from filbert.speed.onnx_session import SessionModel
+from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
 
@@ -28,20 +28,29 @@ _T = TypeVar("_T")
 # Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
 MAX_TOKENS_CPU = 4_096
 MAX_TOKENS_CUDA = 32_768
-# The widest activations of a batch: more leaves the caches, and from 32 MB on the C library asks
-# the system for fresh pages each time (int8 products of BERT-base: 850 GFLOP/s, then 550).
-_WIDEST_BYTES = 12 * 2**20
-# Tokens of a first pass, as of a short text.
-_FEW = 16
+# The widest activations of a batch, by number format, in values: more leaves the caches, and fewer
+# spend more on each product. Int8 makes codes of float32 ones, so it wants the smallest batches
+# (BERT-base: 740 useful GFLOP/s with 1,024 tokens, 500 with 2,048; docs/log.md).
+_WIDEST = {"float32": 18 * 2**18, "bf16": 12 * 2**20, "int8": 12 * 2**18}
+# Tokens of the first passes: of a short text, a longer one, and the short one once more.
+_FIRST = (16, 128, 16)
 
 
-def default_max_tokens(device: torch.device, config: EncoderConfig | None = None) -> int:
-    """Tokens per packed batch where the user has not said; for inference with this model."""
+def default_max_tokens(
+    device: torch.device, config: EncoderConfig | None = None, number_format: str = "float32"
+) -> int:
+    """Tokens per packed batch where the user has not said.
+
+    Args:
+        device: where the model runs.
+        config: of a model for inference; without it the batch is as large as for the smallest one.
+        number_format: of its products: float32, bf16 or int8.
+    """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
     if config is None or config.recurrent:
         return MAX_TOKENS_CPU
-    return max(512, min(MAX_TOKENS_CPU, _WIDEST_BYTES // (4 * config.intermediate_size)))
+    return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.intermediate_size))
 
 
 def run_model(
@@ -80,9 +89,10 @@ def run_model(
 
     outputs: list[Tensor | None] = [None] * len(examples)
     batches = by_length([len(e.input_ids) for e in examples], max_tokens)
-    for indices, pieces in overlapped(map(launch, batches), device):
-        for index, piece in zip(indices, pieces, strict=True):
-            outputs[index] = piece
+    with sharing_cores(model):
+        for indices, pieces in overlapped(map(launch, batches), device):
+            for index, piece in zip(indices, pieces, strict=True):
+                outputs[index] = piece
     return [output for output in outputs if output is not None]
 
 
@@ -93,14 +103,14 @@ def in_eval_mode(model: nn.Module) -> None:
 
 
 def first_pass(model: Model | SessionModel, precision: Precision, max_length: int) -> None:
-    """Run a model once over a few tokens, so that no answer pays for what is made once."""
+    """Run a model over a few tokens, so that no answer pays for what is made once."""
     in_eval_mode(model)
-    ids = np.zeros(min(_FEW, max_length), dtype=np.int64)
-    batch = collate([Example(0, ids, ids, len(ids))]).to(model.device)
     # Whether an export gives hidden states is no matter yet.
     run = model.session.run if isinstance(model, SessionModel) else model
-    with torch.inference_mode(), precision.autocast(model.device):
-        run(batch)
+    with sharing_cores(model), torch.inference_mode(), precision.autocast(model.device):
+        for count in _FIRST:
+            ids = np.zeros(min(count, max_length), dtype=np.int64)
+            run(collate([Example(0, ids, ids, len(ids))]).to(model.device))
 
 
 def to_host(output: Tensor) -> Callable[[], Tensor]:

@@ -19,7 +19,7 @@ from filbert.model.heads import Model
 from filbert.model.pooling import Dense, hidden_states, pool, row_read
 from filbert.speed.execution import in_eval_mode, overlapped, to_host
 from filbert.speed.graphs import Graphs
-from filbert.speed.onnx_session import SessionModel
+from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
 
@@ -97,8 +97,9 @@ def run_vectors(
 
     vectors: list[np.ndarray] = [np.empty(0)] * len(examples)
     batches = by_length([len(e.input_ids) for e in examples], max_tokens)
-    for indices, pieces in overlapped(map(launch, batches), device):
-        for index, piece in zip(indices, pieces, strict=True):
-            # Its own memory: who keeps one vector should not keep its whole batch.
-            vectors[index] = piece.numpy().copy()
+    with sharing_cores(model):
+        for indices, pieces in overlapped(map(launch, batches), device):
+            for index, piece in zip(indices, pieces, strict=True):
+                # Its own memory: who keeps one vector should not keep its whole batch.
+                vectors[index] = piece.numpy().copy()
     return vectors

@@ -70,7 +70,7 @@ def _loss(
     outputs = run_model(
         model,
         dev.examples,
-        max_tokens=default_max_tokens(device, model.config),
+        max_tokens=default_max_tokens(device, model.config, name),
         # The model's own layers are in that format, so that nothing has to be cast.
         precision=Precision("float32", "as it is"),
     )
