@@ -26,7 +26,6 @@ from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.predict import Predictor
-from filbert.speed.onnx_session import Session, sharing_cores
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]
@@ -333,12 +332,6 @@ def test_without_the_extra_the_sentence_names_it(film_run, tmp_path, monkeypatch
         export_onnx(str(film_run.folder / "model"), tmp_path / "out")
 
 
-def test_a_session_takes_no_more_threads_than_there_are_cores():
-    from filbert.speed.onnx_session import session_threads
-
-    assert session_threads() == 1, "conftest gives torch one thread"
-
-
 def test_every_output_is_held_to_its_own_size():
     """Vectors of unit length that are wrong by 5e-4, beside hidden states of up to 6."""
     hidden, vectors = torch.tensor([[6.0, -3.0]]), torch.tensor([[0.6, 0.8]])
@@ -386,34 +379,3 @@ def test_without_vectors_in_the_graph_they_are_still_made_as_the_folder_says(tin
     export_onnx(str(source), tmp_path / "out", pooling="none")
     found = filbert.load(tmp_path / "out", backend="onnxruntime").embed(TEXTS)
     np.testing.assert_allclose(found, filbert.load(source).embed(TEXTS), atol=1e-5)
-
-
-def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
-    export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
-    with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
-        filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
-    assert "was exported in int8 and computes in it" in caplog.text
-
-
-def test_torch_leaves_the_cores_to_the_session_while_it_works(films_onnx, film_run, monkeypatch):
-    exported = filbert.load(films_onnx, backend="onnxruntime")
-    padded, seen = Session.padded, []
-
-    def noted(self, batch, names):
-        seen.append(torch.get_num_threads())
-        return padded(self, batch, names)
-
-    monkeypatch.setattr(Session, "padded", noted)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        exported.predict(TEXTS)
-        assert set(seen) == {1} and torch.get_num_threads() == 2
-        monkeypatch.setattr(Session, "padded", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            exported.predict(TEXTS)
-        assert torch.get_num_threads() == 2
-        with sharing_cores(film_run.model.model):
-            assert torch.get_num_threads() == 2, "torch's own models keep theirs"
-    finally:
-        torch.set_num_threads(before)

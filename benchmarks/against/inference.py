@@ -13,9 +13,11 @@ second; padding and attention's own products count for nothing. "base" has BERT-
 random weights, since its own are not at hand: the work is the same, but its vectors mean nothing,
 so look at MiniLM's for what a number format costs.
 
-Peers that are not installed are named and left out. Results are written setting by setting, and the
-same command goes on where it was stopped (`--again` for anew). All sides of the base model together
-need about 14 GB. `--small` is a look at the machinery in a minute and proves nothing.
+All settings of a side follow each other in every round, so that a machine that is slow for some
+minutes is slow for all of them. Peers that are not installed are named and left out. Results are
+written model by model, and the same command makes those that are missing (`--again` for all anew).
+All sides of the base model together need about 14 GB. `--small` is a look at the machinery in a
+minute and proves nothing.
 """
 
 from __future__ import annotations
@@ -108,29 +110,37 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
             with children(jobs, place / "logs", together=given.threads) as (ready, failed):
                 failures += said(failed)
                 close = least_cosines(ready, place)
-                for setting, records in missing.items():
-                    asked = {r["side"]: r for r in records if r["side"] in ready}
-                    turns = _turns(ready, asked, setting, given.rounds)
-                    failures += said(turns.failed)
-                    for name in turns.replies:
-                        record = asked[name] | {
-                            "seconds": [r["seconds"] for r in turns.replies[name][setting]],
-                            "cosine": close.get(name),
-                            "products": rates,
-                        }
-                        add(kept, record, turns)
-                        print(f"  {setting:14} {name:22} {rate(record):7.1f}", flush=True)
-                    for name in set(ready) & set(asked) - set(turns.replies):
-                        ready.pop(name).close()
+                records = [r for some in missing.values() for r in some if r["side"] in ready]
+                turns = _turns(ready, records, given.rounds)
+                failures += said(turns.failed)
+                for record in records:
+                    name, setting = record["side"], record["setting"]
+                    if name not in turns.replies:
+                        continue
+                    record |= {
+                        "seconds": [r["seconds"] for r in turns.replies[name][setting]],
+                        "cosine": close.get(name),
+                        "products": rates,
+                    }
+                    add(kept, record, turns)
+                    print(f"  {setting:14} {name:22} {rate(record):7.1f}", flush=True)
         chosen += kept.made(record for records in wanted.values() for record in records)
     return chosen, failures
 
 
-def _turns(ready: dict[str, Child], asked: dict[str, Record], setting: str, rounds: int) -> Turns:
-    order, batch = SETTINGS[setting]
-    sides = {name: child for name, child in ready.items() if name in asked}
-    request = {setting: {"do": "run", "order": order, "batch": batch}}
-    return take_turns(sides, dict.fromkeys(sides, request), rounds=rounds)
+def _turns(ready: dict[str, Child], records: list[Record], rounds: int) -> Turns:
+    """Turns of all sides, each in the settings that are asked of it."""
+    requests: dict[str, dict[str, Record]] = {}
+    for record in records:
+        order, batch = SETTINGS[record["setting"]]
+        request = {"do": "run", "order": order, "batch": batch}
+        requests.setdefault(record["side"], {})[record["setting"]] = request
+    return take_turns(
+        {name: child for name, child in ready.items() if name in requests},
+        requests,
+        rounds=rounds,
+        on_round=lambda number: print(f"  round {number} of {rounds}", flush=True),
+    )
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:

@@ -53,13 +53,12 @@ def bench(load, monkeypatch):
     def children(jobs, logs, *, together):
         yield {job.side: Side() for job in jobs}, []
 
-    def take_turns(ready, requests, *, rounds):
+    def take_turns(ready, requests, *, rounds, on_round):
         replies = {}
         for side, asked in requests.items():
-            (setting,) = asked
             if side not in Ready.broken:
-                Ready.made.append((side, setting))
-                replies[side] = {setting: [{"seconds": 2.0}] * rounds}
+                Ready.made += [(side, setting) for setting in asked]
+                replies[side] = {setting: [{"seconds": 2.0}] * rounds for setting in asked}
         return Turns(replies, [f"{side}: broken." for side in Ready.broken & set(ready)], 0.0)
 
     monkeypatch.setattr(module, "children", children)

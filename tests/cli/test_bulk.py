@@ -258,7 +258,7 @@ def test_a_run_killed_again_and_again_ends_with_the_bytes_of_a_whole_one(
     assert path.read_bytes() == whole(call, "embed.parquet", tiny_model, source, tmp_path / "whole")
 
 
-def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp_path):
+def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp_path, monkeypatch):
     source = write(tmp_path / "rows.csv", texts(10_000))
     process = start(command("predict", model, source, tmp_path))
     journal = tmp_path / "answers.jsonl.unfinished" / "journal.jsonl"
@@ -270,9 +270,15 @@ def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp
     assert "rows are kept; with --resume" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "answers.jsonl").exists()
+    monkeypatch.setattr("filbert.cli.counts._WORTH_TELLING", 0)
     done = call(*command("predict", model, source, tmp_path, "--resume"))
     assert done.status == 0, done.err
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 10_000
+    # Those that were there already took no time now.
+    kept, made = re.search(
+        r"going on after ([0-9,]+) rows.*10,000 rows, ([0-9,]+) of them in ", done.err, re.DOTALL
+    ).groups()
+    assert sum(int(count.replace(",", "")) for count in (kept, made)) == 10_000
 
 
 def test_a_stream_leaves_nothing_behind_and_cannot_be_resumed(call, model, tmp_path):

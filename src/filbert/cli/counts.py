@@ -117,7 +117,9 @@ class Counts:
         rows = f"{self.num_rows:,} row{'' if self.num_rows == 1 else 's'}"
         seconds = time.monotonic() - self._start
         if seconds >= _WORTH_TELLING:
-            rows += f" in {_minutes(seconds)}, {self.rate(self.num_answered):,.0f} rows/s"
+            # An earlier run's rows took no time now.
+            now = f", {self.num_answered - self._num_kept:,} of them" if self._num_kept else ""
+            rows += f"{now} in {_minutes(seconds)}, {self.rate(self.num_answered):,.0f} rows/s"
         lines = [rows]
         if self.num_empty:
             lines.append(f"{self.num_empty:,} of them hold an empty text")

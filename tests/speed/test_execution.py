@@ -1,0 +1,62 @@
+"""How large batches are, and what the first pass leaves to be paid for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import filbert
+from filbert.model.config import EncoderConfig
+from filbert.speed.execution import default_max_tokens
+from filbert.speed.vectors import run_vectors
+
+CPU = torch.device("cpu")
+BASE = EncoderConfig(
+    vocab_size=100,
+    hidden_size=768,
+    num_hidden_layers=1,
+    num_attention_heads=12,
+    intermediate_size=3072,
+)
+
+
+@pytest.mark.parametrize(
+    ("number_format", "width", "tokens"),
+    [
+        ("float32", 3072, 1536),
+        ("bf16", 3072, 4096),
+        ("int8", 3072, 1024),
+        ("float32", 1536, 3072),
+        ("bf16", 1536, 4096),
+        ("int8", 1536, 2048),
+        ("int8", 100_000, 512),
+    ],
+)
+def test_batches_are_as_wide_as_each_format_bears(number_format, width, tokens):
+    config = replace(BASE, intermediate_size=width)
+    assert default_max_tokens(CPU, config, number_format) == tokens
+
+
+def test_a_loaded_model_has_batches_of_its_format(film_run, monkeypatch):
+    monkeypatch.setattr("filbert.speed.execution._WIDEST", {"float32": 2**16, "int8": 2**17})
+    width = film_run.model.model.config.intermediate_size
+    for precision, values in (("float32", 2**16), ("int8", 2**17)):
+        found = filbert.load(film_run.folder / "model", precision=precision)
+        assert found.max_tokens == values // width
+
+
+def test_a_model_has_been_asked_for_vectors_before_the_first_text(tiny_model, monkeypatch):
+    """What hidden states go through afterwards is paid for, too."""
+    asked = []
+
+    def noted(model, examples, **options):
+        asked.append(len(examples))
+        return run_vectors(model, examples, **options)
+
+    monkeypatch.setattr("filbert.predict.run_vectors", noted)
+    model = filbert.load(tiny_model)
+    assert asked == [1]
+    model.embed(["one", "two"])
+    assert asked == [1, 2]

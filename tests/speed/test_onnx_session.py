@@ -1,0 +1,53 @@
+"""Exported graphs in onnxruntime, and how they get on with torch in one process."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+import filbert
+from filbert.export import export_onnx
+from filbert.speed.onnx_session import Session, session_threads, sharing_cores
+
+TEXTS = ["good", "the film was bad"]
+
+
+def test_a_session_takes_no_more_threads_than_there_are_cores():
+    assert session_threads() == 1, "conftest gives torch one thread"
+
+
+def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
+    export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
+    with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
+        filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
+    assert "was exported in int8 and computes in it" in caplog.text
+
+
+def test_torch_leaves_the_cores_to_the_session_while_it_works(film_run, tmp_path, monkeypatch):
+    export_onnx(str(film_run.folder / "model"), tmp_path / "out")
+    exported = filbert.load(tmp_path / "out", backend="onnxruntime")
+    padded, seen = Session.padded, []
+
+    def noted(self, batch, names):
+        seen.append(torch.get_num_threads())
+        return padded(self, batch, names)
+
+    monkeypatch.setattr(Session, "padded", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        exported.predict(TEXTS)
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+        monkeypatch.setattr(Session, "padded", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            exported.predict(TEXTS)
+        assert torch.get_num_threads() == 2
+        with sharing_cores(film_run.model.model):
+            assert torch.get_num_threads() == 2, "torch's own models keep theirs"
+    finally:
+        torch.set_num_threads(before)
