@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from runs import RESULTS, append, machine
 
+from filbert.bench.agreement import cosines
 from filbert.bulk.output import unfinished
 from filbert.bulk.run import carry_out, here
 from filbert.bulk.work import Answers, Vectors, Work
@@ -205,11 +206,6 @@ def size_of(path: Path) -> int:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
-
-
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.asarray((first * second).sum(1) / norms)
 
 
 def beside_the_model(given: argparse.Namespace, source: Path, folder: Path) -> dict[str, Any]:

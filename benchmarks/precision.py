@@ -26,8 +26,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from finetune_tasks import TASKS
@@ -36,6 +34,7 @@ from task_data import convert, tags_in
 from task_scores import FIGURES, KINDS
 
 import filbert
+from filbert.bench.agreement import cosines
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
 from filbert.predict import Predictor
@@ -121,7 +120,7 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
     for precision, predictor in others.items():
         other = evaluate_model(predictor, str(dev), names)
         loss = precision_loss(metrics, other, found["float32"], whole=whole_of(task))
-        near = _cosines(vectors, predictor.embed(texts, pooling="mean"))
+        near = cosines(vectors, predictor.embed(texts, pooling="mean"))
         found[precision] = {
             "cosine": float(near.mean()),
             "least_cosine": float(near.min()),
@@ -131,11 +130,6 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
             "format": predictor.number_format,
         }
     return found | {"rows": len(rows), "kept": kept}
-
-
-def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.asarray((first * second).sum(1) / norms)
 
 
 def markdown(found: dict[str, dict[str, Any]]) -> str:

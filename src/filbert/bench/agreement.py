@@ -12,6 +12,12 @@ from filbert.bench.turns import Child
 from filbert.errors import RunError
 
 
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Between the vectors of two matrices (N, H), row by row: (N,)."""
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(1) / norms)
+
+
 def least_cosines(sides: Mapping[str, Child], place: Path) -> dict[str, float]:
     """The smallest cosine of each side's vectors to those of the first float32 side.
 
@@ -32,8 +38,4 @@ def least_cosines(sides: Mapping[str, Child], place: Path) -> dict[str, float]:
     judge = next((vectors[name] for name in vectors if name.endswith("float32")), None)
     if judge is None:
         return {}
-    found = {}
-    for name, mine in vectors.items():
-        norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(judge, axis=1)
-        found[name] = float(((mine * judge).sum(1) / norms).min())
-    return found
+    return {name: float(cosines(mine, judge).min()) for name, mine in vectors.items()}
