@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import random
+import sys
+import termios
 from collections.abc import Callable, Sequence
 
-from filbert.bench.clients import Client, request
+from filbert.bench.clients import request
 
 # Every other byte of these is a request as it is written here.
 _HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -191,11 +194,10 @@ class Hostile:
         transport.pause_reading()
         writer.write(self._large)
         await writer.drain()
-        # Work as long as this, asked for later: when it is done, the answer is there. It is broken
-        # off at the second look at it.
-        other = Client(self.port)
-        await other.ask(self._large)
-        other.close()
+        # Only what waits in the kernel tells that the answer has begun: other work of the same
+        # size may be refused, or done first. It is broken off at the second look at it.
+        while not _unread(transport):
+            await asyncio.sleep(0.1)
         await asyncio.sleep(8 * self.idle_seconds + 2)
         transport.resume_reading()
         head = await reader.readuntil(b"\r\n\r\n")
@@ -203,6 +205,12 @@ class Hostile:
         await reader.readexactly(size)
         self.kept += size > 5_000_000
         return int(head.split(b" ")[1])
+
+
+def _unread(transport: asyncio.BaseTransport) -> int:
+    """Bytes that the kernel has for who reads a connection."""
+    number = transport.get_extra_info("socket").fileno()
+    return int.from_bytes(fcntl.ioctl(number, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def is_an_error(body: bytes) -> bool:

@@ -210,7 +210,7 @@ def control(models: list[str], texts: list[str], place: Path, given: argparse.Na
     """A server that leaks has to be caught."""
     seconds = min(given.seconds, 60.0)
     gentle = argparse.Namespace(**vars(given) | {"seconds": seconds, "hostile": 0.0})
-    leak = 4 * given.growth / seconds
+    leak = 2.5 * given.growth / seconds
     server = serve(models, place / "control.log", *SHORT_TIMES, leak=leak)
     try:
         found = asyncio.run(mixed_load(server, texts, gentle))
