@@ -20,10 +20,11 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head
 from filbert.speed import graphs as graphs_module
-from filbert.speed.execution import overlapped, run_model, to_host
+from filbert.speed.execution import run_model, to_host
 from filbert.speed.graphs import LARGEST, Graphs, bucket_for, buckets_for, graphs_for
 from filbert.speed.layout import Bucket, lay_out, views
 from filbert.speed.precision import Precision
+from filbert.speed.streams import overlapped
 
 FLOAT32 = Precision("float32", "")
 BUCKETS = buckets_for(64, 512)

@@ -117,10 +117,11 @@ class QuantizedLinear(nn.Module):
     def forward(self, rows_TK: Tensor, activation: str | None = None) -> Tensor:
         """activation(rows @ weight.T + bias), (T, K) to (T, N)."""
         codes, scale, least = quantize_rows(rows_TK, self.least)
-        values = self._product(codes).mul_(scale)
+        values = self._product(codes)
+        # In one pass each: bias + values * scale, and least * sums.
+        torch.addcmul(self.bias_N, values, scale, out=values)
         if isinstance(least, Tensor):
-            values.addr_(least.squeeze(1), self.sums_N)
-        values.add_(self.bias_N)
+            values.addcmul_(least, self.sums_N)
         return activate(values, activation).to(self.dtype or rows_TK.dtype)
 
     def _product(self, codes_TK: Tensor) -> Tensor:

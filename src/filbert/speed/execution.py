@@ -5,9 +5,7 @@ T tokens in the batch, S sequences.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,23 +13,21 @@ from torch import Tensor, nn
 
 from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
+from filbert.speed.streams import batches_on, finished
 
-_T = TypeVar("_T")
-
-# Larger batches gain nothing on a processor, smaller ones spend more on each call; see docs/log.md.
-MAX_TOKENS_CPU = 4_096
+# Of one batch; on a processor several run side by side (see speed/streams.py). Larger ones gain
+# nothing there, smaller ones spend more on each call; docs/log.md.
+MAX_TOKENS_CPU = 2_048
 MAX_TOKENS_CUDA = 32_768
-# The widest activations of a batch, by number format, in values: more leaves the caches, and fewer
-# spend more on each product. Int8 makes codes of float32 ones, so it wants the smallest batches
-# (BERT-base: 740 useful GFLOP/s with 1,024 tokens, 500 with 2,048; docs/log.md).
-_WIDEST = {"float32": 18 * 2**18, "bf16": 12 * 2**20, "int8": 12 * 2**18}
+# The widest activations of a batch, by number format, in values: more leaves a core's caches, and
+# fewer spend more on each product. Int8 makes codes of float32 ones, so it wants the smallest.
+_WIDEST = {"float32": 12 * 2**18, "bf16": 24 * 2**18, "int8": 9 * 2**18}
 # Tokens of the first passes: of a short text, a longer one, and the short one once more.
 _FIRST = (16, 128, 16)
 
@@ -88,9 +84,9 @@ def run_model(
         return finish
 
     outputs: list[Tensor | None] = [None] * len(examples)
-    batches = by_length([len(e.input_ids) for e in examples], max_tokens)
     with sharing_cores(model):
-        for indices, pieces in overlapped(map(launch, batches), device):
+        batches = batches_on(device, [len(e.input_ids) for e in examples], max_tokens)
+        for indices, pieces in finished(launch, batches, device):
             for index, piece in zip(indices, pieces, strict=True):
                 outputs[index] = piece
     return [output for output in outputs if output is not None]
@@ -128,20 +124,6 @@ def to_host(output: Tensor) -> Callable[[], Tensor]:
         return host.to(torch.float32, copy=True)
 
     return arrived
-
-
-def overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> Iterator[_T]:
-    """Finish what was launched, in order: on a GPU only after the next has been launched too.
-
-    The GPU so computes one batch while the host lays out the next.
-    """
-    waiting: deque[Callable[[], _T]] = deque()
-    for finish in launched:
-        waiting.append(finish)
-        if len(waiting) > (device.type == "cuda"):
-            yield waiting.popleft()()
-    for finish in waiting:
-        yield finish()
 
 
 def per_token(model: Model | SessionModel) -> bool:

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.pooling import Dense, hidden_states, pool, row_read
-from filbert.speed.execution import in_eval_mode, overlapped, to_host
+from filbert.speed.execution import in_eval_mode, to_host
 from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
+from filbert.speed.streams import batches_on, finished
 
 
 def run_vectors(
@@ -96,9 +96,9 @@ def run_vectors(
         return finish
 
     vectors: list[np.ndarray] = [np.empty(0)] * len(examples)
-    batches = by_length([len(e.input_ids) for e in examples], max_tokens)
     with sharing_cores(model):
-        for indices, pieces in overlapped(map(launch, batches), device):
+        batches = batches_on(device, [len(e.input_ids) for e in examples], max_tokens)
+        for indices, pieces in finished(launch, batches, device):
             for index, piece in zip(indices, pieces, strict=True):
                 # Its own memory: who keeps one vector should not keep its whole batch.
                 vectors[index] = piece.numpy().copy()
