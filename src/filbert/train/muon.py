@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from filbert.model.batched import float32_by_onednn
 from filbert.train.adam import adam_pass, learning, own_gradients
 from filbert.train.spread import all_rows, first_own_row, own_rows
 
@@ -126,8 +127,9 @@ def orthogonal(matrices: Tensor) -> Tensor:
     norms = turned.norm(dim=(1, 2), keepdim=True).clamp_min(_SMALLEST_NORM)
     turned = turned / norms
     a, b, c = _COEFFICIENTS
-    for _ in range(_ITERATIONS):
-        square = turned @ turned.mT
-        fourth = torch.baddbmm(square, square, square, beta=b, alpha=c)
-        turned = torch.baddbmm(turned, fourth, turned, beta=a)
+    with float32_by_onednn(turned.device.type == "cpu" and turned.dtype == torch.float32):
+        for _ in range(_ITERATIONS):
+            square = turned @ turned.mT
+            fourth = torch.baddbmm(square, square, square, beta=b, alpha=c)
+            turned = torch.baddbmm(turned, fourth, turned, beta=a)
     return turned.mT if is_tall else turned

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from filbert.data.examples import Example, collate
 from filbert.model.attention_plan import group_lengths, max_scores_on
+from filbert.model.batched import float32_by_onednn
+from filbert.model.linear import fuses
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss
@@ -101,30 +103,31 @@ def accumulate(
 
     # On the device, so that no micro-batch waits for the one before it.
     loss_sums = torch.zeros(len(counts), device=device, dtype=torch.float64)
-    wanted: list[Tensor] | None = None
-    if task.whole_batch:
-        assert len(counts) == 1
-        wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
-        # The loss of all ranks, so the first alone tells it.
-        loss_sums += loss if parallel.is_first else 0.0
-    for index in range(len(targets)):
-        is_last = index == len(targets) - 1
-        with parallel.no_sync(wrapped, is_last):
-            output, target = output_of(index)
-            if wanted is not None:
-                assert isinstance(output, Tensor)
-                loss = (output.float() * wanted[index]).sum() * parallel.world
-            elif is_real[index]:
-                kinds = task.loss(output, target).reshape(-1)
-                loss_sums += kinds.detach()
-                shares = [
-                    kind * parallel.world / (count or 1.0)
-                    for kind, count in zip(kinds.unbind(), counts, strict=True)
-                ]
-                loss = sum(shares[1:], shares[0])
-            else:
-                loss = zero_loss(output)
-            loss.backward()  # type: ignore[no-untyped-call]
+    with float32_by_onednn(_worth_onednn(wrapped, precision)):
+        wanted: list[Tensor] | None = None
+        if task.whole_batch:
+            assert len(counts) == 1
+            wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
+            # The loss of all ranks, so the first alone tells it.
+            loss_sums += loss if parallel.is_first else 0.0
+        for index in range(len(targets)):
+            is_last = index == len(targets) - 1
+            with parallel.no_sync(wrapped, is_last):
+                output, target = output_of(index)
+                if wanted is not None:
+                    assert isinstance(output, Tensor)
+                    loss = (output.float() * wanted[index]).sum() * parallel.world
+                elif is_real[index]:
+                    kinds = task.loss(output, target).reshape(-1)
+                    loss_sums += kinds.detach()
+                    shares = [
+                        kind * parallel.world / (count or 1.0)
+                        for kind, count in zip(kinds.unbind(), counts, strict=True)
+                    ]
+                    loss = sum(shares[1:], shares[0])
+                else:
+                    loss = zero_loss(output)
+                loss.backward()  # type: ignore[no-untyped-call]
     lengths = [[len(e.input_ids) for e in examples] for examples in micro_batches if examples]
     most = max_scores_on(parallel.device)
     places = [max(r[a:b]) * (b - a) for r in lengths for a, b in group_lengths(tuple(r), most)]
@@ -132,6 +135,12 @@ def accumulate(
     found = parallel.sums([*loss_sums.tolist(), *sizes])
     parts = tuple(found[i] / (count or 1.0) for i, count in enumerate(counts))
     return Gradient(sum(parts), parts, *(int(size) for size in found[len(counts) :]))
+
+
+def _worth_onednn(model: torch.nn.Module, precision: Precision) -> bool:
+    if precision.name != "float32":
+        return False
+    return any(isinstance(part, torch.nn.Linear) and fuses(part) for part in model.modules())
 
 
 def _each(count: float | tuple[float, ...]) -> tuple[float, ...]:

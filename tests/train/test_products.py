@@ -1,0 +1,96 @@
+"""Whose products a training step's are, and that its gradient is that of torch's own ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example
+from filbert.model import batched
+from filbert.model.batched import float32_is_exact
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model, new_head
+from filbert.speed.precision import Precision
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.regression import Regression
+from filbert.train.distributed import start
+from filbert.train.muon import orthogonal
+from filbert.train.step import accumulate, model_forward
+
+pytestmark = pytest.mark.skipif(
+    not float32_is_exact(), reason="this processor's float32 products are not oneDNN's"
+)
+
+
+def model_of(width: int) -> Model:
+    config = EncoderConfig(
+        vocab_size=60,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=2 * width,
+        max_position_embeddings=128,
+    )
+    torch.manual_seed(0)
+    model = Model(Encoder(config), new_head("sequence", config, num_labels=1))
+    initialize(model, 0.05)
+    return model.train()
+
+
+def step(model: Model, precision: str) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """Settings that the forward pass saw, and the gradients."""
+    seen: list[str] = []
+    ids = torch.randint(5, 60, (6, 90), generator=torch.Generator().manual_seed(1)).numpy()
+    rows = [Example(i, row, row * 0, len(row), target=float(i % 2)) for i, row in enumerate(ids)]
+    with start(None, "cpu") as parallel:
+        inner = model_forward(model, parallel.device)
+
+        def forward(examples, targets):
+            seen.append(torch.backends.mkldnn.matmul.fp32_precision)
+            return inner(examples, targets)
+
+        model.zero_grad()
+        accumulate(
+            forward,
+            model,
+            Regression.from_options(TaskOptions(), ColumnNames()),
+            [rows[:3], rows[3:]],
+            parallel=parallel,
+            precision=Precision(precision, "as asked"),
+            seed=(0, 0),
+            stand_in=rows[:1],
+        )
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return seen, gradients
+
+
+def test_float32_steps_of_large_layers_are_onednns(monkeypatch):
+    large = model_of(384)
+    seen, found = step(large, "float32")
+    assert seen == ["bf16"] * 2
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
+    monkeypatch.setattr(batched, "float32_is_exact", lambda: False)
+    seen, expected = step(large, "float32")
+    assert seen == ["none"] * 2
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("width", "precision"), [(32, "float32"), (384, "bf16")])
+def test_others_stay_with_torch(width, precision):
+    assert step(model_of(width), precision)[0] == ["none"] * 2
+
+
+def test_muon_turns_float32_matrices_by_onednn(monkeypatch):
+    asked: list[str] = []
+    permit = batched._permit
+    monkeypatch.setattr(batched, "_permit", lambda what: (asked.append(what), permit(what)))
+    matrices = torch.randn(2, 64, 96)
+    found = orthogonal(matrices)
+    assert asked == ["bf16", "none"]
+    monkeypatch.setattr(batched, "float32_is_exact", lambda: False)
+    torch.testing.assert_close(found, orthogonal(matrices), rtol=0, atol=1e-5)
+    orthogonal(matrices.bfloat16())
+    assert asked == ["bf16", "none"]
