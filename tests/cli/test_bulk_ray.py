@@ -10,20 +10,25 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from filbert.bulk import on_ray
+from filbert.bulk import cluster, on_ray
 from filbert.bulk.job import Job
-from filbert.bulk.work import Answers, Vectors
-from filbert.errors import ConfigError
+from filbert.bulk.work import Answers, Chunk, Vectors, rows_digest
+from filbert.data.records import Row
+from filbert.errors import ConfigError, RunError
 from filbert.export import export_onnx
 from filbert.speed import precision
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: make test-ray")
+
+# Ray warns of settings of its own that it copies.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 # The command line with chunks of 256 rows, and one thread as each of two workers has on two cores.
 START = """
@@ -71,16 +76,14 @@ def done(process: subprocess.Popen[str], status: int = 0) -> str:
     return errors
 
 
-def workers(token: str) -> list[int]:
+def workers(token: str, name: bytes = b"MapWorker(MapBatches(Worker))") -> list[int]:
     """Process ids of the actors of a run."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            name = (folder / "cmdline").read_bytes()
-            if (
-                name.startswith(b"ray::Worker")
-                and f"FILBERT_TEST={token}\0".encode() in (folder / "environ").read_bytes()
-            ):
+            if (folder / "cmdline").read_bytes().startswith(
+                b"ray::" + name
+            ) and f"FILBERT_TEST={token}\0".encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -168,8 +171,8 @@ def test_without_ray_its_engine_says_how_to_get_it(call, film_run, tmp_path):
 
 
 def sizes(cores: list[int], workers: int | None = None, gpus: list[int] | None = None):
-    machines = [on_ray._Machine(*both) for both in zip(cores, gpus or [0] * 9, strict=False)]
-    return on_ray._sizes(machines, workers, gpus is not None)
+    machines = [cluster.Machine(*both) for both in zip(cores, gpus or [0] * 9, strict=False)]
+    return cluster.sizes(machines, workers, gpus is not None)
 
 
 @pytest.mark.parametrize(
@@ -210,20 +213,103 @@ def test_dead_machines_and_a_head_without_cores_do_no_work():
         {"Alive": False, "Resources": {"CPU": 8.0}},
         {"Alive": False, "Resources": {}},
     ]
-    assert on_ray._machines(nodes) == [(8, 1)]
+    assert cluster.machines(nodes) == [(8, 1)]
 
 
-def test_a_worker_that_finds_no_place_is_not_waited_for_forever():
-    class Ray:
-        def wait(self, there, *, num_returns, timeout):
-            assert num_returns == 2 and timeout == 600
-            return there[:1], there[1:]
+@pytest.fixture(scope="module")
+def two_cores():
+    """A cluster of two cores in this process, which the engine joins."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FILBERT_TEST", "in-process")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with cluster.cluster(2) as ray:
+            ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+            yield ray
 
-    class Actor:
-        is_there = remote = property(lambda self: self)
 
-        def __call__(self):
-            return self
+def jobs(film_run, source: Path, rows: int = 600) -> tuple[Job, list[Chunk]]:
+    write(source, rows)
+    texts = source.read_text().split("\n")[:rows]
+    found = [Row({"text": text}, source.name, number + 1) for number, text in enumerate(texts)]
+    pieces = [found[first : first + 100] for first in range(0, rows, 100)]
+    chunks = [
+        Chunk(number, 100 * number, piece, rows_digest(piece))
+        for number, piece in enumerate(pieces)
+    ]
+    return Job(str(film_run.folder / "model"), {"precision": "float32"}, Answers), chunks
 
-    with pytest.raises(ConfigError, match="a place for only 1 of 2 workers of 3 threads"):
-        on_ray._wait_for_places(Ray(), [Actor(), Actor()], 3)
+
+class Holder:
+    """Of cores."""
+
+    def is_there(self):
+        return True
+
+
+class Deadly(Answers):
+    """Ends its process at the third chunk, whoever gets it."""
+
+    def answer(self, chunk, examples, on_batch):
+        if chunk.number == 2:
+            os._exit(1)
+        return super().answer(chunk, examples, on_batch)
+
+
+@needs_ray
+def test_a_chunk_that_kills_every_worker_is_given_up_after_four(film_run, tmp_path, two_cores):
+    job, chunks = jobs(film_run, tmp_path / "rows.txt")
+    work = job.open()
+    numbers = []
+    with (
+        pytest.raises(RunError, match="one chunk were lost 4 times"),
+        on_ray.on_ray(replace(job, make=Deadly), work, 1) as engine,
+    ):
+        for part in engine(iter(chunks)):
+            numbers.append(part.number)
+    # The second chunk is in the same process, and may be lost with it.
+    assert numbers in ([0], [0, 1])
+
+
+@needs_ray
+def test_another_model_of_that_name_answers_nothing(film_run, tiny_model, tmp_path, two_cores):
+    job, chunks = jobs(film_run, tmp_path / "rows.txt")
+    other = replace(job, options={"precision": "bf16"})
+    with (
+        pytest.raises(ConfigError, match="another model under the name"),
+        on_ray.on_ray(replace(job, model=str(tiny_model)), other.open(), 2) as engine,
+    ):
+        next(engine(iter(chunks)))
+
+
+@needs_ray
+def test_a_worker_that_finds_no_place_is_not_waited_for_forever(
+    film_run, tmp_path, two_cores, monkeypatch
+):
+    job, chunks = jobs(film_run, tmp_path / "rows.txt")
+    monkeypatch.setattr(on_ray, "_PLACING_SECONDS", 3)
+    held = two_cores.remote(num_cpus=2)(Holder).remote()
+    two_cores.get(held.is_there.remote())
+    try:
+        with (
+            pytest.raises(ConfigError, match="no place for 2 workers of 1 threads"),
+            on_ray.on_ray(job, job.open(), 2) as engine,
+        ):
+            next(engine(iter(chunks)))
+    finally:
+        two_cores.kill(held)
+
+
+@needs_ray
+def test_nobody_works_on_when_the_driver_has_had_enough(film_run, tmp_path, two_cores):
+    job, chunks = jobs(film_run, tmp_path / "rows.txt")
+    work = job.open()
+    with on_ray.on_ray(job, work, 2) as engine:
+        answers = engine(iter(chunks))
+        first = next(answers)
+        assert workers("in-process") and workers("in-process", b"Shelf")
+        answers.close()
+    assert first == work.answer(chunks[0], work.encode(chunks[0]), lambda tokens: None)
+    deadline = time.monotonic() + 30
+    while workers("in-process") or workers("in-process", b"Shelf"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

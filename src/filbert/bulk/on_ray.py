@@ -1,55 +1,77 @@
-"""The engine over many machines: Ray actors answer numbered chunks, and the driver puts them in
-order.
+"""The engine over many machines: a Ray Data pipeline whose workers answer numbered chunks.
 
-The driver keeps a chunk until its answers are there, so a lost worker costs time and no rows: Ray
-starts another one, which gets the same chunk.
+    places 0, 1, 2 ...  ->  the chunk at that place, answered  ->  the parts, in order
+
+Ray Data moves only the places and the answers. The chunks lie on a shelf until this process has
+their answers, so whatever Ray repeats after the loss of a worker or of a machine finds its chunk
+again: that costs time and no rows. And the shelf never holds more than the workers need, so memory
+is bounded however long the file is.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+import pickle
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
+import pyarrow as pa
 import torch
 
+from filbert.bulk.cluster import cluster, machines, sizes
 from filbert.bulk.job import Job
 from filbert.bulk.run import Engine
+from filbert.bulk.shelf import TRIES, Shelf, places_on
 from filbert.bulk.work import Chunk, Part, Work, model_digest
-from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FilbertError, RunError
 
 log = logging.getLogger(__name__)
 
 # Chunks that a worker holds: one in work, one being tokenised.
 _CHUNKS_PER_WORKER = 2
-# How often a chunk is given to a new worker before it is taken for the reason of their deaths.
-_RETRIES = 3
 # Other work may leave the cluster, or machines join it, but nobody waits for ever.
 _PLACING_SECONDS = 600
+_PART = pa.schema(
+    {
+        "number": pa.int64(),
+        "num_rows": pa.int64(),
+        "num_truncated": pa.int64(),
+        "digest": pa.string(),
+        "content": pa.large_binary(),
+    }
+)
 
 
 class Worker:
     """A model in a process of Ray's. It is loaded at the first call, also after a restart."""
 
-    def __init__(self, job: Job, threads: int) -> None:
-        self._job, self._threads = job, threads
+    def __init__(self, job: Job, threads: int, digest: str, shelf: Any) -> None:
+        self._job, self._threads, self._digest, self._shelf = job, threads, digest, shelf
         self._work: Work | None = None
         self._loading, self._encoding, self._answering = Lock(), Lock(), Lock()
 
-    def is_there(self) -> bool:
-        """Answered as soon as Ray has found a place."""
-        return True
+    def __call__(self, places: pa.Table) -> pa.Table:
+        """The parts of the chunks at these places; in two threads, so that one chunk is tokenised
+        while another is answered.
+        """
+        parts = [asdict(self._part(place)) for place in places["place"].to_pylist()]
+        return pa.Table.from_pylist(parts, _PART)
 
-    def digest(self) -> str:
-        """Of the model that this machine has."""
-        return model_digest(self._opened().predictor)
+    def _part(self, place: int) -> Part:
+        import ray
 
-    def answer(self, chunk: Chunk) -> Part:
-        """Called in two threads, so that one chunk is tokenised while the other is answered."""
+        packed = ray.get(self._shelf.chunk.remote(place))
+        if packed is None:
+            raise RunError(
+                f"The workers that got one chunk were lost {TRIES} times, so it is given up. Is "
+                "there enough memory for a model in each? Try fewer --workers or a smaller "
+                "--max-tokens."
+            )
+        chunk: Chunk = pickle.loads(packed)  # noqa: S301 - our own driver's
         work = self._opened()
         with self._encoding:
             examples = work.encode(chunk)
@@ -60,7 +82,13 @@ class Worker:
         with self._loading:
             if self._work is None:
                 torch.set_num_threads(self._threads)
-                self._work = self._job.open()
+                work = self._job.open()
+                if model_digest(work.predictor) != self._digest:
+                    raise ConfigError(
+                        "A machine of the cluster has another model under the name "
+                        f"{self._job.model}. Put the same folder there."
+                    )
+                self._work = work
             return self._work
 
 
@@ -77,181 +105,135 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
         ConfigError: ray is not installed, the cluster is too small or busy, or a machine has
             another model of that name.
     """
-    ray = _ray()
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: at least one is needed.")
-    mine = not ray.is_initialized()
-    if mine:
-        _join(ray, workers)
-    try:
+    with cluster(workers) as ray:
         on_gpu = work.predictor.device.type == "cuda"
-        workers, threads = _sizes(_machines(ray.nodes()), workers, on_gpu)
-        remote = ray.remote(
-            num_cpus=threads,
-            num_gpus=1 if on_gpu else 0,
-            max_restarts=-1,
-            max_task_retries=_RETRIES,
-            max_concurrency=_CHUNKS_PER_WORKER,
-        )(Worker)
-        actors = [remote.remote(job.settled(work), threads) for _ in range(workers)]
+        workers, threads = sizes(machines(ray.nodes()), workers, on_gpu)
+        log.info("on the cluster: workers %s, threads of each %s", workers, threads)
+        # Beside the driver, so that it is lost with the driver alone.
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        shelf = ray.remote(num_cpus=0, scheduling_strategy=here)(Shelf).remote()
+        told = (job.settled(work), threads, model_digest(work.predictor), shelf)
+        parts = _pipeline(ray, told, workers, on_gpu)
         try:
-            _wait_for_places(ray, actors, threads)
-            wanted = model_digest(work.predictor)
-            for found in _get(ray, [actor.digest.remote() for actor in actors]):
-                if found != wanted:
-                    raise ConfigError(
-                        f"A machine of the cluster has another model under the name {job.model}. "
-                        "Put the same folder there."
-                    )
-            yield lambda chunks: _answers(ray, actors, chunks)
+            yield lambda chunks: _answers(ray, shelf, parts, chunks, workers, threads)
         finally:
-            for actor in actors:
-                ray.kill(actor)
-    finally:
-        if mine:
-            ray.shutdown()
+            ray.kill(shelf)
 
 
-def _answers(ray: Any, actors: list[Any], chunks: Iterator[Chunk]) -> Generator[Part, None, None]:
+def _pipeline(ray: Any, told: tuple[Any, ...], workers: int, on_gpu: bool) -> Any:
+    """The parts of the chunks that come to the shelf, as a Ray Data set of one row a block.
+
+    Args:
+        ray: the module.
+        told: what a worker is made of: the job, its threads, the model's digest, the shelf.
+        workers: how many.
+        on_gpu: each of them needs one.
+    """
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockMetadata
+
+    data = ray.data
+    context = data.DataContext.get_current().copy()
+    context.execution_options.preserve_order = True
+    # A block is handed on when it has a row, not when it is large.
+    context.target_max_block_size = 1
+    context.wait_for_min_actors_s = _PLACING_SECONDS
+    context.raise_original_map_exception = True
+    # The verb has a bar of its own.
+    context.enable_progress_bars = context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+
+    _, threads, _, shelf = told
+
+    class Places(Datasource):  # type: ignore[misc]
+        def estimate_inmemory_data_size(self) -> None:
+            return None
+
+        def get_read_tasks(self, parallelism: int, *others: Any, **named: Any) -> list[Any]:
+            unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None)
+            return [ReadTask(partial(places_on, shelf), unknown)]
+
+    with data.DataContext.current(context):
+        places = data.read_datasource(
+            Places(),  # type: ignore[no-untyped-call]
+            override_num_blocks=1,
+            num_cpus=0,
+        )
+        return places.map_batches(
+            Worker,
+            fn_constructor_args=told,
+            batch_size=None,
+            batch_format="pyarrow",
+            compute=data.ActorPoolStrategy(
+                size=workers,
+                max_tasks_in_flight_per_actor=_CHUNKS_PER_WORKER,
+                max_concurrent_calls_per_actor=_CHUNKS_PER_WORKER,
+                enable_true_multi_threading=True,
+            ),
+            num_cpus=threads,
+            num_gpus=1 if on_gpu else None,
+        )
+
+
+def _answers(
+    ray: Any, shelf: Any, parts: Any, chunks: Iterator[Chunk], workers: int, threads: int
+) -> Generator[Part, None, None]:
     """The parts in order; no more chunks are under way than the workers need.
 
     A chunk that waits for its turn behind a slower one holds its place, so memory stays bounded.
     """
-    idle = [actor for actor in actors for _ in range(_CHUNKS_PER_WORKER)]
-    running: dict[Any, tuple[int, Any]] = {}  # by reference: the chunk's number, its worker
-    done: dict[int, Any] = {}
-    wanted = 0
-    is_more = True
-    bad: FilbertError | None = None
-    while True:
-        while is_more and idle and len(running) + len(done) < 2 * _CHUNKS_PER_WORKER * len(actors):
-            try:
-                chunk = next(chunks, None)
-            # A bad row: what is under way before it is still worth keeping.
-            except FilbertError as error:
-                chunk, bad = None, error
-            if chunk is None:
-                is_more = False
-                break
-            actor = idle.pop(0)
-            if not running and not done:
-                wanted = chunk.number
-            running[actor.answer.remote(chunk)] = (chunk.number, actor)
-        while wanted in done:
-            (part,) = _get(ray, [done.pop(wanted)])
-            wanted += 1
-            yield part
-        if running:
-            for reference in ray.wait(list(running), num_returns=1)[0]:
-                number, actor = running.pop(reference)
-                done[number] = reference
-                idle.append(actor)
-        elif not is_more and not done:
-            if bad is not None:
-                raise bad
-            return
+    bad: list[FilbertError] = []
+
+    def put() -> None:
+        try:
+            chunk = next(chunks, None)
+        # A bad row: what is under way before it is still worth keeping.
+        except FilbertError as error:
+            bad.append(error)
+            chunk = None
+        ray.get(shelf.end.remote() if chunk is None else shelf.put.remote(pickle.dumps(chunk)))
+
+    with _told(ray, workers, threads):
+        for _ in range(2 * _CHUNKS_PER_WORKER * workers):
+            put()
+        tables = parts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        with closing(iter(tables)) as ordered:
+            for place, table in enumerate(ordered):
+                (part,) = table.to_pylist()
+                yield Part(**part)
+                ray.get(shelf.answered.remote(place))
+                put()
+    if bad:
+        raise bad[0]
 
 
-def _get(ray: Any, references: list[Any]) -> list[Any]:
-    """What the workers gave.
+@contextmanager
+def _told(ray: Any, workers: int, threads: int) -> Iterator[None]:
+    """What Ray raises, in our words.
 
     Raises:
         FilbertError: what a worker raised on purpose.
-        RunError: a worker was lost again and again.
+        ConfigError: the workers found no place for a long time.
+        RunError: the cluster fails.
     """
     try:
-        return list(ray.get(references))
+        yield
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FilbertError):
             raise error.cause from None
         raise
+    except ray.exceptions.GetTimeoutError as error:
+        raise ConfigError(
+            f"After {_PLACING_SECONDS // 60} minutes the Ray cluster has found no place for "
+            f"{workers} workers of {threads} threads: other work holds its cores. Wait for that to "
+            "end, or give fewer --workers."
+        ) from error
     except ray.exceptions.RayError as error:
         raise RunError(
-            f"The workers that got one chunk were lost {_RETRIES + 1} times, so it is given up: "
-            f"{type(error).__name__}. Is there enough memory for a model in each? Try fewer "
-            "--workers or a smaller --max-tokens."
+            f"The Ray cluster failed ({type(error).__name__}). Look at its machines, then go on "
+            "with --resume."
         ) from error
-
-
-def _join(ray: Any, workers: int | None) -> None:
-    """The cluster of RAY_ADDRESS, else one on this machine."""
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**options)
-        return
-    # Ray's workers give way to everything else on the machine, which here is not asked for.
-    options["_system_config"] = {"worker_niceness": 0}
-    cores = max(available_cores(), workers or 1)
-    ray.init("local", num_cpus=cores, include_dashboard=False, **options)
-
-
-class _Machine(NamedTuple):
-    """What a machine of the cluster lends: whole cores, and GPUs."""
-
-    cores: int
-    gpus: int
-
-
-def _machines(nodes: Sequence[dict[str, Any]]) -> list[_Machine]:
-    """The machines that can work: Ray goes on listing dead ones, and a head may lend no core."""
-    found = []
-    for node in nodes:
-        lent = node.get("Resources", {})
-        machine = _Machine(int(lent.get("CPU", 0)), int(lent.get("GPU", 0)))
-        if node.get("Alive") and machine.cores:
-            found.append(machine)
-    return found
-
-
-def _sizes(machines: Sequence[_Machine], workers: int | None, on_gpu: bool) -> tuple[int, int]:
-    """Workers, and the processor threads of each: the most that lets all of them be placed.
-
-    A worker's threads lie on one machine, so what counts is not the sum of the cores.
-
-    Raises:
-        ConfigError: so many cannot be placed.
-    """
-
-    def places(threads: int) -> int:
-        rooms = ((machine.cores // threads, machine.gpus) for machine in machines)
-        return sum(min(room) if on_gpu else room[0] for room in rooms)
-
-    if workers is None:
-        workers = places(1) if on_gpu else len(machines)
-    most = max((machine.cores for machine in machines), default=0)
-    threads = next((t for t in range(most, 0, -1) if places(t) >= workers), 0)
-    if workers < 1 or not threads:
-        cores = ", ".join(str(machine.cores) for machine in machines) or "none"
-        gpus = sum(machine.gpus for machine in machines)
-        raise ConfigError(
-            f"The Ray cluster has {len(machines)} machines (cores of each: {cores}) and {gpus} "
-            f"GPUs, too few for {max(workers, 1)} workers on "
-            f"{'GPUs' if on_gpu else 'processors'}. Start it larger, or give fewer --workers."
-        )
-    return workers, threads
-
-
-def _wait_for_places(ray: Any, actors: list[Any], threads: int) -> None:
-    """Return when every worker has its place.
-
-    Raises:
-        ConfigError: some have none after a long time.
-    """
-    log.info("waiting for the cluster: workers %s, threads of each %s", len(actors), threads)
-    there = [actor.is_there.remote() for actor in actors]
-    placed, missing = ray.wait(there, num_returns=len(there), timeout=_PLACING_SECONDS)
-    if missing:
-        raise ConfigError(
-            f"After {_PLACING_SECONDS // 60} minutes the Ray cluster has found a place for only "
-            f"{len(placed)} of {len(there)} workers of {threads} threads: other work holds its "
-            "cores. Wait for that to end, or give fewer --workers."
-        )
-
-
-def _ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise ConfigError("--engine ray needs ray: pip install 'filbert[ray]'.") from error
-    return ray
