@@ -239,11 +239,50 @@ def jobs(film_run, source: Path, rows: int = 600) -> tuple[Job, list[Chunk]]:
     return Job(str(film_run.folder / "model"), {"precision": "float32"}, Answers), chunks
 
 
+def wait_until(is_so) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 class Holder:
     """Of cores."""
 
     def is_there(self):
         return True
+
+
+@needs_ray
+def test_a_lost_machine_loses_no_rows(film_run, tmp_path, caplog, monkeypatch):
+    import ray
+    from ray.cluster_utils import Cluster
+
+    assert not ray.is_initialized(), "stands before all that share a cluster"
+    monkeypatch.setattr(on_ray, "_LOOKING_SECONDS", 0.2)
+    job, chunks = jobs(film_run, tmp_path / "rows.txt", rows=4000)
+    work = job.open()
+    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300}
+    soon["health_check_failure_threshold"] = 2
+    head = {"num_cpus": 0, "_system_config": soon}
+    machines = Cluster(initialize_head=True, head_node_args=head)
+    lost = machines.add_node(num_cpus=1)
+    machines.add_node(num_cpus=1)
+    machines.connect()
+    try:
+        with on_ray.on_ray(job, work, 2) as engine:
+            answers = engine(iter(chunks))
+            found = [next(answers)]
+            machines.remove_node(lost, allow_graceful=False)
+            # The lost worker's chunk waits for a place.
+            wait_until(lambda: "room for 1 of 2 workers" in caplog.text)
+            machines.add_node(num_cpus=1)
+            found += answers
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+    wanted = [work.answer(chunk, work.encode(chunk), lambda tokens: None) for chunk in chunks]
+    assert found == wanted
 
 
 class Deadly(Answers):
@@ -309,7 +348,4 @@ def test_nobody_works_on_when_the_driver_has_had_enough(film_run, tmp_path, two_
         assert workers("in-process") and workers("in-process", b"Shelf")
         answers.close()
     assert first == work.answer(chunks[0], work.encode(chunks[0]), lambda tokens: None)
-    deadline = time.monotonic() + 30
-    while workers("in-process") or workers("in-process", b"Shelf"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: not workers("in-process") and not workers("in-process", b"Shelf"))

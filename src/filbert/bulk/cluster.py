@@ -81,6 +81,12 @@ def machines(nodes: Sequence[dict[str, Any]]) -> list[Machine]:
     return found
 
 
+def places(there: Sequence[Machine], threads: int, on_gpu: bool) -> int:
+    """For how many workers of so many threads, each on one machine, there is room."""
+    rooms = ((machine.cores // threads, machine.gpus) for machine in there)
+    return sum(min(room) if on_gpu else room[0] for room in rooms)
+
+
 def sizes(there: Sequence[Machine], workers: int | None, on_gpu: bool) -> tuple[int, int]:
     """Workers, and the processor threads of each: the most that lets all of them be placed.
 
@@ -89,15 +95,10 @@ def sizes(there: Sequence[Machine], workers: int | None, on_gpu: bool) -> tuple[
     Raises:
         ConfigError: so many cannot be placed.
     """
-
-    def places(threads: int) -> int:
-        rooms = ((machine.cores // threads, machine.gpus) for machine in there)
-        return sum(min(room) if on_gpu else room[0] for room in rooms)
-
     if workers is None:
-        workers = places(1) if on_gpu else len(there)
+        workers = places(there, 1, on_gpu) if on_gpu else len(there)
     most = max((machine.cores for machine in there), default=0)
-    threads = next((t for t in range(most, 0, -1) if places(t) >= workers), 0)
+    threads = next((t for t in range(most, 0, -1) if places(there, t, on_gpu) >= workers), 0)
     if workers < 1 or not threads:
         cores = ", ".join(str(machine.cores) for machine in there) or "none"
         gpus = sum(machine.gpus for machine in there)

@@ -16,13 +16,13 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 import pyarrow as pa
 import torch
 
-from filbert.bulk.cluster import cluster, machines, sizes
+from filbert.bulk.cluster import cluster, machines, places, sizes
 from filbert.bulk.job import Job
 from filbert.bulk.run import Engine
 from filbert.bulk.shelf import TRIES, Shelf, places_on
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _CHUNKS_PER_WORKER = 2
 # Other work may leave the cluster, or machines join it, but nobody waits for ever.
 _PLACING_SECONDS = 600
+# How often the cluster is looked at.
+_LOOKING_SECONDS = 10.0
 _PART = pa.schema(
     {
         "number": pa.int64(),
@@ -119,9 +121,37 @@ def on_ray(job: Job, work: Work, workers: int | None = None) -> Iterator[Engine]
         told = (job.settled(work), threads, model_digest(work.predictor), shelf)
         parts = _pipeline(ray, told, workers, on_gpu)
         try:
-            yield lambda chunks: _answers(ray, shelf, parts, chunks, workers, threads)
+            with _watching(ray, workers, threads, on_gpu):
+                yield lambda chunks: _answers(ray, shelf, parts, chunks, workers, threads)
         finally:
             ray.kill(shelf)
+
+
+@contextmanager
+def _watching(ray: Any, workers: int, threads: int, on_gpu: bool) -> Iterator[None]:
+    """Say when a lost machine leaves a worker without a place: Ray waits for another in silence."""
+    ended = Event()
+
+    def watch() -> None:
+        was_told = False
+        while not ended.wait(_LOOKING_SECONDS):
+            room = places(machines(ray.nodes()), threads, on_gpu)
+            if room < workers and not was_told:
+                log.warning(
+                    "The cluster has lost machines: room for %d of %d workers. Add one, or stop "
+                    "and go on with --resume and fewer --workers.",
+                    room,
+                    workers,
+                )
+            was_told = room < workers
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _pipeline(ray: Any, told: tuple[Any, ...], workers: int, on_gpu: bool) -> Any:
