@@ -87,6 +87,8 @@ class Session:
         options.intra_op_num_threads = session_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        # It lays out memory anew for every size of batch, at the second call of that size.
+        options.enable_mem_pattern = False
         try:
             self._session = onnxruntime.InferenceSession(
                 path, options, providers=["CPUExecutionProvider"]
