@@ -5,9 +5,9 @@ r"""One text at a time, 16 and 128 tokens: p50 and p99, and the first request ag
 
 Sides, models and what is measured are those of inference.py: token ids in, one vector out, every
 side in a process of its own, all ready at once and one at work at a time, 20 requests a turn. The
-first request is the first of a fresh process, right after loading: the median of some such starts,
-since a moment's other work can fall on a single one. Goal: it takes at most twice the median of all
-requests. `--small` is a look at the machinery and proves nothing.
+first request is the first of a fresh process, right after loading, with no other side beside it:
+the median of some such starts, since a moment's other work can fall on a single one. Goal: it takes
+at most twice the median of all requests. `--small` is a look at the machinery and proves nothing.
 """
 
 from __future__ import annotations
@@ -75,31 +75,26 @@ def compare(given: argparse.Namespace, out: Path, results: Path | None) -> tuple
             missing = {record["side"]: record for record in kept.missing(wanted)}
             jobs = jobs_of(missing, folder, place, given)
             firsts: dict[str, list[float]] = {name: [] for name in missing}
-            for start in range(given.starts):
-                with children(jobs, place / "logs", together=given.threads) as (ready, failed):
-                    one = {"one": {"do": "requests", "tokens": tokens, "count": 1}}
+            one = {"one": {"do": "requests", "tokens": tokens, "count": 1}}
+            # Nothing else may run between a side's loading and its first request.
+            for job in [job for job in jobs for _ in range(given.starts)]:
+                with children([job], place / "logs") as (ready, failed):
                     begun = take_turns(ready, dict.fromkeys(ready, one), rounds=1, warm_up=False)
-                    failures += said([*failed, *begun.failed])
-                    for name, replies in begun.replies.items():
-                        firsts[name] += replies["one"][0]["seconds"]
-                    if start + 1 < given.starts:
-                        continue
-                    ready = {name: ready[name] for name in begun.replies}
-                    some = {
-                        "do": "requests",
-                        "tokens": tokens,
-                        "count": min(A_TURN, given.requests),
-                    }
-                    turns = take_turns(
-                        ready,
-                        dict.fromkeys(ready, {"some": some}),
-                        rounds=max(1, given.requests // A_TURN),
-                    )
-                    failures += said(turns.failed)
-                    for name, replies in turns.replies.items():
-                        seconds = [s for reply in replies["some"] for s in reply["seconds"]]
-                        found = {"firsts": firsts[name], "seconds": seconds}
-                        add(kept, missing[name] | found, turns)
+                failures += said([*failed, *begun.failed])
+                for replies in begun.replies.values():
+                    firsts[job.side] += replies["one"][0]["seconds"]
+            jobs = [job for job in jobs if firsts[job.side]]
+            some = {"do": "requests", "tokens": tokens, "count": min(A_TURN, given.requests)}
+            with children(jobs, place / "logs", together=given.threads) as (ready, failed):
+                turns = take_turns(
+                    ready,
+                    dict.fromkeys(ready, {"some": some}),
+                    rounds=max(1, given.requests // A_TURN),
+                )
+            failures += said([*failed, *turns.failed])
+            for name, replies in turns.replies.items():
+                seconds = [s for reply in replies["some"] for s in reply["seconds"]]
+                add(kept, missing[name] | {"firsts": firsts[name], "seconds": seconds}, turns)
             chosen += kept.made(wanted)
     return chosen, failures
 
