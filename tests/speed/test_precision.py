@@ -20,6 +20,13 @@ def test_auto_takes_bf16_only_where_it_is_measured_to_be_worth_it(gain, name, mo
     assert f"{gain:.1f} times" in chosen.reason
 
 
+def test_a_cpu_without_fast_bf16_gets_float32_and_no_ratio(monkeypatch, caplog):
+    monkeypatch.setattr(precision, "bf16_gain", lambda: 0.04)
+    assert choose_precision("auto", CPU) == ("float32", "this CPU has no fast bf16")
+    assert choose_precision("bf16", CPU).name == "bf16"
+    assert "This CPU has no fast bf16" in caplog.text and "times" not in caplog.text
+
+
 @pytest.mark.parametrize(("has_units", "name"), [(False, "float32"), (True, "bf16")])
 def test_on_a_gpu_auto_takes_bf16_where_it_is_not_emulated(has_units, name, monkeypatch):
     def supported(including_emulation: bool = True) -> bool:

@@ -91,11 +91,10 @@ def choose_precision(
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
-    if requested == "bf16" and device.type == "cpu" and (gain := bf16_gain()) < 1:
+    if requested == "bf16" and device.type == "cpu" and bf16_gain() < 1:
         log.warning(
-            "bf16 is only %.1f times as fast as float32 on this processor. Leave --precision out, "
-            "or take float32.",
-            gain,
+            "This CPU has no fast bf16, so bf16 is slower than float32 here. Leave --precision "
+            "out, or take float32."
         )
     if requested == "int8" and device.type == "cpu" and not has_integer_products():
         log.warning(
@@ -114,4 +113,6 @@ def choose_precision(
         return Precision(
             "bf16", f"its matrix products are {gain:.1f} times as fast as float32 here"
         )
-    return Precision("float32", f"bf16 is only {gain:.1f} times as fast on this processor")
+    if gain < 1:
+        return Precision("float32", "this CPU has no fast bf16")
+    return Precision("float32", f"bf16 is only {gain:.1f} times as fast as float32 here")
