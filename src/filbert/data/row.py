@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -63,7 +64,8 @@ class Choice:
         for key, own in picked.items():
             if own not in names:
                 flag = "label" if key == "labels" else key.replace("_", "-")
-                raise self._missing(own, names, line, f"--{flag}-column")
+                others = {*picked.values(), *self.extra} - {own}
+                raise self._missing(own, names, line, f"--{flag}-column", others)
         for own in self.extra:
             if own not in names:
                 raise self._missing(own, names, line, None)
@@ -81,17 +83,31 @@ class Choice:
         return picked
 
     def _missing(
-        self, own: str, names: Sequence[str], line: int | None, option: str | None
+        self,
+        own: str,
+        names: Sequence[str],
+        line: int | None,
+        option: str | None,
+        others: Collection[str] = (),
     ) -> InputError:
+        """The error for a column that is missing.
+
+        Args:
+            own: The column's name, which is not among `names`.
+            names: The columns that exist.
+            line: Where; None for the whole file.
+            option: The option that names this column, if there is one.
+            others: Columns with another use, such as the label; none of them is proposed.
+        """
         where = self.name if line is None else f"{self.name}:{line}"
+        free = [name for name in names if name not in others]
+        near = [printable(name, 30) for name in _similar(own, free)]
         own = printable(own)
         if not names:
             return InputError(f'{where}: no column "{own}"; the object is empty, {{}}.')
         # The first line of a file without a header is a text, so names are cut short.
         known = ", ".join(printable(name, 30) for name in names[:20])
         known += f" and {len(names) - 20} more" if len(names) > 20 else ""
-        near = difflib.get_close_matches(own, names, n=1) or [name for name in names if own in name]
-        near = [printable(name, 30) for name in near]
         if names == ["text"] and line is None and kind_of(self.name)[0] not in WITH_COLUMNS:
             hint = (
                 "A file of this name is read as one text a line; rows with columns come from .csv, "
@@ -109,3 +125,12 @@ class Choice:
         else:
             hint = "Names are compared letter by letter."
         return InputError(f'{where}: no column "{own}"; the columns are {known}. {hint}')
+
+
+def _similar(wanted: str, names: Sequence[str]) -> list[str]:
+    """Names that `wanted` is likely a misspelling of, or that contain it as a whole word."""
+    # difflib's own limit of 0.6 takes "intent" for "text".
+    if near := difflib.get_close_matches(wanted, names, n=1, cutoff=0.75):
+        return near
+    word = re.compile(rf"(?<![^\W\d_]){re.escape(wanted)}(?![^\W\d_])", re.IGNORECASE)
+    return [name for name in names if word.search(name)]
