@@ -38,6 +38,11 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, once everything is saved; the message says how to go on."""
 
 
+def install_hint(extra: str) -> str:
+    """The sentence that says how to install optional packages from a clone."""
+    return f'Run pip install -e ".[{extra}]" in your clone of filbert.'
+
+
 @contextlib.contextmanager
 def unreadable_as(kind: type[FilbertError]) -> Iterator[None]:
     """Turn what the system says about files that it does not give out into an error for people.

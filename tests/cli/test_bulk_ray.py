@@ -167,7 +167,7 @@ def test_without_ray_its_engine_says_how_to_get_it(call, film_run, tmp_path):
     source = write(tmp_path / "rows.txt", 3)
     answer = call("predict", film_run.folder / "model", source, "--engine", "ray")
     assert answer.status == 2
-    assert "pip install 'filbert[ray]'" in answer.err
+    assert 'pip install -e ".[ray]"' in answer.err
 
 
 def sizes(cores: list[int], workers: int | None = None, gpus: list[int] | None = None):

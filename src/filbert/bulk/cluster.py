@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from filbert.data.blocks import available_cores
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, install_hint
 
 
 @contextmanager
@@ -116,5 +116,5 @@ def _ray() -> Any:
         import ray.data
         import ray.exceptions
     except ImportError as error:
-        raise ConfigError("--engine ray needs ray: pip install 'filbert[ray]'.") from error
+        raise ConfigError(f"--engine ray needs ray. {install_hint('ray')}") from error
     return ray

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.errors import ConfigError, FormatError, printable, unreadable_as
+from filbert.errors import ConfigError, FormatError, install_hint, printable, unreadable_as
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.families import FAMILIES
 from filbert.formats.huggingface import check_digests
@@ -38,7 +38,7 @@ def check_installed() -> None:
         import onnxruntime  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"{error.name} is not installed, which ONNX needs: pip install 'filbert[onnx]'."
+            f"{error.name}, which ONNX needs, is not installed. {install_hint('onnx')}"
         ) from error
 
 

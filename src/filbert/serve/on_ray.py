@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, install_hint
 from filbert.serve.operation import Operation, named_models
 from filbert.serve.settings import Settings
 
@@ -54,7 +54,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
     try:
         from ray import serve
     except ImportError as error:
-        raise ConfigError("This needs Ray Serve: pip install 'filbert[serve,ray]'.") from error
+        raise ConfigError(f"This needs Ray Serve. {install_hint('serve,ray')}") from error
 
     def application() -> FastAPI:
         """In a replica, whose share of the machine's cores Ray has set."""

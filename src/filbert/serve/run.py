@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from filbert.errors import ConfigError, Interrupted
+from filbert.errors import ConfigError, Interrupted, install_hint
 from filbert.serve.connections import Counts
 from filbert.serve.listening import allow_many_connections, bound, check_tls
 from filbert.serve.operation import Operation, named_models
@@ -40,9 +40,7 @@ def serve(models: Sequence[str], settings: Settings, operation: Operation) -> No
     named = named_models(models)
     missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if not find_spec(name)]
     if missing:
-        raise ConfigError(
-            f"filbert serve needs {', '.join(missing)}: pip install 'filbert[serve]'."
-        )
+        raise ConfigError(f"filbert serve needs {', '.join(missing)}. {install_hint('serve')}")
     settings.keys()
     settings.origins()
     check_tls(operation.certificate, operation.key)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, install_hint
 from filbert.speed.names import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
@@ -156,7 +156,7 @@ class TrainOptions:
                     )
         if self.tensorboard and find_spec("tensorboard") is None:
             raise ConfigError(
-                "--tensorboard needs the tensorboard package: pip install 'filbert[tensorboard]'."
+                f"--tensorboard needs the tensorboard package. {install_hint('tensorboard')}"
             )
         if self.compile and self.distributed == "fsdp":
             raise ConfigError("compile does not go with distributed fsdp; take ddp.")
