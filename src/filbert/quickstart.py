@@ -75,7 +75,8 @@ def quickstart(
         **paths,
         **OPTIONS,
     )
-    facts = finetune(options)
+    # `check_sample` has shown them.
+    facts = finetune(options, prints_findings=False)
     say("baseline: TF-IDF + logistic regression on the same rows")
     rows, baseline, predictions = _baseline(options)
     scores = Path("predictions") / "test.tfidf.jsonl"

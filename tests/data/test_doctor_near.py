@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+from filbert.data import doctor
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Report, check
 from filbert.data.records import Row
@@ -129,3 +130,19 @@ def test_all_findings_are_counted_and_a_few_are_named(tmp_path):
     assert all(len(problem.where) <= 5 for problem in report.problems)
     near = report.near_duplicates
     assert [(file.repeats, file.near) for file in near.files] == [(11, {}), (11, {"train": 12})]
+
+
+def test_rows_that_were_read_have_the_findings_of_their_files_near_ones_up_to_a_size(
+    tmp_path, monkeypatch
+):
+    report = look(tmp_path, train=TRAIN, dev=DEV)
+    files = {name: tmp_path / f"{name}.csv" for name in ("train", "dev")}
+    rows = {
+        name: (str(path), list(Topics().read(path, ColumnNames()))) for name, path in files.items()
+    }
+    assert doctor.check_rows(rows, Topics()).problems == report.problems
+    exact = look(tmp_path, None, train=TRAIN, dev=DEV).problems
+    for limit, size in (("NEAR_ROWS", len(TRAIN + DEV)), ("NEAR_CHARACTERS", 500)):
+        with monkeypatch.context() as patched:
+            patched.setattr(doctor, limit, size - 1)
+            assert doctor.check_rows(rows, Topics()).problems == exact

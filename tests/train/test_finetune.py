@@ -278,6 +278,23 @@ def test_a_column_labels_without_lists_is_asked_about(tiny_model, tmp_path, labe
         )
 
 
+def test_what_is_wrong_with_the_data_is_logged_before_training_and_recorded(
+    tiny_model, tmp_path, capsys
+):
+    rows = [f"{word} film number {i},{word}" for i in range(40) for word in ("good", "bad")]
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train.write_text("\n".join(["text,label", *rows, rows[3], rows[4]]) + "\n")
+    dev.write_text("\n".join(["text,label", *rows[:2], "a good one,good", "a bad one,bad"]) + "\n")
+    facts = run(tiny_model, tmp_path, tmp_path / "run").facts
+    found = {finding["kind"]: finding for finding in facts["findings"]}
+    assert found.keys() >= {"duplicate", "leakage"}
+    assert (found["duplicate"]["level"], found["duplicate"]["count"]) == ("warning", 2)
+    assert "train.csv:82 repeats" in found["duplicate"]["where"][0]
+    said, _, _ = capsys.readouterr().err.partition("step 1")
+    assert said.count("rows that repeat an earlier one (2 times)") == 1
+    assert "filbert check --task classification" in said
+
+
 def test_truncation_is_counted_in_the_run_and_told_per_answer(tiny_model, films, tmp_path):
     done = run(tiny_model, films, tmp_path / "x", max_length=6, steps=1)
     facts = done.facts["data"]["train"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding, Findings, Lengths, Level, Split
 from filbert.data.judge import Judge
 from filbert.data.records import Row
@@ -91,16 +90,16 @@ class Scan:
         variant = f"{self.name} {_shape(text)}"
         self.found.add("error", "bad_row", "Rows that cannot be used.", text, variant=variant)
 
-    def run(self, names: ColumnNames, progress: Callable[[int], None] | None) -> None:
-        """Read the whole file.
+    def run(self, found: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
+        """Look at all rows of the file.
 
         Raises:
-            InputError: it is not there, has no such column, or holds no row at all.
+            InputError: what reading them raises.
         """
         rows: list[Row] = []
         sequences: list[list[Text]] = []
         characters = seen = 0
-        for row in self.judge.read(self.path, names, labelled=True, on_error=self.bad):
+        for row in found:
             seen += 1
             try:
                 labels = self.judge.labels_of(row)

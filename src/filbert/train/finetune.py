@@ -21,8 +21,12 @@ from filbert.train.trainable import freeze
 from filbert.train.trainer import max_tokens_of
 
 
-def finetune(options: FinetuneOptions) -> dict[str, Any]:
+def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[str, Any]:
     """Train, choose, calibrate, measure, save.
+
+    Args:
+        options: of the run.
+        prints_findings: Whether findings on the data are printed; run.json has them in any case.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
@@ -32,10 +36,10 @@ def finetune(options: FinetuneOptions) -> dict[str, Any]:
         RunError: training could not go on.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_task(options, lambda parallel: _prepare(options, parallel))
+    return run_task(options, lambda parallel: _prepare(options, parallel, prints_findings))
 
 
-def _prepare(options: FinetuneOptions, parallel: Parallel) -> Job:
+def _prepare(options: FinetuneOptions, parallel: Parallel, prints_findings: bool) -> Job:
     """Read and check everything."""
     task, all_rows = read_splits(options)
     precision = settle_precision(options, options.out, parallel)
@@ -80,4 +84,5 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Job:
         fingerprint=mark,
         tokenise_seconds=tokenising,
         took=took,
+        prints_findings=prints_findings,
     )

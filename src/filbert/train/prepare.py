@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from filbert.data.chunks import characters_in, chunks
+from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
@@ -40,6 +41,8 @@ _LATER = (
 )  # fmt: skip
 
 
+# Findings on the data that are printed before training.
+_FINDINGS_PRINTED = 3
 # Where it is not the model's limit. Source: run_squad.py of google-research/bert.
 _USUAL_MAX_LENGTH = {"span_qa": 384}
 
@@ -98,6 +101,30 @@ def tokenise(
             start += len(chunk)
             bar.update(shown, advance=len(chunk))
     return Split(name, path, rows, gold, examples, file_digest(path))
+
+
+def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
+    """Return what `filbert check` calls errors and warnings, for the rows of a run.
+
+    Returns:
+        One dict per finding: level, kind, message, count and the first places.
+    """
+    report = check_rows({name: (split.path, split.rows) for name, split in splits.items()}, task)
+    return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
+
+
+def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
+    """Describe the first findings, one line each, and how to see all of them."""
+    lines = []
+    for found in findings[:_FINDINGS_PRINTED]:
+        times = f" ({found['count']:,} times)" if found["count"] > 1 else ""
+        place = f": {found['where'][0]}" if found["where"] else ""
+        lines.append(f"data: {found['message'].rstrip('.')}{times}{place}")
+    if findings:
+        more = len(findings) - len(lines)
+        also = f"{more} more findings; " if more else ""
+        lines.append(f"data: {also}filbert check --task {task} FILE... lists all places")
+    return lines
 
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:

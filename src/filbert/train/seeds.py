@@ -76,7 +76,9 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
             place = folder / "seeds" / str(number)
             try:
                 one = replace(options, seed=number, seeds=1, out=str(place), overwrite=False)
-                runs[str(number)] = finetune(one)
+                # The rows are the same for every seed.
+                is_first = number == options.seed
+                runs[str(number)] = finetune(one, prints_findings=is_first)
             except (RunError, ConfigError) as error:
                 # An option that is wrong is wrong for all; want of memory may come later.
                 if isinstance(error, ConfigError) and not runs and not failed:

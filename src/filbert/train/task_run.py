@@ -31,7 +31,7 @@ from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.options import FinetuneOptions
 from filbert.train.precision_check import precision_losses
-from filbert.train.prepare import Split
+from filbert.train.prepare import Split, check_data, finding_lines
 from filbert.train.save import save_model
 from filbert.train.story import story_of
 from filbert.train.trainer import Outcome, train
@@ -57,6 +57,7 @@ class Job:
         before: done before the training itself, by all ranks; gets the run folder, which the first
             rank alone knows. What it came to, if it trains too: its costs are the run's.
         more: facts of its own for run.json, found when the training is over.
+        prints_findings: Whether findings on the data are printed.
     """
 
     options: FinetuneOptions | DistillOptions
@@ -80,6 +81,7 @@ class Job:
     took: dict[str, float] = field(default_factory=dict)
     before: Callable[[Path], Outcome | None] | None = None
     more: Callable[[], dict[str, Any]] | None = None
+    prints_findings: bool = True
 
 
 def run_task(
@@ -128,6 +130,7 @@ def run_task(
             parallel,
         )
         run |= {"tokenise_seconds": job.tokenise_seconds, "fingerprint": job.fingerprint}
+        run["findings"] = check_data(job.task, splits)
         for line in _announcement(job, run):
             say(line)
         with recorded(options.out, run, resume=options.resume) as folder:
@@ -266,6 +269,8 @@ def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
             )
     if "dev" not in job.splits:
         lines.append("dev: none given, so no best step is chosen and no threshold is fitted")
+    if job.prints_findings:
+        lines += finding_lines(run["findings"], job.task_name)
     return lines
 
 

@@ -70,6 +70,7 @@ def check(
 
     from filbert.cli.findings import print_report
     from filbert.cli.flags import print_json
+    from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as look_through
     from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
@@ -87,6 +88,7 @@ def check(
         limit = max_length or tokenizer.max_length or 512
         if data.clean is None:
             judge = cleaned_alike(judge, place)
+    threshold = NEAR_THRESHOLD if similarity is None else similarity
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)
         report = look_through(
@@ -95,7 +97,7 @@ def check(
             data,
             tokenizer=tokenizer,
             max_length=limit,
-            near_threshold=(0.8 if similarity is None else similarity) if near_duplicates else None,
+            near_threshold=threshold if near_duplicates else None,
             progress=lambda count: bar.update(shown, advance=count),
         )
     if json:
