@@ -36,6 +36,11 @@ class Run:
         """Figures by split: {"dev": {...}, "test": {...}}."""
         return self.facts["metrics"]  # type: ignore[no-any-return]
 
+    @property
+    def baseline(self) -> dict[str, Any] | None:
+        """The best simple predictor on dev (or test) beside the model; None where there is none."""
+        return self.facts.get("baseline")
+
     @cached_property
     def model(self) -> Predictor:
         """The model that the run left, loaded."""

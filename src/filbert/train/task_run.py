@@ -22,6 +22,7 @@ from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Task
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.baseline import baseline_lines, measure_baseline
 from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
@@ -135,11 +136,8 @@ def run_task(
             say(line)
         with recorded(options.out, run, resume=options.resume) as folder:
             outcome, fitted, outputs = _learn(job, parallel, folder)
-            metrics = {}
-            for name, output in outputs.items():
-                predictions = fitted.decode(output, splits[name].examples)
-                metrics[name] = fitted.metrics(splits[name].gold, predictions)
-                _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+            metric = outcome.metric or job.task.selection_metric
+            metrics, run["baseline"] = _measure(job, folder, fitted, outputs, metric)
             own = _own(job, outcome)
             rounded: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
             if "dev" in splits:
@@ -150,6 +148,22 @@ def run_task(
             story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
             save_model(folder / "model", own, job.tokenizer, job.checkpoint, fitted, story)
     return run
+
+
+def _measure(
+    job: Job, folder: Path, fitted: Task, outputs: dict[str, list[Tensor]], metric: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
+    """Write the predictions of dev and test; return their metrics and the baseline of the run."""
+    splits, metrics, predictions = job.splits, {}, {}
+    for name, output in outputs.items():
+        found = predictions[name] = fitted.decode(output, splits[name].examples)
+        metrics[name] = fitted.metrics(splits[name].gold, found)
+        _write_predictions(folder / "predictions", splits[name], fitted, found)
+    start = (job.checkpoint, job.tokenizer, job.max_length)
+    baseline = measure_baseline(job.task, splits, metrics, metric, start, job.model.device)
+    for line in baseline_lines(baseline, predictions.get("dev", [])):
+        say(line)
+    return metrics, baseline
 
 
 def _own(job: Job, outcome: Outcome) -> dict[str, Tensor]:

@@ -1,0 +1,124 @@
+"""A run is compared with a simple predictor and says when it does not beat it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import filbert
+from filbert.data.columns import ColumnNames
+from filbert.data.records import Row
+from filbert.tasks.base import TaskOptions, task_class
+from filbert.train import baseline
+from filbert.train.baseline import baseline_lines, measure_baseline
+from filbert.train.prepare import Split
+
+CPU = torch.device("cpu")
+
+
+def measured(task_name, metric, model, train, dev, *, start=None, dev_name="dev", **options):
+    """`train` and `dev` are lists of a row's values; `model` is the value of the trained model."""
+    task = task_class(task_name).from_options(TaskOptions(**options), ColumnNames())
+    rows = {
+        name: [Row(values, name, line) for line, values in enumerate(part)]
+        for name, part in (("train", train), (dev_name, dev))
+    }
+    task = task.fit_labels(rows["train"])
+    splits = {
+        name: Split(name, name, part, [task.gold(row) for row in part], [], "")
+        for name, part in rows.items()
+    }
+    metrics = {dev_name: {metric: model}}
+    return measure_baseline(task, splits, metrics, metric, start, CPU)
+
+
+WORDS = [{"text": f"a {word} film", "label": word} for word in ("good", "bad", "bad")] * 8
+
+
+def test_a_classifier_is_compared_with_tfidf_and_with_the_majority_where_that_is_left_out(
+    monkeypatch,
+):
+    found = measured("classification", "accuracy", 0.8, WORDS, WORDS[:3])
+    assert found == {
+        "name": "TF-IDF with logistic regression", "split": "dev", "metric": "accuracy",
+        "value": 1.0, "model": 0.8, "is_beaten": False,
+    }  # fmt: skip
+    monkeypatch.setattr(baseline, "TFIDF_ROWS", len(WORDS) - 1)
+    found = measured("classification", "accuracy", 0.8, WORDS, WORDS[:3], dev_name="test")
+    assert (found["name"], found["split"]) == ("the majority class", "test")
+    assert (found["value"], found["is_beaten"]) == (pytest.approx(2 / 3), True)
+
+
+def test_of_the_loss_less_is_better():
+    found = measured("classification", "loss", 0.001, WORDS, WORDS[:3])
+    assert found["value"] > 0.001 and found["is_beaten"]
+
+
+def test_texts_without_a_word_in_common_leave_the_majority():
+    rows = [{"text": f"w{n}w", "label": "ab"[n % 2]} for n in range(4)]
+    found = measured("classification", "accuracy", 0.4, rows, rows)
+    assert found["name"] == "the majority class"
+
+
+def test_a_multi_label_model_is_compared_with_the_most_frequent_label():
+    rows = [{"text": "x", "labels": ["a"]}] * 3 + [{"text": "x", "labels": ["b"]}] + [
+        {"text": "x", "labels": []}
+    ] * 6  # fmt: skip
+    found = measured("classification", "micro_f1", 0.0, rows, rows, multilabel=True)
+    # "a" for all ten rows: 3 right of 10 given, 3 of 4 found.
+    assert found["value"] == pytest.approx(2 * 3 / (10 + 4))
+    assert found["name"] == "the most frequent label" and not found["is_beaten"]
+
+
+def test_a_regression_of_one_text_is_compared_with_the_mean():
+    rows = [{"text": "x", "label": n} for n in (1.0, 2.0, 6.0)]
+    assert measured("regression", "spearman", None, rows, rows)["value"] == 0.0
+    assert measured("regression", "mse", 9.0, rows, rows)["value"] == pytest.approx(14 / 3)
+
+
+def test_a_regression_of_pairs_is_compared_with_cosines_of_the_untrained_model(tiny_model):
+    from filbert.formats.opening import read_checkpoint, read_tokenizer
+
+    texts = ["the film was good", "bad", "a great film", "it was very very bad", "good"]
+    rows = [
+        {"text": one, "text_pair": other, "label": float(number)}
+        for number, (one, other) in enumerate(zip(texts, texts[1:], strict=False))
+    ]
+    start = (read_checkpoint(tiny_model), read_tokenizer(tiny_model), 32)
+    found = measured("regression", "pearson", 0.0, rows, rows, start=start)
+    vectors = filbert.load(tiny_model).embed(texts, pooling="mean", normalize=True)
+    cosines = (vectors[1:] * vectors[:-1]).sum(1)
+    wanted = max(0.0, np.corrcoef(cosines, range(4))[0, 1])
+    # float32 sums in batches of other shapes.
+    assert found["value"] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_other_tasks_and_runs_without_measured_rows_have_no_baseline():
+    assert measured("classification", "accuracy", 0.8, WORDS, WORDS, dev_name="other") is None
+    rows = [
+        {"text": "a", "text_pair": "b", "label": 1.0},
+        {"text": "a", "text_pair": "c", "label": 0},
+    ]
+    assert measured("embedding", "spearman", 0.5, rows, rows, loss="cosine") is None
+
+
+def test_a_model_that_predicts_no_label_is_named():
+    assert baseline_lines(None, [{"labels": []}, {"labels": ["a"]}]) == []
+    assert "no label" in baseline_lines(None, [{"labels": []}] * 2)[0]
+
+
+def test_a_run_that_does_not_beat_its_baseline_says_so(tiny_model, tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    words = ("good", "bad", "great", "film")
+    rows = [{"text": f"it was a {word}", "label": word} for word in words] * 3
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    run = filbert.finetune(
+        task="classification", model=str(tiny_model), train=str(path), dev=str(path),
+        out=str(tmp_path / "run"), steps=1, lr=1e-9, metric="accuracy", precision="float32",
+    )  # fmt: skip
+    assert run.baseline == json.loads((run.folder / "run.json").read_text())["baseline"]
+    assert run.baseline["value"] == 1.0
+    assert run.baseline["model"] == run.metrics["dev"]["accuracy"] < 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("baseline:")]
+    assert len(said) == 1 and f"{run.baseline['model']:.4f}" in said[0] and "1.0000" in said[0]
