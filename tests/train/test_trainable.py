@@ -170,10 +170,10 @@ def test_a_seed_that_fails_is_named_and_the_others_count(
 
     real, bad = seeds.finetune, 43
 
-    def fails(options):
+    def fails(options, **given):
         if options.seed == bad:
             raise error
-        return real(options)
+        return real(options, **given)
 
     monkeypatch.setattr(seeds, "finetune", fails)
     words = ["finetune", "--task", "classification", "--model", tiny_model, "--seeds", 2]
@@ -219,10 +219,10 @@ def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(
 
     real = seeds.finetune
 
-    def stops(options):
+    def stops(options, **given):
         if options.seed == 43:
             raise Interrupted("asked to")
-        return real(options)
+        return real(options, **given)
 
     monkeypatch.setattr(seeds, "finetune", stops)
     with pytest.raises(Interrupted):

@@ -122,7 +122,7 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
         lines.append(f"data: {found['message'].rstrip('.')}{times}{place}")
     if findings:
         more = len(findings) - len(lines)
-        also = f"{more} more findings; " if more else ""
+        also = f"{more} more; " if more else ""
         lines.append(f"data: {also}filbert check --task {task} FILE... lists all places")
     return lines
 
