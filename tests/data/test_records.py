@@ -222,19 +222,6 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
         read_rows(path, required=["text_pair"], columns={"text": "comment_text"})
 
 
-def test_a_column_is_only_proposed_for_a_like_name_and_never_the_label(tmp_path):
-    path = put(tmp_path, "a.csv", "message,intent\nhello,greet\n")
-    sentence = refused(path, required=["text", "label"], columns={"label": "intent"})
-    assert "the columns are message, intent" in sentence
-    assert "--text-column intent" not in sentence and "--text-column NAME" in sentence
-    # Also before the label column is named.
-    assert "--text-column NAME" in refused(path, required=["text", "label"])
-    path = put(tmp_path, "b.csv", "message,texts\nhello,greet\n")
-    assert "--text-column texts" in refused(path, required=["text"])
-    sentence = refused(path, required=["text", "label"], columns={"label": "texts"})
-    assert "--text-column NAME" in sentence
-
-
 def test_a_file_without_header_shows_no_more_than_the_start_of_its_text(tmp_path):
     path = put(tmp_path, "a.tsv", "a very long first text that is really no column name\t1\n")
     sentence = refused(path, required=["text"])
