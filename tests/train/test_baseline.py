@@ -122,3 +122,14 @@ def test_a_run_that_does_not_beat_its_baseline_says_so(tiny_model, tmp_path, cap
     assert run.baseline["model"] == run.metrics["dev"]["accuracy"] < 1
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("baseline:")]
     assert len(said) == 1 and f"{run.baseline['model']:.4f}" in said[0] and "1.0000" in said[0]
+
+
+def test_a_run_whose_model_predicts_no_label_at_one_half_says_so(tiny_model, tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": "a film", "labels": labels} for labels in (["a"], ["b"], *[[]] * 8)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    filbert.finetune(
+        task="classification", model=str(tiny_model), train=str(path), dev=str(path),
+        out=str(tmp_path / "run"), steps=15, lr=3e-3, metric="loss", precision="float32",
+    )  # fmt: skip
+    assert "no label for any dev row" in capsys.readouterr().err

@@ -76,14 +76,14 @@ def measure_baseline(
 
 
 def baseline_lines(baseline: dict[str, Any] | None, predictions: Sequence[Prediction]) -> list[str]:
-    """Say that a model does not beat its baseline, or that it predicts no label."""
+    """Say that a model does not beat its baseline, or predicts no label before any fitting."""
     lines = []
     if baseline is not None and not baseline["is_beaten"]:
         figures = "{metric} {model:.4f} against {value:.4f}".format(**baseline)
         where = "the model does not beat {name} on {split}".format(**baseline)
         lines.append(f"baseline: {where}: {figures}")
     if predictions and all(prediction.get("labels") == [] for prediction in predictions):
-        lines.append("baseline: the model predicts no label for any row")
+        lines.append("baseline: at 0.5 the model predicts no label for any dev row")
     return lines
 
 

@@ -154,14 +154,17 @@ def _measure(
     job: Job, folder: Path, fitted: Task, outputs: dict[str, list[Tensor]], metric: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
     """Write the predictions of dev and test; return their metrics and the baseline of the run."""
-    splits, metrics, predictions = job.splits, {}, {}
+    splits, metrics = job.splits, {}
     for name, output in outputs.items():
-        found = predictions[name] = fitted.decode(output, splits[name].examples)
-        metrics[name] = fitted.metrics(splits[name].gold, found)
-        _write_predictions(folder / "predictions", splits[name], fitted, found)
+        predictions = fitted.decode(output, splits[name].examples)
+        metrics[name] = fitted.metrics(splits[name].gold, predictions)
+        _write_predictions(folder / "predictions", splits[name], fitted, predictions)
     start = (job.checkpoint, job.tokenizer, job.max_length)
     baseline = measure_baseline(job.task, splits, metrics, metric, start, job.model.device)
-    for line in baseline_lines(baseline, predictions.get("dev", [])):
+    unfitted = []
+    if "dev" in outputs and getattr(job.task, "multilabel", False):
+        unfitted = job.task.decode(outputs["dev"], splits["dev"].examples)
+    for line in baseline_lines(baseline, unfitted):
         say(line)
     return metrics, baseline
 
