@@ -40,7 +40,6 @@ sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from runs import RESULTS, append, machine
 
-from filbert.bench.agreement import cosines
 from filbert.bulk.output import unfinished
 from filbert.bulk.run import carry_out, here
 from filbert.bulk.work import Answers, Vectors, Work
@@ -51,6 +50,7 @@ from filbert.data.records import Row
 from filbert.data.texts import read_texts, text_of
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
+from sides.agreement import cosines
 
 # Rows that are looked at beside the same text alone.
 LOOKED_AT = 100

@@ -39,9 +39,6 @@ import torch
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from inference_gpu_peers import Run, peers_of
-from pretrain_gpu import product_peak, synchronize
-
 from filbert.data.examples import Example
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
@@ -51,6 +48,8 @@ from filbert.speed.flops import forward_flops
 from filbert.speed.graphs import Graphs, buckets_for
 from filbert.speed.layout import Bucket
 from filbert.speed.precision import Precision
+from inference_gpu_peers import Run, peers_of
+from pretrain_gpu import product_peak, synchronize
 
 RESULTS = Path(__file__).parent / "results" / "inference_gpu.jsonl"
 WINDOWS = 5

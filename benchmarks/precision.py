@@ -34,7 +34,6 @@ from task_data import convert, tags_in
 from task_scores import FIGURES, KINDS
 
 import filbert
-from filbert.bench.agreement import cosines
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
 from filbert.predict import Predictor
@@ -42,6 +41,7 @@ from filbert.samples import path as sample
 from filbert.speed.loss import precision_loss, whole_of
 from filbert.speed.precision import Precision
 from filbert.speed.quantize import quantized, sensitive_layers
+from sides.agreement import cosines
 
 RESULTS = Path(__file__).parent / "results" / "precision.jsonl"
 SAMPLE = "toxic"

@@ -11,7 +11,7 @@ import sys
 import termios
 from collections.abc import Callable, Sequence
 
-from filbert.bench.clients import request
+from sides.clients import request
 
 # Every other byte of these is a request as it is written here.
 _HEAD = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"

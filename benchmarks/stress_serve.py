@@ -35,15 +35,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stress_requests import Hostile, is_an_error, ordinary
 
-from filbert.bench.clients import Client, closed_loop, open_loop, percentile, request
-from filbert.bench.served import Served, free_port
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint
 from filbert.text.tokenizer import Tokenizer
+from sides.clients import Client, closed_loop, open_loop, percentile, request
+from sides.served import Served, free_port
+from stress_requests import Hostile, is_an_error, ordinary
 
 HOSTILE_SHARE = 0.01
 HEADS: dict[str, tuple[str, tuple[str, ...] | None]] = {

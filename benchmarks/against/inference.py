@@ -31,18 +31,18 @@ from inference_runs import add, jobs_of, kept_in, models_of, options, said, side
 from inference_table import markdown, rate
 from runs import Record, carry_out
 
-from filbert.bench.agreement import least_cosines
-from filbert.bench.products import layer_shapes, product_rates
-from filbert.bench.turns import Child, Turns, children, take_turns
-from filbert.bench.workload import (
+from filbert.formats.opening import read_checkpoint
+from filbert.model.config import EncoderConfig
+from sides.agreement import least_cosines
+from sides.products import layer_shapes, product_rates
+from sides.turns import Child, Turns, children, take_turns
+from sides.workload import (
     Workload,
     drawn,
     layer_parameters,
     mixed_lengths,
     useful_gflop,
 )
-from filbert.formats.opening import read_checkpoint
-from filbert.model.config import EncoderConfig
 
 # Order and batch; 0 is all texts in one call.
 SETTINGS = {

@@ -10,11 +10,11 @@ from typing import Any
 from inference_models import LABELS, folder_of
 from runs import Kept, Record
 
-from filbert.bench.facts import package_versions
-from filbert.bench.job import Job
-from filbert.bench.sides import SIDES, take_part
-from filbert.bench.turns import Turns
 from filbert.data.blocks import available_cores
+from sides.facts import package_versions
+from sides.job import Job
+from sides.sides import SIDES, take_part
+from sides.turns import Turns
 
 
 def kept_in(given: argparse.Namespace, out: Path, results: Path | None, *names: str) -> Kept:

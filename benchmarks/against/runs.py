@@ -17,7 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from filbert.bench.turns import busy_seconds
+# The scripts of this folder import this module first; `sides` is in the folder above.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from sides.turns import busy_seconds  # noqa: E402
 
 Record = dict[str, Any]
 RESULTS = Path(__file__).parents[1] / "results"

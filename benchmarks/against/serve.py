@@ -39,9 +39,9 @@ from runs import append, machine
 from serve_sides import QUIET, SIDES, Place
 
 import filbert.samples
-from filbert.bench.clients import Client, Reply, closed_loop, percentile, request
-from filbert.bench.served import Served, free_port
 from filbert.formats.find import find_model
+from sides.clients import Client, Reply, closed_loop, percentile, request
+from sides.served import Served, free_port
 
 RESULTS = Path(__file__).parents[1] / "results" / "serve.jsonl"
 JUDGE = "FastAPI + sentence-transformers"

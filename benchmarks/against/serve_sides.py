@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from filbert.bench import serving
+from sides import serving
 
 
 class Place(NamedTuple):
@@ -51,7 +51,12 @@ def _infinity(place: Place) -> list[str]:
 
 
 def _plain(place: Place) -> list[str]:
-    return [sys.executable, "-m", "filbert.bench.plain_server", place.model, str(place.port)]
+    return [
+        sys.executable,
+        str(Path(serving.__file__).with_name("plain_server.py")),
+        place.model,
+        str(place.port),
+    ]
 
 
 SIDES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.bench.turns import Turns
+from sides.turns import Turns
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "against"
 

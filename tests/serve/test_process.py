@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from filbert.bench.served import Served, free_port
+from sides.served import Served, free_port
 
 ENV = {"OMP_NUM_THREADS": "1"}
 LONG = "the film was very good , and he was not bad . " * 20

@@ -8,64 +8,74 @@ def bench(
     /,
     *,
     model: str = "filbert-mini",
-    sides: str | None = None,
-    seconds: float = 30.0,
-    texts: int = 64,
+    seconds: float = 10.0,
     threads: int | None = None,
     device: str | None = None,
     json: bool = False,
 ) -> None:
-    """How fast this machine is, beside other tools that are installed; about a minute a table.
+    """How fast this machine runs a model, in the number formats that it has; about a minute.
 
-    Every side works in a process of its own, on the same texts, and they take turns.
+    Number formats take turns on the same texts; each value is a median. For comparisons with
+    other tools see `benchmarks/` in the source repository.
 
     Parameters
     ----------
     what:
-        tokenize, encode (vectors from token ids), latency (the same, one text at a time), train
-        (fine-tuning steps) or serve (vectors over HTTP); all five when not given.
+        tokenize, encode (vectors of texts), latency (one text at a time) or train (fine-tuning
+        steps); all four when not given.
     model:
         folder, checkpoint, built-in name or Hub id.
-    sides:
-        only these, between commas, such as filbert-bf16,transformers-float32.
     seconds:
-        for the turns of a table, about; loading and converting models comes on top.
-    texts:
-        how many texts encode gets.
+        approximate time of each table; loading the model comes on top.
     threads:
-        processor threads of every side; one a core, or OMP_NUM_THREADS, when not given.
+        CPU threads; one per core when not given.
     device:
         cpu, cuda, ...; the first GPU when there is one.
     json:
         print JSON.
     """
-    import tempfile
-    from pathlib import Path
-
+    import torch
     from rich.console import Console
+    from rich.table import Table
 
-    from filbert.bench.measure import MAKERS
-    from filbert.cli.bench_tables import as_json, print_table
+    from filbert.bench import TABLES, measure
     from filbert.cli.flags import print_json
-    from filbert.cli.setup_bench import chosen_sides, chosen_tables, set_up
-    from filbert.train.log import say
+    from filbert.errors import ConfigError
+    from filbert.train.facts import device_name
 
-    wanted = chosen_sides(chosen_tables(what), sides)
-    console = Console(emoji=False)
-    found = []
-    with tempfile.TemporaryDirectory(prefix="filbert-bench-") as name:
-        setup = set_up(
-            model,
-            Path(name),
-            device=device,
-            threads=threads,
-            seconds=seconds,
-            texts=texts,
-        )
-        for table, some in wanted.items():
-            made = MAKERS[table](setup, some, say)
-            found.append(made)
-            if not json:
-                print_table(made, console)
+    if what is not None and what not in TABLES:
+        raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
+    if (threads is not None and threads < 1) or not 0 < seconds < 1e6:
+        raise ConfigError("--threads and --seconds must be above zero.")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    results = measure(model, (what,) if what else TABLES, seconds, device)
+    machine = {
+        "device": device_name(torch.device(device or "cpu")),
+        "threads": torch.get_num_threads(),
+        "vector_units": torch.backends.cpu.get_cpu_capability(),
+    }
     if json:
-        print_json(as_json(found, setup))
+        print_json({"model": model, **machine, "results": results})
+        return
+    console = Console(emoji=False)
+    console.print(
+        f"{model} on {machine['device']}, {machine['threads']} threads, {machine['vector_units']}",
+        style="bold",
+        highlight=False,
+        markup=False,
+    )
+    for table in TABLES:
+        rows = {name: row for name, row in results.items() if name.split()[0] == table}
+        if not rows:
+            continue
+        grid = Table(box=None, pad_edge=False)
+        for heading in (table, *next(iter(rows.values()))):
+            grid.add_column(heading, justify="left" if heading == table else "right")
+        for name, row in rows.items():
+            label = name.removeprefix(table).strip() or "all texts"
+            grid.add_row(
+                label,
+                *(f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in row.values()),
+            )
+        console.print(grid, highlight=False, markup=False)

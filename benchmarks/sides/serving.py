@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from filbert.bench.clients import closed_loop, percentile, request
-from filbert.bench.job import Job
-from filbert.bench.served import Served, free_port
-from filbert.bench.tokenizing import sample_texts
+from sides.clients import closed_loop, percentile, request
+from sides.job import Job
+from sides.served import Served, free_port
+from sides.tokenizing import sample_texts
 
 # clients, seconds -> what was counted
 Load = Callable[[int, float], dict[str, Any]]
@@ -33,7 +33,12 @@ def filbert(job: Job, precision: str) -> Load:
 def sentence_transformers(job: Job, precision: str) -> Load:
     """FastAPI around `SentenceTransformer.encode`, as tutorials have it."""
     port = free_port()
-    command = [sys.executable, "-m", "filbert.bench.plain_server", job.model, str(port)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("plain_server.py")),
+        job.model,
+        str(port),
+    ]
     return _load(job, command, port)
 
 

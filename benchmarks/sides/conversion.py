@@ -1,4 +1,4 @@
-"""A model folder in the forms that other engines read: `python -m filbert.bench.conversion`."""
+"""A model folder in the forms that other engines read: `python benchmarks/sides/conversion.py`."""
 
 from __future__ import annotations
 

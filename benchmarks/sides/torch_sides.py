@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from filbert.bench.job import Job
 from filbert.errors import ConfigError
+from sides.job import Job
 
 if TYPE_CHECKING:
     from filbert.predict import Predictor

@@ -1,6 +1,6 @@
 """What many people write: FastAPI around sentence-transformers, a peer of `filbert serve`.
 
-python -m filbert.bench.plain_server MODEL PORT
+python benchmarks/sides/plain_server.py MODEL PORT
 """
 
 from __future__ import annotations

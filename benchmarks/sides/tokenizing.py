@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from filbert.bench.job import Job
+from sides.job import Job
 
 Once = Callable[[], dict[str, Any]]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from filbert.bench.job import Job
 from filbert.errors import RunError
+from sides.job import Job
 
 # Loading a model, converting it first if need be.
 _LOADING = 300.0
@@ -35,13 +35,16 @@ class Child:
     def __init__(self, job: Job, log: Path) -> None:
         self.job, self.log = job, log
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        path = os.pathsep.join(
+            [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "filbert.bench.child"],
+                [sys.executable, "-m", "sides.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | dict.fromkeys(names, str(job.threads)),
+                env=os.environ | dict.fromkeys(names, str(job.threads)) | {"PYTHONPATH": path},
             )
         self._send(job.line())
 

@@ -110,4 +110,4 @@ def load(work: str, name: str, job: Any) -> Any:
     """A side made ready, in this process: what its loader returns."""
     side = SIDES[work][name]
     module, _, function = side.loader.partition(":")
-    return getattr(import_module(f"filbert.bench.{module}"), function)(job, side.precision)
+    return getattr(import_module(f"sides.{module}"), function)(job, side.precision)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from filbert.bench import products, sides
-from filbert.bench.job import Job
-from filbert.bench.products import layer_shapes, product_rates
-from filbert.bench.torch_sides import _near_equal, padded
-from filbert.bench.workload import drawn
 from filbert.formats.opening import read_checkpoint
+from sides import products, sides
+from sides.job import Job
+from sides.products import layer_shapes, product_rates
+from sides.torch_sides import _near_equal, padded
+from sides.workload import drawn
 
 
 def test_a_side_whose_package_is_missing_is_left_out_with_a_sentence(monkeypatch):

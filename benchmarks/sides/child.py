@@ -1,4 +1,4 @@
-"""One side in a process of its own: `python -m filbert.bench.child`.
+"""One side in a process of its own: `python -m sides.child`.
 
 It reads a Job, gets ready, and then answers one line of JSON with another until its input ends.
 """
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from filbert.bench.job import Job
-from filbert.bench.sides import load
+from sides.job import Job
+from sides.sides import load
 
 Reply = dict[str, Any]
 
@@ -24,7 +24,7 @@ def encoding(job: Job) -> Callable[[dict[str, Any]], Reply]:
 
     import numpy as np
 
-    from filbert.bench.workload import Workload
+    from sides.workload import Workload
 
     workload = Workload.load(Path(job.data))
     encode = load(job.work, job.side, job)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.bench.turns import Child
 from filbert.errors import RunError
+from sides.turns import Child
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from filbert.bench.job import Job
-from filbert.bench.torch_sides import Encode, means, padded
 from filbert.errors import RunError
+from sides.job import Job
+from sides.torch_sides import Encode, means, padded
 
 _EXPORTS = {"float32": "exported", "int8": "exported-int8"}
 
@@ -30,7 +30,13 @@ def converted(job: Job, kind: str) -> Path:
         RunError: it could not be converted.
     """
     path = Path(job.place) / kind
-    command = [sys.executable, "-m", "filbert.bench.conversion", kind, job.model, job.place]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("conversion.py")),
+        kind,
+        job.model,
+        job.place,
+    ]
     done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]
@@ -98,12 +104,12 @@ def exported(job: Job, precision: str) -> Encode:
     """As `Predictor.embed` does it with the backend onnxruntime, from token ids on."""
     import torch
 
-    from filbert.bench.conversion import convert
-    from filbert.bench.torch_sides import encode_by
     from filbert.formats.checkpoint import with_new_head
     from filbert.formats.opening import read_checkpoint, read_tokenizer
     from filbert.predict import Predictor
     from filbert.speed.onnx_session import SessionModel
+    from sides.conversion import convert
+    from sides.torch_sides import encode_by
 
     # Its process has torch in it anyway.
     source = Path(job.model)

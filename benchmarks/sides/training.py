@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from filbert.bench.job import Job
-from filbert.bench.tokenizing import Once, sample_texts
 from filbert.data.examples import Example
 from filbert.formats.opening import read_checkpoint, read_tokenizer
+from sides.job import Job
+from sides.tokenizing import Once, sample_texts
 
 BATCH, _STEPS, _LONGEST = 32, 2, 256
 
@@ -103,7 +103,7 @@ def transformers(job: Job, precision: str) -> Once:
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, fused=True)
 
     def step(batch: list[Example]) -> None:
-        from filbert.bench.torch_sides import padded
+        from sides.torch_sides import padded
 
         ids, mask = (
             torch.from_numpy(part).to(job.device)

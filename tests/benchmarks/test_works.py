@@ -3,10 +3,10 @@
 import pytest
 
 from filbert import samples
-from filbert.bench import sides
-from filbert.bench.job import Job
-from filbert.bench.tokenizing import sample_texts
 from filbert.text.tokenizer import Tokenizer
+from sides import sides
+from sides.job import Job
+from sides.tokenizing import sample_texts
 
 SAMPLE = str(samples.path("toxic_train.csv.gz"))
 

@@ -1,0 +1,1 @@
+"""What the benchmarks compare: filbert and other tools at the same work, in turns."""

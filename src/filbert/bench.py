@@ -1,0 +1,202 @@
+"""Measure how fast this machine runs a model: tokens, vectors, single texts and training steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from filbert import samples
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.data.texts import read_texts
+from filbert.formats.checkpoint import with_new_head
+from filbert.formats.find import find_model
+from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.model.quantized import has_integer_products
+from filbert.predict import Predictor
+from filbert.speed.precision import bf16_gain, choose_device, choose_precision
+from filbert.tasks.base import TaskOptions
+from filbert.tasks.classification import Classification
+from filbert.train.distributed import start
+from filbert.train.optimizer import new_optimizer
+from filbert.train.options import TrainOptions
+from filbert.train.step import accumulate, model_forward
+
+TABLES = ("tokenize", "encode", "latency", "train")
+_MAX_LENGTH, _BATCH = 256, 32
+# Texts that are tokenised and encoded, tokens of a single text, texts of each length in a round.
+_TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
+
+Measured = dict[str, dict[str, float]]
+
+
+def measure(model: str, tables: Sequence[str], seconds: float, device: str | None) -> Measured:
+    """Measure the tables named, with the number formats that this device offers in turns.
+
+    Args:
+        model: A folder, checkpoint, built-in name or Hub id.
+        tables: Names from `TABLES`.
+        seconds: Approximate time of each table; loading the model comes on top.
+        device: "cpu", "cuda", ...; the first GPU if None.
+
+    Returns:
+        Metrics by row, such as {"encode float32": {"texts/s": 180.0, ...}}.
+
+    Raises:
+        InputError, FormatError, ConfigError: The model or the device does not exist.
+    """
+    name = str(choose_device(device))
+    formats = _fast_formats(name)
+    tokenizer = read_tokenizer(find_model(model))
+    rows = read_texts(str(samples.path("toxic_train.csv.gz")), ColumnNames())
+    texts = [str(row.values["text"]) for _, row in zip(range(_TEXTS), rows, strict=False)]
+    results: Measured = {}
+    if "tokenize" in tables:
+        times = _medians({"": lambda: tokenizer.encode(texts, max_length=_MAX_LENGTH)}, seconds)
+        tokens = sum(len(e.input_ids) for e in tokenizer.encode(texts, max_length=_MAX_LENGTH))
+        results["tokenize"] = {"texts/s": len(texts) / times[""], "tokens/s": tokens / times[""]}
+    if "encode" in tables or "latency" in tables:
+        loaded = {p: Predictor.load(model, precision=p, device=name) for p in formats}
+        for predictor in loaded.values():
+            predictor.warm_up()
+        if "encode" in tables:
+            results |= _encode(loaded, texts, seconds)
+        if "latency" in tables:
+            results |= _latency(loaded, seconds)
+    if "train" in tables:
+        results |= _train(model, texts, [p for p in formats if p != "int8"], name, seconds)
+    return results
+
+
+def _fast_formats(device: str) -> list[str]:
+    """Number formats with products of their own on this device; others are emulated slowly."""
+    if device != "cpu":
+        return ["float32", "bf16"]
+    has = {"float32": True, "bf16": bf16_gain() >= 1, "int8": has_integer_products()}
+    return [name for name, is_fast in has.items() if is_fast]
+
+
+def _encode(loaded: dict[str, Predictor], texts: list[str], seconds: float) -> Measured:
+    examples = next(iter(loaded.values())).text_examples(texts)
+    tokens = sum(len(example.input_ids) for example in examples)
+
+    def vectors(predictor: Predictor) -> np.ndarray:
+        return np.stack(predictor.vectors(examples, pooling="mean", normalize=True))
+
+    exact = vectors(loaded["float32"])
+    times = _medians({p: lambda m=m: vectors(m) for p, m in loaded.items()}, seconds)  # type: ignore[misc]
+    return {
+        f"encode {precision}": {
+            "texts/s": len(texts) / times[precision],
+            "tokens/s": tokens / times[precision],
+            "least cosine to float32": float((vectors(predictor) * exact).sum(1).min()),
+        }
+        for precision, predictor in loaded.items()
+    }
+
+
+def _latency(loaded: dict[str, Predictor], seconds: float) -> Measured:
+    def one_at_a_time(predictor: Predictor, length: int) -> list[float]:
+        ids = np.full(length, predictor.tokenizer.vocab_size // 2)
+        example = Example(0, ids, np.zeros_like(ids), length)
+        times = []
+        for _ in range(_REQUESTS):
+            started = time.perf_counter()
+            predictor.vectors([example], pooling="mean", normalize=False)
+            times.append(1e3 * (time.perf_counter() - started))
+        return times
+
+    results: Measured = {f"latency {precision}": {} for precision in loaded}
+    longest = next(iter(loaded.values())).max_length
+    for length in sorted({min(length, longest) for length in _LENGTHS}):
+        times: dict[str, list[float]] = {precision: [] for precision in loaded}
+        for _ in _rounds(seconds / len(_LENGTHS)):
+            for precision, predictor in loaded.items():
+                times[precision] += one_at_a_time(predictor, length)
+        for precision, all_times in times.items():
+            median, p99 = np.percentile(all_times, [50, 99])
+            results[f"latency {precision}"] |= {
+                f"{length} tokens: p50 ms": float(median),
+                f"{length} tokens: p99 ms": float(p99),
+            }
+    return results
+
+
+def _train(
+    model: str, texts: list[str], formats: list[str], device: str, seconds: float
+) -> Measured:
+    place = find_model(model)
+    longest = min(_MAX_LENGTH, read_checkpoint(place).config.max_tokens_per_sequence)
+    encodings = read_tokenizer(place).encode(texts[:_BATCH], max_length=longest)
+    examples = [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target=i % 2)
+        for i, e in enumerate(encodings)
+    ]
+    steps = {precision: _train_step(model, examples, precision, device) for precision in formats}
+    times = _medians(steps, seconds)
+    tokens = sum(len(example.input_ids) for example in examples)
+    return {
+        f"train {precision}": {
+            "rows/s": len(examples) / times[precision],
+            "tokens/s": tokens / times[precision],
+        }
+        for precision in formats
+    }
+
+
+def _train_step(
+    model: str, examples: list[Example], precision: str, device: str
+) -> Callable[[], object]:
+    """One optimiser step of a binary classifier, as the trainer does it."""
+    torch.manual_seed(0)
+    rows = [Row({"text": "", "label": str(i)}, "sample", i + 1) for i in range(2)]
+    task = Classification.from_options(TaskOptions(), ColumnNames()).fit_labels(rows)
+    checkpoint = with_new_head(read_checkpoint(find_model(model)), "sequence", num_labels=2)
+    network = checkpoint.build().to(device).train()
+    options = TrainOptions(precision=precision, device=device)
+    optimizer = new_optimizer(network, options)
+    chosen = choose_precision(precision, torch.device(device))
+    with start(None, device) as parallel:
+        forward = model_forward(network, parallel.device)
+
+    def step() -> None:
+        accumulate(
+            forward,
+            network,
+            task,
+            [examples],
+            parallel=parallel,
+            precision=chosen,
+            seed=(0, 1),
+            stand_in=examples[:1],
+        )
+        torch.nn.utils.clip_grad_norm_(network.parameters(), options.clip).item()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _medians(work: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """Median seconds of each piece of work; the pieces take turns, and the first round is free."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for number in _rounds(seconds):
+        for name, run in work.items():
+            started = time.perf_counter()
+            run()
+            if number:
+                times[name].append(time.perf_counter() - started)
+    return {name: float(np.median(spent)) for name, spent in times.items()}
+
+
+def _rounds(seconds: float) -> Iterator[int]:
+    """Round numbers from 0 until the time is over; at least two."""
+    end = time.perf_counter() + seconds
+    number = 0
+    while number < 2 or time.perf_counter() < end:
+        yield number
+        number += 1
