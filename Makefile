@@ -117,7 +117,6 @@ bench-masking: $(VENV)/.dev
 bench-gpu: $(VENV)/.dev
 	$(BIN)/python benchmarks/pretrain_gpu.py --size base --lengths 128 512 \
 		--data $(DATA)/eltec_small/train.txt.xz --tokenizer $(DATA)/tokenizers/bert-base-uncased
-	$(BIN)/python benchmarks/pretrain_gpu.py --size base --lengths 128 512 --compile
 
 bench-gpu-inference: $(VENV)/.dev
 	$(BIN)/python benchmarks/inference_gpu.py

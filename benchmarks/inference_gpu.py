@@ -1,6 +1,6 @@
 r"""Latency and throughput of inference on one GPU, everything in one command.
 
-    python benchmarks/inference_gpu.py [--sizes base minilm] [--ways ordinary graphs compiled] \
+    python benchmarks/inference_gpu.py [--sizes base minilm] \
         [--dtype bf16] [--lengths 128 384 512] [--no-peers]
 
 Whole answers are timed, from token ids on the host to scores on the host: laying out, transfers and
@@ -10,14 +10,12 @@ a classification head are in it, tokenising is not. Weights are drawn at random.
 - throughput: sequences of one length, and of log-normal lengths (median 50, mean 71, at most 256),
   unsorted; the median of five windows with their spread.
 
-ordinary: kernel by kernel; graphs: `speed.graphs`, as filbert does by itself on a GPU; compiled:
-the same with torch.compile. Peers, where installed: transformers with its scaled_dot_product
-attention, padded batches sorted by length, as it is and compiled.
+Peers, where installed: transformers with its scaled_dot_product attention, padded batches sorted by
+length, as it is and with torch.compile.
 
 Utilisation is the model's FLOPs (two for each multiply-add of a matrix product, attention's own
-counted, padding not) against the rate of a large product on the same GPU in the same minute. Before
-it is timed, every way is compared with the ordinary one. `--cpu-smoke` runs all of it tiny on a
-CPU, where nothing is recorded or compiled: the figures then mean nothing.
+counted, padding not) against the rate of a large product on the same GPU in the same minute.
+`--cpu-smoke` runs all of it tiny on a CPU: the figures then mean nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +43,6 @@ from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.speed.execution import MAX_TOKENS_CUDA, run_model
 from filbert.speed.flops import forward_flops
-from filbert.speed.graphs import Graphs, buckets_for
-from filbert.speed.layout import Bucket
 from filbert.speed.precision import Precision
 from inference_gpu_peers import Run, peers_of
 from pretrain_gpu import product_peak, synchronize
@@ -57,9 +53,7 @@ VOCAB_SIZE = 30_522
 FIRST_WORD = 1_000
 # Layers, hidden size, heads; the feed-forward layer is four times as wide.
 SIZES = {"base": (12, 768, 12), "minilm": (6, 384, 12), "tiny": (2, 64, 2)}
-WAYS = ("ordinary", "graphs", "compiled")
 DTYPES = {"bf16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-MODES = ("default", "max-autotune-no-cudagraphs")
 VARIABLE = "log-normal"
 LATENCY_LENGTHS = (16, 128)
 
@@ -134,34 +128,18 @@ def variable_lengths(num_tokens: int, longest: int, seed: int = 0) -> list[int]:
     return found
 
 
-def ways_of(
-    model: Model,
-    names: Sequence[str],
-    mode: str,
-    tokens: int,
-    buckets: Sequence[Bucket] | None = None,
-) -> Iterator[Way]:
-    """Each way made ready, compared with the ordinary one and named, one after the other."""
-    ordinary = partial(run_model, model, max_tokens=tokens, precision=Precision("float32", ""))
+def ways_of(model: Model, tokens: int) -> Iterator[Way]:
+    """Filbert's one way, packed; single texts must give what they give in company."""
+    run: Run = partial(run_model, model, max_tokens=tokens, precision=Precision("float32", ""))
+    began = time.perf_counter()
     checked = examples_of([5, 17, 100 % tokens, *[30] * 20])
-    wanted = torch.stack(ordinary(checked))
-    for name in names:
-        run: Run = ordinary
-        began = time.perf_counter()
-        if name != "ordinary":
-            compile = mode if name == "compiled" else None
-            graphs = Graphs(model, buckets=buckets, compile=compile)
-            graphs.warm_up("head")
-            run = partial(ordinary, graphs=graphs)
-        alone = [run([example])[0] for example in checked]
-        off = (torch.stack([*alone, *run(checked)]) - wanted.repeat(2, 1)).abs().max()
-        off /= wanted.abs().max()
-        # bf16 has 8 bits.
-        if not off <= (1e-5 if next(model.parameters()).dtype == torch.float32 else 0.05):
-            raise SystemExit(f"{name}: answers are {float(off):.2%} off the ordinary ones")
-        seconds = time.perf_counter() - began
-        print(f"{name}: ready in {seconds:.1f} s; at most {float(off):.2%} off", flush=True)
-        yield Way(name, run, seconds)
+    wanted = torch.stack(run(checked))
+    off = (torch.stack([run([example])[0] for example in checked]) - wanted).abs().max()
+    off /= wanted.abs().max()
+    # bf16 has 8 bits.
+    if not off <= (1e-5 if next(model.parameters()).dtype == torch.float32 else 0.05):
+        raise SystemExit(f"packed: single texts are {float(off):.2%} off")
+    yield Way("packed", run, time.perf_counter() - began)
 
 
 # Measuring
@@ -250,7 +228,7 @@ def goals(records: Sequence[dict[str, Any]], size: str = "base") -> list[str]:
             record["way"]: record[key]
             for record in records
             if (record["size"], record["what"], record["length"]) == (size, what, length)
-            and record["way"] in WAYS
+            and record["way"] == "packed"
         }
 
     lines = []
@@ -278,13 +256,11 @@ def _best(figures: dict[str, float], choose: Any) -> list[tuple[str, float]]:
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["base", "minilm"])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 384, 512])
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--tokens", type=int, default=MAX_TOKENS_CUDA, help="per batch")
     parser.add_argument("--batches", type=int, default=16, help="full ones in each window")
     parser.add_argument("--requests", type=int, default=1_000, help="for latency")
-    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="of torch.compile")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--cpu-smoke", action="store_true", help="all of it, tiny, on a CPU")
     parser.add_argument("--results", type=Path, help=f"a JSONL file to add to; {RESULTS.name}")
@@ -305,14 +281,12 @@ def main(words: Sequence[str] | None = None) -> int:
     name = platform.machine() if given.cpu_smoke else torch.cuda.get_device_name(device)
     print(f"{name}, torch {torch.__version__}: {given.dtype} product {peak / 1e12:.3g} TFLOP/s")
     plan = Plan(given.tokens, given.batches, given.requests)
-    buckets = buckets_for(128, 256) if given.cpu_smoke else None
     if given.cpu_smoke:
         # What would be compiled runs as it is.
         torch.compiler.set_stance("force_eager")
     known = {
         "precision": given.dtype,
         "tokens": given.tokens,
-        "mode": given.mode,
         "peak": peak,
         "device": name,
         "torch": torch.__version__,
@@ -339,11 +313,10 @@ def main(words: Sequence[str] | None = None) -> int:
         for size in given.sizes:
             config = config_of(size, max(given.lengths))
             model = model_of(config, device, dtype)
-            for way in ways_of(model, given.ways, given.mode, given.tokens, buckets):
+            for way in ways_of(model, given.tokens):
                 measure(size, way, config)
             if not given.no_peers:
-                compile = "compiled" in given.ways
-                for peer, run in peers_of(config, device, dtype, given.tokens, compile=compile):
+                for peer, run in peers_of(config, device, dtype, given.tokens, compile=True):
                     measure(size, Way(peer, run, 0.0), config)
     finally:
         torch.compiler.set_stance("default")

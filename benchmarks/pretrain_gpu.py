@@ -48,7 +48,6 @@ from filbert.tasks.pretraining import Pretraining
 from filbert.train.distributed import Parallel
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
-from filbert.train.static import MODES, StaticForward, shape_of
 from filbert.train.step import Forward, accumulate, model_forward
 
 RESULTS = Path(__file__).parent / "results" / "pretrain_gpu.jsonl"
@@ -207,13 +206,9 @@ def measure(
     precision: str,
     num_warm: int,
     num_steps: int,
-    compile: str | None = None,
     lr: float = 1e-4,
 ) -> Measured:
-    """Train on `steps` and time it; `num_steps` are in each window.
-
-    `compile` is a mode of torch.compile, None for none.
-    """
+    """Train on `steps` and time it; `num_steps` are in each window."""
     torch.manual_seed(0)
     encoder = Encoder(config)
     initialize(encoder, config.initializer_range)
@@ -224,13 +219,6 @@ def measure(
     parallel = Parallel(0, 1, device, "single")
     settled = choose_precision(precision, device)
     forward: Forward = model_forward(model, device)
-    if compile is not None:
-        static = StaticForward(model, model, objective, parallel, mode=compile, say=print)
-        # Of the first steps, which are not measured.
-        looked_at = [next(steps) for _ in range(4)]
-        static.shape = shape_of([batch for step in looked_at for batch in step], objective)
-        print(f"compile: {static.shape}")
-        forward = static
     model.train()
     losses: list[float] = []
 
@@ -304,13 +292,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--micro-batches", type=int, default=1, help="per optimiser step")
     parser.add_argument("--warm", type=int, help="steps before the first window")
     parser.add_argument("--steps", type=int, help="steps of each of the five windows")
-    parser.add_argument(
-        "--compile",
-        nargs="?",
-        choices=MODES,
-        const=MODES[0],
-        help="as --compile of filbert pretrain, which takes the mode named first",
-    )
     parser.add_argument("--results", type=Path, help="a JSONL file to add to")
     given = parser.parse_args(words)
     if given.device != "cpu" and not torch.cuda.is_available():
@@ -347,7 +328,6 @@ def main(words: Sequence[str] | None = None) -> int:
                     precision=given.precision,
                     num_warm=given.warm or warm,
                     num_steps=given.steps or count,
-                    compile=given.compile,
                 )
                 record = {
                     "size": given.size,
@@ -360,7 +340,6 @@ def main(words: Sequence[str] | None = None) -> int:
                     "dropout": given.dropout,
                     "tokens": tokens,
                     "micro_batches": given.micro_batches,
-                    "compile": given.compile,
                     "device": name,
                     "torch": torch.__version__,
                     "time": time.strftime("%F %T"),

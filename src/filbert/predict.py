@@ -28,7 +28,6 @@ from filbert.model.pooling import check_pooling
 from filbert.score import score_texts
 from filbert.speed.building import built, number_format
 from filbert.speed.execution import default_max_tokens, first_pass, run_model
-from filbert.speed.graphs import Graphs, graphs_for
 from filbert.speed.memory import keep_freed_memory
 from filbert.speed.names import INFERENCE_PRECISIONS
 from filbert.speed.onnx_session import SessionModel, check_backend
@@ -65,11 +64,9 @@ class Predictor:
         precision: Precision | None = None,
         sentence_vectors: SentenceVectors | None = None,
         checkpoint: Checkpoint | None = None,
-        graphs: Graphs | None = None,
     ) -> None:
         self.model = model.eval()
         self.checkpoint = checkpoint
-        self.graphs = graphs
         self.tokenizer = tokenizer
         self.task = task
         self.device = model.device
@@ -93,7 +90,6 @@ class Predictor:
         device: str | None = None,
         max_length: int | None = None,
         max_tokens: int | None = None,
-        graphs: bool = True,
         packed: bool = False,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
@@ -105,7 +101,6 @@ class Predictor:
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
-            graphs: on a GPU, record small batches as CUDA graphs and replay them; see `warm_up`.
             packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
 
         Raises:
@@ -151,21 +146,16 @@ class Predictor:
             precision=None if chosen.name == "bf16" else chosen,
             sentence_vectors=vectors,
             checkpoint=checkpoint,
-            graphs=graphs_for(model) if graphs else None,
         )
         if target.type == "cpu":
             predictor.warm_up()
         return predictor
 
     def warm_up(self) -> None:
-        """Pay now what the first answer would: recordings on a GPU (seconds), else short passes."""
-        if self.graphs is not None:
-            # Without a task nobody asks for the head's output by programs.
-            self.graphs.warm_up(*(("encoder",) if self.task is None else ()))
-        else:
-            first_pass(self.model, self.precision, self.max_length)
-            if self.model.head is None:
-                self.embed(["."])
+        """Run a few short passes, so that the first request does not pay for them."""
+        first_pass(self.model, self.precision, self.max_length)
+        if self.model.head is None:
+            self.embed(["."])
 
     def predict(self, items: Sequence[Any]) -> list[Prediction]:
         """One answer an item, in order, in the shape of INTERFACE.
@@ -231,7 +221,6 @@ class Predictor:
             max_tokens=self.max_tokens,
             precision=self.precision,
             on_batch=on_batch,
-            graphs=self.graphs,
         )
         return self.known_task().decode(outputs, examples)
 
@@ -362,7 +351,6 @@ class Predictor:
             max_tokens=self.max_tokens,
             precision=self.precision,
             on_batch=on_batch,
-            graphs=self.graphs,
         )
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:

@@ -258,10 +258,6 @@ def test_vectors_keep_the_unit_length_that_a_folder_asks_for_unless_told(
     assert lengths[1] != pytest.approx(1, abs=1e-2)
 
 
-def test_graphs_can_be_left_out(call, model):
-    assert call("predict", model, "--no-graphs", stdin="good\n").status == 0
-
-
 def test_progress_is_silent_when_the_output_is_no_terminal(call, model):
     done = call("predict", model, stdin="good\n" * 600)
     assert "\x1b" not in done.err

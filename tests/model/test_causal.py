@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from filbert.batch import pack, split
 from filbert.errors import ConfigError
 from filbert.model.attention import _GroupedAttention, attend
-from filbert.model.attention_plan import StaticBatch, plan_attention
+from filbert.model.attention_plan import plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.grouping import standing_rows
@@ -52,16 +52,6 @@ def random_qkv(dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 def batch_of(lengths: tuple[int, ...] = LENGTHS):
     return pack([[(7 * i + n) % 49 + 1 for i in range(n)] for n in lengths])
-
-
-def static(lengths: tuple[int, ...], empty: int) -> StaticBatch:
-    """The same sequences, and some empty ones, as a compiled program sees them."""
-    rows = batch_of(lengths)
-    borders = torch.cat([rows.cu_seqlens, rows.cu_seqlens[-1:].expand(empty)])
-    starts = torch.cat([rows.starts, torch.zeros(empty, dtype=torch.int64)])
-    return StaticBatch(
-        rows.input_ids, rows.position_ids, rows.token_type_ids, borders, starts, max(lengths) + 3
-    )
 
 
 def model_of(kind: str | None, **changes: Any) -> Model:
@@ -116,16 +106,6 @@ def test_with_dropout_the_gradient_is_that_of_the_same_mask():
     assert torch.autograd.gradcheck(dropped, (qkv,), fast_mode=True)
 
 
-def test_a_static_batch_with_empty_sequences_gives_the_same_and_finite_gradients():
-    grid, groups = random_qkv().requires_grad_(), random_qkv().requires_grad_()
-    found = attend(grid, plan_attention(static(LENGTHS, 2), causal=True))
-    wanted = attend(groups, plan_attention(batch_of(), causal=True))
-    torch.testing.assert_close(found, wanted, atol=1e-14, rtol=0)
-    found.square().sum().backward()
-    wanted.square().sum().backward()
-    torch.testing.assert_close(grid.grad, groups.grad, atol=1e-13, rtol=0)
-
-
 @pytest.mark.parametrize("changes", [{}, {"position_offset": 2}, {"rotary_base": 100.0}])
 def test_changing_a_token_changes_no_hidden_state_before_it_and_all_from_it_on(changes):
     model = model_of(None, **changes)
@@ -158,8 +138,7 @@ def test_a_causal_encoder_without_local_layers_alone():
     ("settings", "wanted"),
     [({}, (-1, -1)), ({"causal": True}, (-1, 0)), ({"reach": 3}, (3, 3))],
 )
-@pytest.mark.parametrize("is_static", [False, True])
-def test_the_gpu_kernel_is_told_what_a_token_sees(settings, wanted, is_static, monkeypatch):
+def test_the_gpu_kernel_is_told_what_a_token_sees(settings, wanted, monkeypatch):
     """No GPU is needed: these tensors have shapes alone, and so has the kernel's answer."""
     import torch.nn.attention.varlen as kernels
 
@@ -171,8 +150,7 @@ def test_the_gpu_kernel_is_told_what_a_token_sees(settings, wanted, is_static, m
 
     monkeypatch.setattr(kernels, "varlen_attn", kernel)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    rows = static(LENGTHS, 2) if is_static else batch_of()
-    plan = plan_attention(rows, **settings)
+    plan = plan_attention(batch_of(), **settings)
     with FakeTensorMode(allow_non_fake_inputs=True):
         qkv = torch.empty(sum(LENGTHS), 3, 4, 8, dtype=torch.bfloat16, device="cuda")
         found = attend(qkv, plan)
@@ -197,15 +175,6 @@ def test_read_at_the_first_token_it_would_depend_on_nothing_else():
     model, batch = model_of(None), batch_of((6, 9, 1))
     first = [model(changed_at(batch, row))[0] for row in range(1, batch.num_tokens)]
     assert all(torch.equal(state, model(batch)[0]) for state in first)
-
-
-@pytest.mark.parametrize("kind", ["sequence", "tokens", "masked_lm"])
-def test_a_model_answers_alike_for_a_batch_and_its_static_form(kind):
-    model, lengths = model_of(kind), (6, 9, 4)
-    with torch.no_grad():
-        wanted = model(batch_of(lengths))
-        found = model(static(lengths, 2))[: len(wanted)]
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
 
 
 def test_the_sentence_vector_cls_is_the_last_token_of_a_causal_encoder():

@@ -6,12 +6,11 @@ import dataclasses
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
 from filbert.model.attention import _GroupedAttention, attend
-from filbert.model.attention_plan import StaticBatch, plan_attention
+from filbert.model.attention_plan import plan_attention
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
@@ -67,16 +66,6 @@ def batch():
     return pack([[1] * n for n in LENGTHS])
 
 
-def static(lengths: tuple[int, ...], empty: int = 0) -> StaticBatch:
-    """The same sequences, and some empty ones, as a compiled program sees them."""
-    rows = pack([[(7 * i + n) % 50 for i in range(n)] for n in lengths])
-    borders = torch.cat([rows.cu_seqlens, rows.cu_seqlens[-1:].expand(empty)])
-    starts = torch.cat([rows.starts, torch.zeros(empty, dtype=torch.int64)])
-    return StaticBatch(
-        rows.input_ids, rows.position_ids, rows.token_type_ids, borders, starts, max(lengths) + 3
-    )
-
-
 @pytest.mark.parametrize("reach", [0, 1, 3, 19, 20, 500])
 @pytest.mark.parametrize("grad", [False, True])
 def test_a_token_sees_as_far_as_its_reach(reach, grad):
@@ -108,18 +97,6 @@ def test_the_gradient_within_a_window_equals_autograds_own():
     (attend(qkv, plan_attention(batch(), 3)) * weights).sum().backward()
     (by_sequence(again, 3) * weights).sum().backward()
     torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
-
-
-@pytest.mark.parametrize("reach", [None, 0, 3])
-def test_a_static_batch_with_empty_sequences_gives_the_same_and_finite_gradients(reach):
-    rows = static(LENGTHS, empty=2)
-    grid, groups = random_qkv().requires_grad_(), random_qkv().requires_grad_()
-    found = attend(grid, plan_attention(rows, reach))
-    wanted = attend(groups, plan_attention(batch(), reach))
-    torch.testing.assert_close(found, wanted, atol=1e-14, rtol=0)
-    found.square().sum().backward()
-    wanted.square().sum().backward()
-    torch.testing.assert_close(grid.grad, groups.grad, atol=1e-13, rtol=0)
 
 
 def test_a_turn_keeps_lengths_and_makes_scores_depend_on_distance_alone():
@@ -172,21 +149,6 @@ def test_a_local_layer_alone_carries_nothing_beyond_its_window():
     plan = plan_attention(pack([[1] * 20]), 3)
     changed = (layer(one, plan) - layer(other, plan)).detach().abs().amax(1) > 1e-6
     assert changed.tolist() == [False] * 16 + [True] * 4
-
-
-@pytest.mark.parametrize("kind", ["sequence", "masked_lm"])
-def test_one_program_serves_a_static_batch_and_gives_what_the_ordinary_way_gives(kind):
-    model = modern(kind)
-    counter = CompileCounterWithBackend("aot_eager")
-    program = torch.compile(model, backend=counter, fullgraph=True, dynamic=False)
-    for lengths in ((9, 12, 4), (12, 12, 1)):
-        rows = static(lengths, empty=1)
-        ordinary = pack([[(7 * i + n) % 50 for i in range(n)] for n in lengths])
-        model.zero_grad()
-        found = program(rows)[: 3 if kind == "sequence" else None]
-        found.square().sum().backward()
-        assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
-        torch.testing.assert_close(found, model(ordinary), atol=1e-5, rtol=1e-5)
 
 
 def test_a_generator_of_such_layers_trains_beside_its_discriminator():

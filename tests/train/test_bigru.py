@@ -169,7 +169,6 @@ def test_options_of_the_trainer_serve_it_too(place, tmp_path, more):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"compile": True}, "compile and distributed fsdp do not serve it"),
         ({"causal": True}, "cannot be made causal"),
         ({"freeze": "1"}, "layers within 0-0"),
     ],

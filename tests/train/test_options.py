@@ -9,15 +9,8 @@ import pytest
 from filbert.errors import ConfigError
 from filbert.tasks.base import task_class
 from filbert.train import prepare
-from filbert.train.options import FinetuneOptions, TrainOptions, names_of
+from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.prepare import load_for_task
-
-
-def test_compiling_goes_with_one_process_or_ddp_and_cuda_graphs_go_with_it():
-    with pytest.raises(ConfigError, match="fsdp"):
-        TrainOptions(compile=True, distributed="fsdp")
-    with pytest.raises(ConfigError, match="cuda_graphs goes with compile"):
-        TrainOptions(cuda_graphs=True)
 
 
 def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):

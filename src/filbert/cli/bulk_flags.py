@@ -6,9 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from filbert.cli.flags import STDIO, refuse_own_source
 from filbert.data.streams import require_file
@@ -27,7 +25,6 @@ class BulkFlags:
         precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
         backend: torch, or onnxruntime for a folder that filbert export made.
         device: cpu, cuda, ...; the first GPU when there is one.
-        graphs: on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
         resume: go on where a run with the same --out ended before its time; see docs/bulk.md.
         overwrite: drop what such a run left, and begin anew.
         engine: local, or ray for the machines of a Ray cluster.
@@ -39,7 +36,6 @@ class BulkFlags:
     precision: str = "float32"
     backend: str = "torch"
     device: str | None = None
-    graphs: Annotated[bool, Parameter(negative="--no-graphs")] = True
     resume: bool = False
     overwrite: bool = False
     engine: str = "local"
@@ -48,7 +44,7 @@ class BulkFlags:
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `Predictor.load` among them."""
-        names = ("precision", "backend", "device", "graphs", "max_length", "max_tokens")
+        names = ("precision", "backend", "device", "max_length", "max_tokens")
         return {name: getattr(self, name) for name in names}
 
 

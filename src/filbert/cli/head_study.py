@@ -95,7 +95,7 @@ def run_job(job: HeadJob, out: Path | None) -> dict[str, Any]:
         ConfigError: the model has no heads to look at, or no task for `data`.
         InputError, FormatError: the model or a file is wrong.
     """
-    predictor = Predictor.load(job.model, max_length=job.max_length, graphs=False)
+    predictor = Predictor.load(job.model, max_length=job.max_length)
     numbers_of(predictor.model)
     if job.max_length is None:
         predictor.max_length = min(predictor.max_length, LONGEST)

@@ -170,7 +170,7 @@ def explain(
     Raises:
         ConfigError, InputError: as `claim_of`; or an option does not go with the method.
     """
-    predictor = model if isinstance(model, Predictor) else Predictor.load(model, graphs=False)
+    predictor = model if isinstance(model, Predictor) else Predictor.load(model)
     claim = claim_of(predictor, item, target=target, word=word)
     return explained(predictor, claim, method=method, baseline=baseline, steps=steps)
 

@@ -14,9 +14,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from filbert.model.attention_plan import AttentionPlan, Group, StaticPlan, distance
+from filbert.model.attention_plan import AttentionPlan, Group
 from filbert.model.batched import products
 from filbert.model.dropout import keep_bits, kept, scale_of
 from filbert.model.rotary import rotate
@@ -140,50 +139,6 @@ def _say_once(text: str) -> None:
     log.debug(text)
 
 
-class _Move(torch.autograd.Function):
-    """rows[index], whose gradient is gathered too: autograd's own would add rows up atomically."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor, back: Tensor, is_real: Tensor) -> Tensor:
-        ctx.save_for_backward(back, is_real)
-        return rows[index]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        back, is_real = ctx.saved_tensors
-        (grad,) = grads
-        moved = grad[back]
-        # Where `back` names no row, there is no gradient.
-        return moved * is_real.view(-1, *[1] * (moved.dim() - 1)), None, None, None
-
-
-def _grid_attention(qkv_T3AD: Tensor, plan: StaticPlan, rate: float) -> Tensor:
-    """Attention by one product over S sequences by L places, (T, A, D)."""
-    assert plan.grid is not None, "only a kernel can go by the borders"
-    gather, place, is_real = plan.grid
-    heads, size = qkv_T3AD.shape[2:]
-    all_real = torch.ones_like(place, dtype=torch.bool)
-    grid = _Move.apply(qkv_T3AD, gather, place, all_real)  # type: ignore[no-untyped-call]
-    query, key, value = grid.view(-1, plan.longest, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
-    # Empty places come last: whoever sees only what is before him sees none of them.
-    seen = None if plan.causal else _seen_in_grid(is_real, plan, qkv_T3AD.device)
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=seen, dropout_p=rate, is_causal=plan.causal
-    )
-    mixed = mixed.transpose(1, 2).reshape(-1, heads, size)
-    return cast("Tensor", _Move.apply(mixed, place, gather, is_real))  # type: ignore[no-untyped-call]
-
-
-def _seen_in_grid(is_real: Tensor, plan: StaticPlan, device: torch.device) -> Tensor:
-    """What a place may look at, bool (S, 1, 1 or L, L)."""
-    seen = is_real.view(-1, 1, 1, plan.longest)
-    # A softmax over nothing is not a number: everyone sees the first place, or else his own.
-    if plan.reach is None:
-        return seen | (torch.arange(plan.longest, device=device) == 0)
-    apart = distance(plan.longest, device)
-    return (seen & (apart <= plan.reach)) | (apart == 0)
-
-
 def kernel_serves(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
     """Whether torch.nn.attention.varlen can attend: its limits on GPUs, types and head sizes."""
     return (
@@ -191,21 +146,19 @@ def kernel_serves(device: torch.device, dtype: torch.dtype, head_size: int) -> b
         and dtype in (torch.bfloat16, torch.float16)
         and head_size % 8 == 0
         and head_size <= 256
-        # FlashAttention 2 is for Ampere and later, as is what torch.compile makes of bf16; the
-        # question itself cannot be traced.
-        and (torch.compiler.is_compiling() or torch.cuda.get_device_capability(device) >= (8, 0))
+        # FlashAttention 2 needs Ampere or later.
+        and torch.cuda.get_device_capability(device) >= (8, 0)
     )
 
 
-def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0) -> Tensor:
+def attend(qkv_T3AD: Tensor, plan: AttentionPlan, rate: float = 0.0) -> Tensor:
     """Every token looks at the tokens of its own sequence: all, those within the plan's reach, or
     those up to itself.
 
-    | device | dtype | dropout | plan | how |
-    |---|---|---|---|---|
-    | CUDA | bf16, fp16 | no | any | torch.nn.attention.varlen: one kernel over the packed rows |
-    | any other | any | any | by lengths | matrix products over groups of near-equal length |
-    | any other | any | any | static | scaled_dot_product_attention over a padded grid |
+    | device | dtype | dropout | how |
+    |---|---|---|---|
+    | CUDA | bf16, fp16 | no | torch.nn.attention.varlen: one kernel over the packed rows |
+    | any other | any | any | matrix products over groups of near-equal length |
 
     The kernel takes GPUs and head sizes that `kernel_serves`; others go the way of "any other".
 
@@ -223,11 +176,8 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
         from torch.nn.attention.varlen import varlen_attn
 
         query, key, value = qkv_T3AD.unbind(1)
-        if isinstance(plan, StaticPlan):
-            borders, longest = plan.cu_seqlens, plan.longest
-        else:
-            _say_once("attention: varlen kernel")
-            borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
+        _say_once("attention: varlen kernel")
+        borders, longest = plan.batch.cu_seqlens, plan.batch.max_seqlen
         kernel: Callable[..., Any] = varlen_attn
         if plan.reach is not None:
             kernel = partial(varlen_attn, window_size=(plan.reach, plan.reach))
@@ -235,8 +185,6 @@ def attend(qkv_T3AD: Tensor, plan: AttentionPlan | StaticPlan, rate: float = 0.0
             # The kernel's way to say causal.
             kernel = partial(varlen_attn, window_size=(-1, 0))
         return cast("Tensor", kernel(query, key, value, borders, borders, longest, longest))
-    if isinstance(plan, StaticPlan):
-        return _grid_attention(qkv_T3AD, plan, rate)
     _say_once("attention: grouped products")
     if torch.is_grad_enabled() and qkv_T3AD.requires_grad:
         out_TAD = _GroupedAttention.apply(qkv_T3AD, plan.groups, rate)  # type: ignore[no-untyped-call]

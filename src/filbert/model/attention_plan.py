@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -92,63 +91,6 @@ class AttentionPlan:
         return self.batch.num_tokens / places if places else 1.0
 
 
-@dataclass(frozen=True)
-class StaticBatch:
-    """T tokens in S sequences of which no number but the shapes is known before it runs.
-
-    It stands where a `PackedBatch` does inside a compiled program, which one set of shapes is
-    recorded for: `lengths` would be recorded with it. Sequences may be empty.
-
-    Attributes:
-        input_ids, position_ids, token_type_ids: int64 (T,).
-        cu_seqlens: borders, int32 (S + 1,), from 0 to T.
-        starts: row of the first token of every sequence, int64 (S,), each below T.
-        max_seqlen: no sequence is longer; some may all be shorter.
-        by_borders: a kernel that reads the borders will attend, so nobody needs the grid.
-    """
-
-    input_ids: Tensor
-    position_ids: Tensor
-    token_type_ids: Tensor
-    cu_seqlens: Tensor
-    starts: Tensor
-    max_seqlen: int
-    by_borders: bool = False
-
-
-class Grid(NamedTuple):
-    """Where the rows of a `StaticBatch` stand among S sequences by L places.
-
-    Attributes:
-        gather: row of the batch for each place, int64 (S * L,); row 0 where there is none.
-        place: the place of each row, int64 (T,).
-        is_real: whether a place holds a row, bool (S * L,).
-    """
-
-    gather: Tensor
-    place: Tensor
-    is_real: Tensor
-
-
-@dataclass(frozen=True)
-class StaticPlan:
-    """How a `StaticBatch` is attended to: as a grid of S sequences by L places, or by its borders.
-
-    Attributes:
-        cu_seqlens: as of the batch.
-        longest: L.
-        grid: None for a batch that goes by its borders.
-        reach, rotary, causal: as of an `AttentionPlan`.
-    """
-
-    cu_seqlens: Tensor
-    longest: int
-    grid: Grid | None
-    reach: int | None = None
-    rotary: Rotary | None = None
-    causal: bool = False
-
-
 def max_scores_on(device: torch.device) -> int:
     """Scores per head that a run of several sequences may have: `max_scores` of `group_lengths`."""
     return _MAX_SCORES_CPU if device.type == "cpu" else _MAX_SCORES_GPU
@@ -177,31 +119,13 @@ def group_lengths(lengths: tuple[int, ...], max_scores: int) -> list[tuple[int, 
     return runs
 
 
-@overload
 def plan_attention(
     batch: PackedBatch,
     reach: int | None = None,
     rotary: Rotary | None = None,
     *,
     causal: bool = False,
-) -> AttentionPlan: ...
-@overload
-def plan_attention(
-    batch: StaticBatch,
-    reach: int | None = None,
-    rotary: Rotary | None = None,
-    *,
-    causal: bool = False,
-) -> StaticPlan: ...
-
-
-def plan_attention(
-    batch: PackedBatch | StaticBatch,
-    reach: int | None = None,
-    rotary: Rotary | None = None,
-    *,
-    causal: bool = False,
-) -> AttentionPlan | StaticPlan:
+) -> AttentionPlan:
     """Group the sequences of a batch.
 
     Neighbours of near-equal length share a group, so sort by length first.
@@ -213,8 +137,6 @@ def plan_attention(
         causal: a token sees itself and those before it; not together with `reach`.
     """
     assert not causal or reach is None, "EncoderConfig refuses causal local layers"
-    if isinstance(batch, StaticBatch):
-        return _plan_static(batch, reach, rotary, causal)
     return AttentionPlan(batch, reach, rotary, causal)
 
 
@@ -269,21 +191,3 @@ def distance(length: int, device: torch.device) -> Tensor:
     """Between any two places, int64 (L, L)."""
     places = torch.arange(length, device=device)
     return (places[:, None] - places).abs()
-
-
-def _plan_static(
-    batch: StaticBatch, reach: int | None, rotary: Rotary | None, causal: bool
-) -> StaticPlan:
-    cu_seqlens, longest = batch.cu_seqlens, batch.max_seqlen
-    if batch.by_borders:
-        return StaticPlan(cu_seqlens, longest, None, reach, rotary, causal)
-    borders = cu_seqlens.long()
-    places = torch.arange(longest, device=borders.device)
-    rows = torch.arange(batch.input_ids.shape[0], device=borders.device)
-    is_real = places < borders.diff()[:, None]
-    gather = torch.where(is_real, borders[:-1, None] + places, 0)
-    # The first border above a row ends its sequence; those of empty sequences are passed over.
-    sequence_ids = torch.searchsorted(borders[1:], rows, right=True)
-    place = sequence_ids * longest + rows - borders[sequence_ids]
-    grid = Grid(gather.flatten(), place, is_real.flatten())
-    return StaticPlan(cu_seqlens, longest, grid, reach, rotary, causal)

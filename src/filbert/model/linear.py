@@ -88,7 +88,6 @@ def dense(rows: Tensor, layer: nn.Module, activation: str | None = None) -> Tens
         and not layer._forward_hooks
         and not (torch.is_grad_enabled() and (rows.requires_grad or layer.weight.requires_grad))
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
     if not fused:
         return activate(layer(rows), activation)

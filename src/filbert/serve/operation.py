@@ -22,7 +22,6 @@ class Operation:
         precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
         backend: torch, or onnxruntime for folders that filbert export made.
         device: cpu, cuda, ...; the first GPU when there is one.
-        graphs: on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
         max_length: cut texts to this many tokens; each model's own limit when not given.
         log_json: log one JSON object a line; when not given, unless the log goes to a terminal.
     """
@@ -33,7 +32,6 @@ class Operation:
     precision: str = "float32"
     backend: str = "torch"
     device: str | None = None
-    graphs: bool = True
     max_length: int | None = None
     log_json: bool | None = None
 
@@ -49,7 +47,7 @@ class Operation:
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `Predictor.load` among them."""
-        names = ("precision", "backend", "device", "graphs", "max_length")
+        names = ("precision", "backend", "device", "max_length")
         return {name: getattr(self, name) for name in names}
 
 

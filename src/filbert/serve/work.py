@@ -110,7 +110,6 @@ class Predictions:
             examples,
             max_tokens=predictor.max_tokens,
             precision=predictor.precision,
-            graphs=predictor.graphs,
         )
 
     def answers(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Done]:

@@ -53,7 +53,7 @@ def shrink(
             head to be measured by.
         InputError, FormatError: the model or a file is wrong.
     """
-    predictor = Predictor.load(name, graphs=False)
+    predictor = Predictor.load(name)
     assert predictor.checkpoint is not None
     if options.data and options.embedding_size is not None and predictor.task is None:
         raise ConfigError(
@@ -113,7 +113,7 @@ def study_heads(
         ConfigError: the model has no task, or its layers no heads of their own.
         InputError, FormatError: the model or the data is wrong.
     """
-    predictor = Predictor.load(name, max_length=max_length, graphs=False)
+    predictor = Predictor.load(name, max_length=max_length)
     gold, examples = _labelled(predictor, data, names or ColumnNames())
     task, config = predictor.known_task(), predictor.model.config
     importance = head_importance(_model(predictor), task, examples, max_tokens=predictor.max_tokens)

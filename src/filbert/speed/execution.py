@@ -15,7 +15,6 @@ from filbert.batch import PackedBatch, split
 from filbert.data.examples import Example, collate
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
@@ -56,12 +55,10 @@ def run_model(
     max_tokens: int,
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
-    graphs: Graphs | None = None,
 ) -> list[Tensor]:
     """The head's output of every example, in order, float32 on the host.
 
     (n, ...) with a row per token for heads over tokens, else what the head gives a sequence.
-    `graphs` are of the same model and for weights that need no cast.
     """
     in_eval_mode(model)
     device = model.device
@@ -69,10 +66,7 @@ def run_model(
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
         batch = collate([examples[i] for i in indices])
         with torch.inference_mode(), precision.autocast(device):
-            if graphs is not None:
-                output = graphs.forward(batch)
-            else:
-                output = model(few_shapes(batch.to(device), model))
+            output = model(few_shapes(batch.to(device), model))
         assert isinstance(output, Tensor)
         arrived = to_host(output[: batch.num_tokens if per_token(model) else batch.num_sequences])
 

@@ -17,7 +17,6 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.pooling import Dense, hidden_states, pool, row_read
 from filbert.speed.execution import in_eval_mode, to_host
-from filbert.speed.graphs import Graphs
 from filbert.speed.onnx_session import SessionModel, sharing_cores
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_shapes
@@ -35,7 +34,6 @@ def run_vectors(
     max_tokens: int,
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
-    graphs: Graphs | None = None,
 ) -> list[np.ndarray]:
     """The vector of every example, in order, float32 (H * layers,); its matrix with "none".
 
@@ -49,15 +47,12 @@ def run_vectors(
         max_tokens: per batch.
         precision: of the matrix products.
         on_batch: told each batch's tokens.
-        graphs: of the same model, for weights that need no cast; they serve the last layer alone.
     """
     in_eval_mode(model)
     encoder, device, causal = model.encoder, model.device, model.config.causal
     last_alone = layers == (model.config.num_hidden_layers,)
-    if not last_alone:
-        graphs = None
-    # Graphs and exports give every row.
-    may_choose = last_alone and graphs is None and isinstance(model, Model)
+    # Exports give every row.
+    may_choose = last_alone and isinstance(model, Model)
     there = [layer.to(device) for layer in dense]
 
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
@@ -67,9 +62,7 @@ def run_vectors(
         at = row_read(filled, pooling, causal=causal) if may_choose else None
         with torch.inference_mode():
             with precision.autocast(device):
-                if graphs is not None:
-                    hidden = graphs.encode(batch)
-                elif at is not None:
+                if at is not None:
                     hidden = encoder(filled, at)[: batch.num_sequences]
                 else:
                     hidden = hidden_states(cast("Encoder", encoder), filled, layers)

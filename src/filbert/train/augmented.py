@@ -62,7 +62,7 @@ class _Filler:
     """Says which words may stand at some places of a text."""
 
     def __init__(self, name: str, most: int, device: torch.device) -> None:
-        self.predictor = Predictor.load(name, device=str(device), graphs=False)
+        self.predictor = Predictor.load(name, device=str(device))
         masked_lm_part(self.predictor.model)  # type: ignore[arg-type]
         self.most = most
 

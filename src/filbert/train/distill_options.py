@@ -295,10 +295,8 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             )
         if self.from_text and self.method == "tinybert" and self.temperature is not None:
             raise ConfigError("temperature: tinybert learns no answer from raw text; leave it out.")
-        if self.seeds != 1 or self.reinit_layers or self.compile:
-            raise ConfigError(
-                "seeds, reinit_layers, compile: not for distillation; leave them out."
-            )
+        if self.seeds != 1 or self.reinit_layers:
+            raise ConfigError("seeds, reinit_layers: not for distillation; leave them out.")
         if self.from_text and (self.metric or self.patience):
             raise ConfigError(
                 "metric, patience: they choose among steps; from raw text the last step's weights "

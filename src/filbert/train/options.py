@@ -67,10 +67,6 @@ class TrainOptions:
             evaluation when not given, 0 for none.
         resume: continue an interrupted run in the same run folder.
         distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
-        compile: record the model once as a program of one static shape: faster on a GPU, but the
-            first step takes minutes.
-        cuda_graphs: with compile: also launch the kernels of a step as one CUDA graph, which small
-            models gain by.
         license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
             model it starts from when not given.
         language: for the model card, codes such as en or en,de; likewise.
@@ -105,8 +101,6 @@ class TrainOptions:
     save_every: int | None = None
     resume: bool = False
     distributed: str = "ddp"
-    compile: bool = False
-    cuda_graphs: bool = False
     license: str | None = None
     language: str | None = None
 
@@ -158,10 +152,6 @@ class TrainOptions:
             raise ConfigError(
                 f"--tensorboard needs the tensorboard package. {install_hint('tensorboard')}"
             )
-        if self.compile and self.distributed == "fsdp":
-            raise ConfigError("compile does not go with distributed fsdp; take ddp.")
-        if self.cuda_graphs and not self.compile:
-            raise ConfigError("cuda_graphs goes with compile; give both or neither.")
 
     @property
     def epsilon(self) -> float:

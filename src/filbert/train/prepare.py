@@ -37,7 +37,7 @@ _FREE = (
 # earlier version began can be resumed.
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
-    "hidden_lr", "hidden_schedule", "cuda_graphs",
+    "hidden_lr", "hidden_schedule",
 )  # fmt: skip
 
 
@@ -133,10 +133,10 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    if config.recurrent and (options.compile or options.distributed == "fsdp"):
+    if config.recurrent and options.distributed == "fsdp":
         raise ConfigError(
-            "Recurrent layers walk from word to word, and a model of them is small: compile and "
-            "distributed fsdp do not serve it; leave them out."
+            "Recurrent layers walk from word to word, and a model of them is small: distributed "
+            "fsdp does not serve it; leave it out."
         )
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)

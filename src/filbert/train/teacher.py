@@ -64,7 +64,7 @@ def read_teacher(name: str, *, task: str | None, precision: str, device: str) ->
         ConfigError: it was trained for no task, or for another one.
         InputError, FormatError: there is no such model, or it is damaged.
     """
-    predictor = Predictor.load(name, precision=precision, device=device, graphs=False)
+    predictor = Predictor.load(name, precision=precision, device=device)
     if predictor.task is None:
         raise ConfigError(
             f"The teacher {name} was trained for no task, so it has no answers to learn. Fine-tune "

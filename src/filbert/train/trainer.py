@@ -27,7 +27,6 @@ from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.progress import FALLING, Progress, Saver
 from filbert.train.signals import Stop
-from filbert.train.static import StaticForward
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
 
 # Smaller micro-batches only cost time (docs/log.md); larger ones cost memory: about 0.6 MB a token
@@ -110,7 +109,7 @@ def train(
     Raises:
         RunError: a gradient is not finite (the step and its rows are named).
         Interrupted: a signal came; the state is saved.
-        ConfigError: the state to resume belongs to another run, or the model cannot be compiled.
+        ConfigError: the state to resume belongs to another run.
     """
     wrapped = parallel.wrap(model)
     optimizer = new_optimizer(model, options)
@@ -119,15 +118,9 @@ def train(
     if states is not None and options.resume:
         saver.resume(so_far, log)
     device = parallel.device
-    static = None
     forward: Forward
     if features:
-        if options.compile:
-            log.say("compile: left out, since a frozen encoder runs once, before the first step")
         forward = features.forward(parallel.forward_of(wrapped, "read"), device)
-    elif options.compile:
-        mode = "reduce-overhead" if options.cuda_graphs else "default"
-        forward = static = StaticForward(model, wrapped, task, parallel, say=log.say, mode=mode)
     else:
         forward = model_forward(wrapped, device)
     # A processor has nothing else to do while it works.
@@ -144,8 +137,6 @@ def train(
             if course.enter(so_far):
                 log.say(f"step {so_far.step}: phase {so_far.phase + 1} begins")
             loader = loaders[so_far.phase]
-            if static is not None:
-                static.settle(course.loader(so_far))
             model.train()
             rate = course.learning_rate(so_far)
             gradient = _gradient(

@@ -60,7 +60,7 @@ def bias(
     check_page(out, printed="--json" if json else None)
     sets = read_words(words)
     report = bias_check(
-        Predictor.load(model, device=device, graphs=False),
+        Predictor.load(model, device=device),
         name=model,
         words=sets,
         parts=None if only is None else _listed(only),

@@ -83,7 +83,7 @@ def explain(
     if text == STDIO and text_b == STDIO:
         raise ConfigError("Only one of the two texts can come from stdin.")
     check_page(out, printed="--json" if json else None)
-    predictor = Predictor.load(model, device=device, max_length=max_length, graphs=False)
+    predictor = Predictor.load(model, device=device, max_length=max_length)
     first, second = typed_text(text), None if text_b is None else typed_text(text_b)
     if second is not None and predictor.task is not None and predictor.task.name == "tagging":
         raise ConfigError("A tagger reads one text, and two are given.")
