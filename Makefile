@@ -102,7 +102,8 @@ bench-latency: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
 	$(BIN)/python benchmarks/against/latency.py
 
-# The README's table from benchmarks/results.
+# The README's table from benchmarks/results. A benchmark writes there only with --record; what it
+# writes otherwise: benchmarks/report.py --results runs/results.
 report: $(VENV)/.dev
 	$(BIN)/python benchmarks/report.py --write
 

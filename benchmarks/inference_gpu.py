@@ -17,13 +17,12 @@ attention, padded batches sorted by length, as it is and compiled.
 Utilisation is the model's FLOPs (two for each multiply-add of a matrix product, attention's own
 counted, padding not) against the rate of a large product on the same GPU in the same minute. Before
 it is timed, every way is compared with the ordinary one. `--cpu-smoke` runs all of it tiny on a
-CPU, where nothing is recorded or compiled: the figures then mean nothing.
+CPU, where nothing is compiled: the figures then mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import sys
@@ -38,9 +37,11 @@ import torch
 
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from inference_gpu_peers import Run, peers_of
 from pretrain_gpu import product_peak, synchronize
+from runs import add_results_options, append
 
 from filbert.data.examples import Example
 from filbert.model.config import EncoderConfig
@@ -52,7 +53,6 @@ from filbert.speed.graphs import Graphs, buckets_for
 from filbert.speed.layout import Bucket
 from filbert.speed.precision import Precision
 
-RESULTS = Path(__file__).parent / "results" / "inference_gpu.jsonl"
 WINDOWS = 5
 VOCAB_SIZE = 30_522
 FIRST_WORD = 1_000
@@ -288,7 +288,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, default=MODES[0], help="of torch.compile")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--cpu-smoke", action="store_true", help="all of it, tiny, on a CPU")
-    parser.add_argument("--results", type=Path, help=f"a JSONL file to add to; {RESULTS.name}")
+    add_results_options(parser, "inference_gpu")
     given = parser.parse_args(words)
     if given.cpu_smoke:
         given.sizes, given.lengths, given.dtype = ["tiny"], [16, 128], "float32"
@@ -330,11 +330,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 record["reserved_bytes"] = torch.cuda.memory_reserved(device)
             records.append(record)
             print(table([record]).splitlines()[-1], flush=True)
-            if given.results or not given.cpu_smoke:
-                path = given.results or RESULTS
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
+            append(given.results, record)
 
     try:
         for size in given.sizes:
