@@ -1,4 +1,4 @@
-"""A few seconds of the mixed load of benchmarks/stress_serve.py; `make stress-serve` is the rest."""
+"""Seconds of the mixed load of benchmarks/stress_serve.py; `make stress-serve` has the rest."""
 
 from __future__ import annotations
 

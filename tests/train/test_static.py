@@ -149,6 +149,7 @@ def _with_backend(real, backend):
     return lambda program, *, mode, **settings: real(program, backend=backend, **settings)
 
 
+@pytest.mark.slow
 def test_the_program_of_inductor_gives_the_gradients_of_packed_micro_batches():
     torch.compiler.reset()
     model, task = setting("nsp", layers=1)  # compiling two takes half as long again
