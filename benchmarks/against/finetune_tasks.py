@@ -221,6 +221,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", default="minilm", help="folder or built-in name")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="data, logs and results, to go on from")
+    runs.add_results_options(parser, "finetune_tasks")
     parser.add_argument("--small", action="store_true", help="two tasks, a minute, no record")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()

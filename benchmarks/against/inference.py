@@ -144,7 +144,7 @@ def _turns(ready: dict[str, Child], records: list[Record], rounds: int) -> Turns
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = options(__doc__)
+    parser = options(__doc__, "inference")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--texts", type=int, default=256)

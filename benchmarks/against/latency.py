@@ -116,7 +116,7 @@ def markdown(records: list[Record]) -> str:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = options(__doc__)
+    parser = options(__doc__, "latency")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--starts", type=int, default=3, help="fresh processes for first requests")
