@@ -66,6 +66,24 @@ def session_threads() -> int:
     return min(available_cores(), torch.get_num_threads())
 
 
+def integer_product(codes_TK: np.ndarray, weight_KN: np.ndarray) -> np.ndarray:
+    """Multiply uint8 codes by an int8 weight in onnxruntime: int32 (T, N), as int8 exports do."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["codes", "weight"], ["sums"])],
+        "product",
+        [helper.make_tensor_value_info("codes", TensorProto.UINT8, codes_TK.shape)],
+        [helper.make_tensor_value_info("sums", TensorProto.INT32, None)],
+        [numpy_helper.from_array(weight_KN, "weight")],
+    )
+    opset = helper.make_opsetid("", 20)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return session.run(None, {"codes": codes_TK})[0]  # type: ignore[no-any-return]
+
+
 class Session:
     """A graph, ready to run.
 
