@@ -132,6 +132,8 @@ def export_onnx(
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
             "float_layers": kept,
+            # Older graphs lack this: see `SessionModel`.
+            "exact_products": True,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),
             "largest_difference": agreement.difference,
