@@ -81,7 +81,9 @@ def integer_product(codes_TK: np.ndarray, weight_KN: np.ndarray) -> np.ndarray:
     )
     opset = helper.make_opsetid("", 20)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return session.run(None, {"codes": codes_TK})[0]  # type: ignore[no-any-return]
 
 
@@ -90,7 +92,7 @@ def products_saturate() -> bool:
     """Whether onnxruntime cuts off products with signed 8-bit weights on this CPU.
 
     On x86 without VNNI it sums pairs of products in 16 bits, which end at 32,767. One product
-    of 255 x 127 (1 ms) shows it, whatever the CPU and the version.
+    of 255 x 127 (a few ms) shows it, whatever the CPU and the version.
     """
     codes, weight = np.full((1, 4), 255, np.uint8), np.full((4, 1), 127, np.int8)
     return int(integer_product(codes, weight)[0, 0]) != 4 * 255 * 127
@@ -210,7 +212,7 @@ class SessionModel(nn.Module):
             if not noted.get("exact_products") and products_saturate():
                 log.warning(
                     "%s was exported in int8 by an older filbert, and its products saturate on "
-                    "this CPU (no VNNI), so its answers are wrong. Export the model again.",
+                    "this CPU (no VNNI), so its answers are less accurate. Export the model again.",
                     folder,
                 )
         # For callers it is one: they ask for its config and its output.
