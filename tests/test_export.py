@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -241,19 +242,16 @@ def test_without_data_int8_is_compared_on_the_dev_rows_of_the_training(
 def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
     film_run, films, tmp_path, capsys, monkeypatch
 ):
-    def ruined(source, target, *, keep):
-        import onnx
-        from onnx import numpy_helper
+    from filbert.formats import onnx_graph
 
-        model = onnx.load(source)
-        for tensor in model.graph.initializer:
-            if tensor.name == "head.out.weight":
-                tensor.CopyFrom(
-                    numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name)
-                )
-        onnx.save(model, target)
+    build_graph = onnx_graph.build_graph
 
-    monkeypatch.setattr(export, "quantize_file", ruined)
+    def ruined(checkpoint, vectors, **settings):
+        weight = checkpoint.tensors["head.out.weight"]
+        tensors = {**checkpoint.tensors, "head.out.weight": -weight}
+        return build_graph(replace(checkpoint, tensors=tensors), vectors, **settings)
+
+    monkeypatch.setattr(onnx_graph, "build_graph", ruined)
     out = tmp_path / "new" / "out"
     source, dev = str(film_run.folder / "model"), str(films / "dev.csv")
     arguments = ["--out", str(out), "--format", "onnx", "--int8", "--data", dev]

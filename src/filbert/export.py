@@ -30,7 +30,6 @@ from filbert.formats.onnx_folder import (
     WEIGHTS_FILE,
     check_installed,
     describe,
-    quantize_file,
     save_graph,
 )
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
@@ -112,19 +111,11 @@ def export_onnx(
     # Before the graph, which takes its time.
     digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
-    graph = build_graph(checkpoint, vectors)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
+    graph = build_graph(checkpoint, vectors, int8=int8, keep=kept)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
-        path = new / MODEL_FILE
-        if int8:
-            exact = new / "float32"
-            exact.mkdir()
-            save_graph(graph, exact / MODEL_FILE)
-            quantize_file(exact / MODEL_FILE, path, keep=kept)
-            shutil.rmtree(exact)
-        else:
-            save_graph(graph, path)
+        save_graph(graph, new / MODEL_FILE)
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
         allowed = math.inf if int8 else LARGEST_DIFFERENCE
@@ -141,6 +132,8 @@ def export_onnx(
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
             "float_layers": kept,
+            # Older graphs lack this: see `SessionModel`.
+            "exact_products": True,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),
             "largest_difference": agreement.difference,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,54 +48,6 @@ def save_graph(graph: onnx.ModelProto, path: Path, *, most_inside: int = _MOST_I
         graph, path, save_as_external_data=size > most_inside, location=f"{path.name}.data"
     )
     onnx.checker.check_model(path, full_check=True)
-
-
-def quantize_file(source: Path, target: Path, *, keep: Collection[str] = ()) -> None:
-    """Dynamic int8: weights per output channel, activations per product while it runs.
-
-    Quantised are the products of the layers, which is where the time goes; embeddings, pooler and
-    head stay float32.
-
-    Source: onnxruntime's own `quantize_dynamic`.
-
-    Args:
-        source: a float32 graph.
-        target: the file to write.
-        keep: names of the encoder's dense layers that stay float32.
-    """
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    graph = onnx.load_model(source, load_external_data=False).graph
-    weights = {f"{name}.weight" for name in keep}
-    kept = [
-        node.name
-        for node in graph.node
-        if not node.name.startswith("layer.") or weights.intersection(node.input)
-    ]
-    with _quiet():
-        quantize_dynamic(
-            source,
-            target,
-            op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=kept,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            use_external_data_format=(source.parent / WEIGHTS_FILE).exists(),
-            # Products of two activations, inside attention, stay as they are.
-            extra_options={"MatMulConstBOnly": True},
-        )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the advice that the quantiser gives on graphs that others made."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -7,7 +7,7 @@ for. Shapes: B sequences, L places, H hidden size, A heads, D head size, C class
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,11 @@ class _Graph:
     Operators take names of values, or Python numbers and lists, which become initializers.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], *, int8: bool = False, keep: Collection[str] = ()
+    ) -> None:
         self.tensors = tensors
+        self.int8, self.keep = int8, keep
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
 
@@ -71,12 +74,34 @@ class _Graph:
         return self._initializer(name, array.T if transposed else array)
 
     def dense(self, rows: Value, name: str, activation: str | None = None, at: str = "") -> Value:
-        """activation(rows @ weight.T + bias)."""
-        out: Value = self.op("MatMul", rows, self.weight(f"{name}.weight", transposed=True),
-                             name=f"{at or name}.product")  # fmt: skip
+        """activation(rows @ weight.T + bias).
+
+        Args:
+            rows: (..., K).
+            name: of the weight and the bias.
+            activation: as `model.linear.activate` has it.
+            at: name of a product inside the encoder's layers, which int8 quantises.
+        """
+        product = f"{at or name}.product"
+        if self.int8 and at and name not in self.keep:
+            out = self._int8_product(rows, f"{name}.weight", product)
+        else:
+            out = self.op("MatMul", rows, self.weight(f"{name}.weight", transposed=True),
+                          name=product)  # fmt: skip
         if f"{name}.bias" in self.tensors:
             out = self.op("Add", out, self.weight(f"{name}.bias"))
         return self.activate(out, activation)
+
+    def _int8_product(self, rows: Value, weight: str, name: str) -> Value:
+        """Quantised rows @ weight.T: one scale per call for the rows, one per output."""
+        if f"{weight}_quantized" not in self.initializers:
+            codes_KN, scale_N = pair_safe_codes(self.tensors[weight].detach().cpu().float().numpy())
+            self._initializer(f"{weight}_quantized", codes_KN)
+            self._initializer(f"{weight}_scale", scale_N)
+        codes, scale, zero = self.op("DynamicQuantizeLinear", rows, outputs=3)
+        sums = self.op("MatMulInteger", codes, f"{weight}_quantized", zero)
+        scales = self.op("Mul", scale, f"{weight}_scale")
+        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)  # type: ignore[no-any-return]
 
     def activate(self, value: Value, activation: str | None) -> Value:
         """The non-linearity of that name, as `model.linear.activate` has it."""
@@ -95,6 +120,24 @@ class _Graph:
         if f"{name}.bias" in self.tensors:
             parts.append(self.weight(f"{name}.bias"))
         return self.op("LayerNormalization", value, *parts, axis=-1, epsilon=eps)  # type: ignore[no-any-return]
+
+
+def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantise a weight so that its products with uint8 codes are exact on every CPU.
+
+    Without VNNI, x86 sums two adjacent products in 16 bits, which saturate above 32,767. So each
+    output's scale makes the largest sum of two adjacent weights of one sign 128 or less
+    (255 x 128 = 32,640). Full range saturates; 7 bits would do, with a larger error (docs/log.md).
+
+    Returns:
+        int8 codes (K, N) and float32 scales (N,).
+    """
+    padded_NK = np.pad(weight_NK, ((0, 0), (0, 1)))
+    signs = (np.maximum(sign * padded_NK, 0) for sign in (1, -1))
+    largest_N = np.maximum(*((part[:, 1:] + part[:, :-1]).max(1) for part in signs))
+    # Rounding may add a half to each of the two: 127 becomes 128.
+    scale_N = np.where(largest_N > 0, largest_N / 127, 1).astype(np.float32)
+    return np.rint(weight_NK.T / scale_N).astype(np.int8), scale_N
 
 
 class _Padded:
@@ -318,12 +361,21 @@ def input_names(config: EncoderConfig) -> tuple[str, ...]:
     return (*names, "token_type_ids") if config.type_vocab_size > 1 else names
 
 
-def build_graph(checkpoint: Checkpoint, vectors: SentenceVectors | None = None) -> onnx.ModelProto:
+def build_graph(
+    checkpoint: Checkpoint,
+    vectors: SentenceVectors | None = None,
+    *,
+    int8: bool = False,
+    keep: Collection[str] = (),
+) -> onnx.ModelProto:
     """The whole model, float32.
 
     Args:
         checkpoint: with or without a head.
         vectors: how a bare encoder makes `sentence_embedding`; None leaves that output out.
+        int8: quantise the products of the encoder's layers. Embeddings, pooler and head stay
+            float32.
+        keep: names of dense layers that stay float32 all the same.
 
     Raises:
         ConfigError: its layers are recurrent.
@@ -334,7 +386,7 @@ def build_graph(checkpoint: Checkpoint, vectors: SentenceVectors | None = None) 
             "A model with recurrent layers is not exported to ONNX: they run word by word, and "
             "quantise to nothing faster. Export an encoder with attention."
         )
-    graph = _Graph(checkpoint.tensors)
+    graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
     padded = _Padded(graph, config)
     hidden = padded.encoder()
     shapes: dict[str, tuple[Any, ...]]
