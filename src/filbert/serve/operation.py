@@ -24,6 +24,9 @@ class Operation:
         device: cpu, cuda, ...; the first GPU when there is one.
         graphs: on a GPU, replay recorded CUDA graphs for small batches; see docs/gpu.md.
         max_length: cut texts to this many tokens; each model's own limit when not given.
+        null_threshold: of question answering models: the answer is "" where the null score is above
+            it. When not given, the threshold stored with each model; models of other tools have
+            none and always answer.
         log_json: log one JSON object a line; when not given, unless the log goes to a terminal.
     """
 
@@ -35,6 +38,7 @@ class Operation:
     device: str | None = None
     graphs: bool = True
     max_length: int | None = None
+    null_threshold: float | None = None
     log_json: bool | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +53,7 @@ class Operation:
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `Predictor.load` among them."""
-        names = ("precision", "backend", "device", "graphs", "max_length")
+        names = ("precision", "backend", "device", "graphs", "max_length", "null_threshold")
         return {name: getattr(self, name) for name in names}
 
 
