@@ -72,8 +72,8 @@ class Predictor:
         self.device = model.device
         if self.device.type == "cpu":
             keep_freed_memory()
-        limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
-        self.max_length = max_length or min(limit for limit in limits if limit)
+        positions = model.config.max_tokens_per_sequence
+        self.max_length = max_length or min(tokenizer.max_length or positions, positions)
         self.precision = precision or Precision("float32", "default")
         self.number_format = number_format(model, self.precision, checkpoint)
         usual = default_max_tokens(self.device, model.config, self.number_format)
@@ -91,21 +91,23 @@ class Predictor:
         max_length: int | None = None,
         max_tokens: int | None = None,
         packed: bool = False,
+        null_threshold: float | None = None,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
         Args:
-            name: what to load.
             precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
             backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
             packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
+            null_threshold: a question with a null score above it gets the answer ""; the stored
+                threshold when not given. Models of other tools store none and always answer.
 
         Raises:
             InputError, FormatError: there is no such model, or it is damaged.
-            ConfigError: the precision is unknown or `max_length` is beyond the model's positions.
+            ConfigError: an option is unknown or does not fit the model.
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
@@ -124,7 +126,7 @@ class Predictor:
         if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
             raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         target = choose_device("cpu" if exported else device)
-        task = task_of(checkpoint, folder)
+        task = task_of(checkpoint, folder, null_threshold)
         wanted = "float32" if exported else precision
         chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
         if wanted == "auto":

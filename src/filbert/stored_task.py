@@ -14,6 +14,7 @@ from filbert.formats.weights import read_json
 from filbert.model.config import EncoderConfig
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class, task_names
+from filbert.tasks.span_qa import SpanQA
 from filbert.text.clean import Cleaning
 
 log = logging.getLogger(__name__)
@@ -22,12 +23,35 @@ log = logging.getLogger(__name__)
 AUTO_MAY_CHANGE = 0.003
 
 
-def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
+def task_of(
+    checkpoint: Checkpoint, folder: Path, null_threshold: float | None = None
+) -> Task | None:
     """The task that filbert.json describes, else the one a Hugging Face config implies.
+
+    Args:
+        checkpoint: the model.
+        folder: where it is, for messages.
+        null_threshold: allows "no answer" to questions, where the null score is above it.
 
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
+        ConfigError: `null_threshold` is not a finite number, or given for another task.
     """
+    task = _described(checkpoint, folder)
+    if null_threshold is None:
+        return task
+    if not isinstance(task, SpanQA):
+        raise ConfigError(
+            "null_threshold is for question answering (span_qa), and this model has another task "
+            "or none. Leave it out."
+        )
+    try:
+        return replace(task, has_unanswerable=True, null_threshold=null_threshold)
+    except ValueError as error:
+        raise ConfigError(f"{error}.") from error
+
+
+def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     told = (checkpoint.filbert or {}).get("task")
     stored = told or _implied(checkpoint)
     if stored is None:

@@ -122,6 +122,7 @@ class LayersOptions(DataFlags):
             seed=self.seed if seed is None else seed,
             out=out,
             save_every=0,
+            new_head=True,
             device=self.device,
         )
 

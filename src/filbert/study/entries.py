@@ -25,7 +25,7 @@ EFFECTIVE = (
     "weight_decay", "clip", "dropout", "layer_decay", "freeze", "keep_layers", "reinit_layers",
     "causal", "patience", "eval_every", "metric", "on_overflow", "C", "ngrams", "min_df", "vectors",
     "model", "method", "alpha", "temperature", "beta", "layer_map", "hidden_share",
-    "hidden_lr", "hidden_schedule",
+    "hidden_lr", "hidden_schedule", "new_head",
 )  # fmt: skip
 # The fastest pass over the slowest, above which a speed is remarked upon.
 UNEVEN = 1.25

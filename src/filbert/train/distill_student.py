@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from filbert.errors import ConfigError
 from filbert.formats.bigru_start import write_bigru_start
-from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
+from filbert.formats.checkpoint import Checkpoint, with_layers
 from filbert.formats.find import find_model
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.stored_task import check_max_length
@@ -20,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.words import learn_words
 from filbert.train.distill_options import DistillOptions
 from filbert.train.log import say
+from filbert.train.prepare import with_task_head
 from filbert.train.teacher import TaskTeacher
 from filbert.train.trainable import layers_to_keep
 
@@ -31,7 +32,7 @@ class Start(NamedTuple):
     """A student before its first step.
 
     Attributes:
-        checkpoint: with the task's head: a model's own where it has the very same, else a new one.
+        checkpoint: with the task's head; see `with_task_head`.
         tokenizer: the student's.
         max_length: its texts are cut there.
         shares_tokens: whether teacher and student read the same tokens.
@@ -68,7 +69,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     if options.dropout is not None:
         changed = checkpoint.config.with_dropout(options.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = _with_head(checkpoint, teacher.task)
+    checkpoint = with_task_head(checkpoint, teacher.task)
     theirs = teacher.predictor
     limit = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
@@ -95,21 +96,6 @@ def _folder_of(options: DistillOptions, task: Task) -> Iterator[Path]:
     with TemporaryDirectory() as name:
         write_bigru_start(name, learn_words(texts), seed=options.seed)
         yield Path(name)
-
-
-def _with_head(checkpoint: Checkpoint, task: Task) -> Checkpoint:
-    """With the head that it has, where that answers the same question; else with a fresh one."""
-    same_labels = task.labels is None or checkpoint.labels == task.labels
-    sames = checkpoint.head == task.head_kind and checkpoint.problem_type == task.problem_type
-    if sames and same_labels and checkpoint.num_labels == task.num_labels:
-        return dataclasses.replace(checkpoint, filbert=None)
-    return with_new_head(
-        checkpoint,
-        task.head_kind,
-        num_labels=task.num_labels,
-        labels=task.labels if task.head_kind is not None else None,
-        problem_type=task.problem_type,
-    )
 
 
 def _shares_tokens(
