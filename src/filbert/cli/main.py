@@ -51,14 +51,14 @@ GROUPS = {
     ),
     "Answers": ("predict", "embed", "fill", "score", "serve"),
     "Models": ("info", "convert", "calibrate", "export", "shrink", "push"),
-    "Look inside": ("inspect", "explain", "heads", "neighbours", "layers", "bias"),
+    "Look inside": ("inspect", "explain", "heads", "neighbours", "layers"),
     "Speed": ("bench",),
 }  # fmt: skip
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 # Their --out may be -; what others write is a folder, or several files.
 TO_STDOUT = (
-    "predict", "embed", "fill", "score", "inspect", "explain", "neighbours", "bias",
+    "predict", "embed", "fill", "score", "inspect", "explain", "neighbours",
 )  # fmt: skip
 # Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
 RECIPE_VERBS = ("pretrain", "distill")

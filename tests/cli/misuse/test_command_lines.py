@@ -18,7 +18,6 @@ FILES = {
     "study.toml": b'[contestants.one]\nmodel = "filbert-mini"\n',
     "study-typo.toml": b'data = "rows.csv"\n[contestants.one]\nmodle = "filbert-mini"\n',
     "study-none.toml": b'data = "rows.csv"\n',
-    "words.toml": b"x = 1\n",
 }
 FINETUNE = "finetune --task classification --model m --train t.csv --out out "
 PRETRAIN = "pretrain --corpus text.txt --tokenizer minilm --out out "
@@ -33,7 +32,6 @@ KINDS = {
     "a verb in capitals": ("Predict m", "predict"),
     "a verb with an underscore": ("verify_resume --task classification", "verify-resume"),
     # What is missing
-    "bias without a model": ("bias", "MODEL"),
     "check without a task": ("check rows.csv", "--task"),
     "check without a file": ("check --task classification", "FILES"),
     "compare without a recipe": ("compare --out out", "RECIPE"),
@@ -157,7 +155,6 @@ KINDS = {
     "a plot of neighbours": (
         "neighbours filbert-mini text.txt --word film --plot tsne", "tsne", "pca",
     ),
-    "a part of bias": ("bias filbert-mini --only gender", "gender", "associations"),
     "a method of explain": ("explain filbert-mini 'a [MASK]' --method shap", "shap", "gradient"),
     "a license": (FINETUNE + "--license 'Apache License'", "Apache License", "apache-2.0"),
     "a language": (FINETUNE + "--language English", "English", "en"),
@@ -196,8 +193,6 @@ KINDS = {
     "no candidates": ("fill filbert-mini 'a [MASK]' --top 0", "top is 0"),
     "no words of explain": ("explain filbert-mini 'a [MASK]' --top 0", "--top", "0"),
     "no points of the integral": ("explain filbert-mini 'a [MASK]' --steps 0", "--steps", "0"),
-    "no draws": ("bias filbert-mini --resamples 0", "resamples", "0"),
-    "a level of everything": ("bias filbert-mini --level 1", "level", "1"),
     "no places": ("neighbours filbert-mini text.txt --word film --limit 0", "--limit", "0"),
     "a negative tolerance": ("replay m --tolerance -1", "tolerance", "-1"),
     "a negative loss": (
@@ -255,7 +250,6 @@ KINDS = {
     "a negative seed of samples": (
         "neighbours filbert-mini --word film text.txt --seed -1", "seed is -1",
     ),
-    "a negative seed of draws": ("bias filbert-mini --seed -1", "seed is -1"),
     "resume of stdin": ("predict m --out a.jsonl --resume", "--resume", "Give a file"),
     "workers without a cluster": (
         "predict m text.txt --out a.jsonl --workers 2", "--workers", "ray",
