@@ -47,7 +47,7 @@ GROUPS = {
     "First steps": ("quickstart", "doctor"),
     "Data and text": ("check", "tokenize", "vocab", "corpus"),
     "Train and compare": (
-        "finetune", "pretrain", "distill", "compare", "evaluate", "replay", "verify_resume",
+        "finetune", "pretrain", "distill", "compare", "evaluate", "replay",
     ),
     "Answers": ("predict", "embed", "fill", "score", "serve"),
     "Models": ("info", "convert", "calibrate", "export", "shrink", "push"),

@@ -30,7 +30,6 @@ KINDS = {
     "a verb that there is not": ("train", "train"),
     "an option that there is not before the verb": ("--verbose predict m", "--verbose"),
     "a verb in capitals": ("Predict m", "predict"),
-    "a verb with an underscore": ("verify_resume --task classification", "verify-resume"),
     # What is missing
     "check without a task": ("check rows.csv", "--task"),
     "check without a file": ("check --task classification", "FILES"),
@@ -74,9 +73,6 @@ KINDS = {
     "shrink without anything to do": ("shrink filbert-mini --out out", "--keep-layers"),
     "shrink without a place": ("shrink filbert-mini --keep-layers 1", "--out"),
     "tokenize without a model": ("tokenize", "MODEL"),
-    "verify-resume without a model": (
-        "verify-resume --task classification --train t --out o", "--model",
-    ),
     "vocab without a size": ("vocab text.txt --out out --kind wordpiece", "--size"),
     "vocab without text": ("vocab --out out --kind wordpiece --size 9", "CORPUS"),
     "an option without its value": ("predict m --max-length", "--max-length"),
@@ -227,9 +223,6 @@ KINDS = {
     "resume and overwrite of a run": (FINETUNE + "--resume --overwrite", "--resume", "Give one"),
     "resume and overwrite of pre-training": (PRETRAIN + "--resume --overwrite", "Give one"),
     "resume and overwrite of distillation": (DISTILL + "--resume --overwrite", "Give one"),
-    "a check of resuming that resumes": (
-        "verify-resume --task classification --model m --train t --out o --resume", "Leave them",
-    ),
     "resume without a file": ("predict m text.txt --resume", "--out"),
     "a run folder called -": (
         "finetune --task classification --model m --train t.csv --out -", "standard output",

@@ -69,10 +69,6 @@ KINDS = {
         "distill --teacher FILM --train rows.csv --out rows.csv", "rows.csv",
     ),
     "a quickstart where a file is": ("quickstart --out rows.csv", "rows.csv"),
-    "a check of resuming where a file is": (
-        "verify-resume --task classification --model TINY --train rows.csv --out rows.csv",
-        "rows.csv",
-    ),
     # Nothing to go on with
     "a run to resume that is another's": (TRAIN + "taken --resume --dev taken/notes.txt", "taken"),
     "an address that is not ours": ("serve FILM --host 203.0.113.9 --port 0", "203.0.113.9"),
