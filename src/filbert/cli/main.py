@@ -50,7 +50,7 @@ GROUPS = {
         "finetune", "pretrain", "distill", "compare", "evaluate", "replay",
     ),
     "Answers": ("predict", "embed", "fill", "score", "serve"),
-    "Models": ("info", "convert", "calibrate", "export", "shrink", "push"),
+    "Models": ("info", "convert", "export", "shrink", "push"),
     "Look inside": ("inspect", "explain", "heads", "neighbours", "layers"),
     "Speed": ("bench",),
 }  # fmt: skip
