@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.main import GROUPS, VERBS, app, run
+from filbert.cli.main import GROUPS, SUBCOMMANDS, VERBS, app, command_app, run
 
 NAMES = [verb.replace("_", "-") for verb in VERBS]
+BELOW = [f"{verb} {name}" for verb, names in SUBCOMMANDS.items() for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -37,17 +38,18 @@ def test_filbert_alone_lists_every_command_with_what_it_does():
     assert titles == [*GROUPS, "Help", "Every command"], "in the order of a life with filbert"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *BELOW])
 def test_a_help_page_fits_and_explains_each_option(name):
-    text = printed(name, "--help")
+    command = command_app(name.split())
+    text = printed(*name.split(), "--help")
     assert max(map(len, text.splitlines())) <= 80
     # A dash at the beginning of a line would come out as a list; a default of False says nothing.
     assert not re.search(r"[•`]|default:\s+(│\s+│\s+)?(False|\(\))", text)
     assert "…" not in text, "nothing is cut off"
-    for argument in app[name].assemble_argument_collection(parse_docstring=True):
+    for argument in command.assemble_argument_collection(parse_docstring=True):
         if argument.show and argument.parse:
             assert argument.parameter.help, argument.name
-    assert app[name].help.strip().splitlines()[0].rstrip().endswith((".", "?", "]")), "one sentence"
+    assert command.help.strip().splitlines()[0].rstrip().endswith((".", "?", "]")), "one sentence"
 
 
 def test_long_lists_of_options_come_in_sections():

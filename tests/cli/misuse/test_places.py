@@ -36,9 +36,6 @@ KINDS = {
     "an attention page in a missing folder": (
         "inspect TINY hello --out no/page.html", "no/page.html",
     ),
-    "a page of words in a missing folder": (
-        "neighbours TINY 'the film' 'a film' --word film --out no/page.html", "no/page.html",
-    ),
     "a page that is no page": ("explain FILM 'the film' --out page.pdf", "page.pdf", "page.html"),
     "a conversion where files are": (
         "convert TINY taken --to huggingface --part taken/notes.txt", "taken",
@@ -59,11 +56,6 @@ KINDS = {
         "export TINY --out taken --format onnx --data taken/notes.txt", "taken",
     ),
     "a study among other files": ("compare study.toml --out taken --data taken/notes.txt", "taken"),
-    "a comparison of layers where a file is": (
-        "layers --task classification --model TINY --train rows.csv --dev rows.csv --out rows.csv",
-        "rows.csv",
-    ),
-    "heads where a file is": ("heads TINY rows.csv --out rows.csv", "rows.csv"),
     "pre-training where a file is": (PRETRAIN + "text.txt --out text.txt", "text.txt"),
     "distillation where a file is": (
         "distill --teacher FILM --train rows.csv --out rows.csv", "rows.csv",
@@ -168,10 +160,6 @@ EXTRAS = {
     "serve": ("serve FILM --port 0", "uvicorn", "filbert[serve]"),
     "onnx": ("export TINY --out out --format onnx", "onnx", "filbert[onnx]"),
     "ray": ("predict FILM rows.csv --out a.jsonl --engine ray", "ray", "filbert[ray]"),
-    "umap": (
-        "neighbours TINY 'a film' 'the film' --word film --plot umap --out p.html",
-        "umap", "umap-learn",
-    ),
     "tensorboard": (TRAIN + "out --tensorboard", "tensorboard", "filbert[tensorboard]"),
 }  # fmt: skip
 
