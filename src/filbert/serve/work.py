@@ -226,7 +226,7 @@ class Attended(NamedTuple):
 
     Attributes:
         input_ids: of the tokens, integers (n,).
-        maps: float32 (layers, heads, n, n); see `inspection.maps`.
+        maps: float32 (layers, heads, n, n); see `inspect.attention`.
     """
 
     input_ids: np.ndarray

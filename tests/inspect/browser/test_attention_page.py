@@ -198,7 +198,7 @@ def test_a_saved_drawing_is_whole_however_little_of_it_was_on_the_screen(
     # As if the deep model had lost two heads of its second layer.
     deep = found.views[1]
     deep.maps[1, 2:] = 0
-    deep.is_lost[1, 2:] = True
+    deep.is_pruned[1, 2:] = True
     path = found.save(tmp_path / "page.html")
     page = open_file(path, viewport={"width": 900, "height": 300})
     page.evaluate(
@@ -226,7 +226,7 @@ def test_a_mean_over_heads_is_over_those_that_the_layer_has(predictor, open_file
     found = filbert.inspect(predictor, "the film was good")
     (view,) = found.views
     view.maps[1, 2:] = 0
-    view.is_lost[1, 2:] = True
+    view.is_pruned[1, 2:] = True
     page = open_file(replace(found, layer=1).save(tmp_path / "page.html"))
     follow(page, 2)
     mean = view.maps[1, :2].mean(0)[2]
