@@ -258,7 +258,7 @@ def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
     assert run(["export", source, *arguments, "--max-loss", "0.005"]) == 2
     error = capsys.readouterr().err
     assert re.search(r"falls from \d\.\d{4} to \d\.\d{4}, by \d\.\d{4}", error)
-    assert "filbert calibrate finds what to leave alone" in error
+    assert "filbert convert --to int8 chooses layers" in error
     assert not out.parent.exists(), "nothing is left, not even the folder above"
 
 

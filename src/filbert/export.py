@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from filbert.calibrate import choose_float_layers
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, collate
 from filbert.data.records import file_digest
@@ -84,13 +85,14 @@ def export_onnx(
     Args:
         name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
         out: the folder; an old one with a config.json is replaced.
-        int8: quantise the products of the encoder's layers, but for those that `filbert calibrate`
-            noted.
+        int8: quantise the products of the encoder's layers, except those that `filbert convert
+            --to int8` recorded in filbert.json or that `max_loss` requires in float32.
         pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
             out. When not given, as the folder says, else the mean.
         data: labelled rows, to compare metrics on.
         names: its columns.
-        max_loss: the most that a metric on `data` may be worse by.
+        max_loss: the most that a metric on `data` may be worse by. With int8, layers stay float32
+            until it holds.
 
     Returns:
         What filbert.json says about the export.
@@ -112,6 +114,8 @@ def export_onnx(
     digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
+    if int8 and data is not None and max_loss is not None and not kept:
+        kept = choose_float_layers(predictor, data, names, max_loss=max_loss)["float_layers"]
     graph = build_graph(checkpoint, vectors, int8=int8, keep=kept)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)

@@ -141,7 +141,7 @@ def int8_warning(
 
     Args:
         precision: that the model runs in.
-        checkpoint: whose filbert.json holds what training, `filbert calibrate` or an export found.
+        checkpoint: whose filbert.json holds what training, a conversion to int8 or an export found.
         task: what the head answers; None where it answers nothing.
     """
     story = (checkpoint.filbert if checkpoint is not None else None) or {}
@@ -154,12 +154,16 @@ def int8_warning(
         return None
     found = None if checkpoint is None else _found(checkpoint, "int8_loss")
     if found is None:
-        return "int8 was not compared with float32 on labelled rows: filbert calibrate --data FILE"
+        return (
+            "int8 was not compared with float32 on labelled rows: "
+            "filbert convert --to int8 --data FILE compares them"
+        )
     if found["loss"] <= AUTO_MAY_CHANGE:
         return None
     cost = f"{100 * found['loss']:.2f} points of {printable(str(found.get('metric')), 50)}"
     return (
-        f"int8 costs {cost} on the dev rows of its training: filbert calibrate finds a better mix"
+        f"int8 costs {cost} on the dev rows of its training: filbert convert --to int8 chooses "
+        "layers that stay float32"
     )
 
 

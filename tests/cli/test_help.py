@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli.main import GROUPS, VERBS, app, run
+from filbert.cli.main import GROUPS, SUBCOMMANDS, VERBS, app, command_app, run
 
 NAMES = [verb.replace("_", "-") for verb in VERBS]
+BELOW = [f"{verb} {name}" for verb, names in SUBCOMMANDS.items() for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +37,11 @@ def test_filbert_alone_lists_every_command_with_what_it_does():
     assert titles == [*GROUPS, "Help", "Every command"], "in the order of a life with filbert"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *BELOW])
 def test_a_help_page_explains_each_option(name):
-    assert printed(name, "--help")
-    for argument in app[name].assemble_argument_collection(parse_docstring=True):
+    command = command_app(name.split())
+    assert printed(*name.split(), "--help")
+    for argument in command.assemble_argument_collection(parse_docstring=True):
         if argument.show and argument.parse:
             assert argument.parameter.help, argument.name
 

@@ -84,10 +84,6 @@ def _squad(path: Path) -> None:
     )
 
 
-def _treebank(path: Path) -> None:
-    path.write_bytes(samples.path("sentences.conllu").read_bytes())
-
-
 def _certificate(path: Path) -> None:
     key = path.with_name("key.pem")
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -238,8 +234,6 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),
         "sentence_polarity/dev.tsv.gz": _csv(reviews),
-        "train.conllu": _treebank,
-        "dev.conllu": _treebank,
         "certificate.pem": _certificate,
         "keys.txt": _text("a-key-of-a-test"),
         "student.toml": _text(*STUDENT),

@@ -15,7 +15,7 @@ import torch
 
 from filbert.batch import from_padded
 from filbert.formats import huggingface
-from filbert.inspection.maps import attention_maps
+from filbert.inspect.attention import attention_maps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

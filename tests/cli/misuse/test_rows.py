@@ -92,9 +92,7 @@ KINDS = {
         "fill MASKED --input rows.csv", "rows.csv:2", "[MASK]",
     ),
     "a mask in a text to score": ("score MASKED masked.csv", "masked.csv:3", "[MASK]", "fill"),
-    "a treebank that is none": ("heads TINY --treebank rows.csv", "rows.csv"),
-    "word sets that are none": ("bias TINY --words rows.csv", "rows.csv"),
-    "a word that is in no text": ("neighbours TINY rows.csv --word zebra", "--word"),
+    "a word that is in no text": ("inspect neighbours TINY rows.csv --word zebra", "--word"),
     "an empty text to explain": ("explain FILM ''", "empty"),
     "evaluation rows of another label": ("evaluate FILM --data rows.csv", "rows.csv:2", "'a'"),
 }  # fmt: skip

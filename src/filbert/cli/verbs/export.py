@@ -46,7 +46,8 @@ def export(
         labelled rows, to compare the task's metrics on. With --int8 and without this: the dev rows
         of the model's training, where they lie as they lay then.
     max_loss:
-        refuse when a metric falls by more on these rows, such as 0.005.
+        the most that a metric may fall by on these rows, such as 0.005. With --int8, the layers
+        that cost most stay float32 until it holds; otherwise the export is refused.
     columns:
         names of the columns of --data.
     overwrite:

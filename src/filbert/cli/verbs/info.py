@@ -167,7 +167,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _int8(stored: dict[str, Any]) -> dict[str, Any] | None:
-    """What `filbert calibrate` noted, without what each layer costs."""
+    """What `filbert convert --to int8` recorded, without the metrics."""
     noted = stored.get("int8")
     if not isinstance(noted, dict):
         return None
