@@ -57,7 +57,7 @@ def read_tokenizer(place: Path) -> Tokenizer:
         FormatError: none in a known layout, or a file that is damaged.
     """
     if is_google(place):
-        from filbert.formats.google_vocabulary import read_google_tokenizer
+        from filbert.formats.google import read_google_tokenizer
 
         return read_google_tokenizer(place.parent)
     return tokenizer_conventions.read_tokenizer(transformer_folder(place))

@@ -148,7 +148,7 @@ def _write_huggingface(
     from filbert import __version__
     from filbert.formats import huggingface
     from filbert.formats.files import portable, replace_folder, sha256_of
-    from filbert.formats.google_vocabulary import special_ids
+    from filbert.formats.google import special_ids
     from filbert.formats.opening import is_google
     from filbert.formats.sentence_transformers import (
         read_sentence_vectors,
