@@ -41,8 +41,7 @@ from filbert.bench.clients import Client, closed_loop, open_loop, percentile, re
 from filbert.bench.served import Served, free_port
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint
+from filbert.formats.opening import find_model, read_checkpoint
 from filbert.text.tokenizer import Tokenizer
 
 HOSTILE_SHARE = 0.01

@@ -18,7 +18,7 @@ from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.formats import huggingface
 from filbert.formats.files import sha256_of
-from filbert.formats.find import find_model
+from filbert.formats.opening import find_model
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining

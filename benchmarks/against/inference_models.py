@@ -20,8 +20,7 @@ _RANDOM: dict[str, dict[str, Any]] = {
 
 def folder_of(model: str, place: Path) -> tuple[Path | None, Any]:
     """The folder of a model, made if need be, and its marks' ids; or None and why there is none."""
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
+    from filbert.formats.opening import find_model, read_tokenizer
 
     if model not in _RANDOM:
         try:
@@ -40,9 +39,8 @@ def _draw(folder: Path, sizes: dict[str, Any]) -> None:
     import torch
 
     from filbert.formats import huggingface
-    from filbert.formats.find import find_model
     from filbert.formats.fresh import fresh_checkpoint
-    from filbert.formats.opening import read_tokenizer
+    from filbert.formats.opening import find_model, read_tokenizer
 
     torch.manual_seed(0)
     # Google's uncased vocabulary, which is BERT-base's, is also that of the built-in model.

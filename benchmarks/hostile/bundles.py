@@ -12,8 +12,7 @@ from typing import Any
 
 from filbert.errors import FormatError
 from filbert.formats import google
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.formats.tensor_bundle import TensorBundle, crc32c, masked, read_table
 from filbert.protobuf import Damaged, fields
 from filbert.text.tokenizer import Tokenizer

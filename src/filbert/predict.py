@@ -19,9 +19,8 @@ from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
 from filbert.errors import ConfigError
 from filbert.fill import fill_masks
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
 from filbert.formats.onnx_folder import read_export
-from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, is_google, read_checkpoint, read_tokenizer
 from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling

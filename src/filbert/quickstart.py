@@ -12,8 +12,7 @@ from filbert.data.doctor import check
 from filbert.data.findings import Report
 from filbert.data.records import Row
 from filbert.formats.files import write_json
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_tokenizer
+from filbert.formats.opening import find_model, read_tokenizer
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
 from filbert.study.costs import Watch

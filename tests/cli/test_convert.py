@@ -15,10 +15,9 @@ from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, InputError
 from filbert.formats import google
 from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
 from filbert.formats.fresh import fresh_checkpoint
 from filbert.formats.huggingface import read, write
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer
 

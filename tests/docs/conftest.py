@@ -21,7 +21,7 @@ from filbert import samples
 from filbert.cli.main import run
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
+from filbert.formats.opening import find_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, PretrainingHead

@@ -17,8 +17,7 @@ from filbert.errors import ConfigError, FormatError
 from filbert.formats import huggingface
 from filbert.formats.bigru_start import write_bigru_start
 from filbert.formats.checkpoint import as_causal, with_layers, with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.text.word_vectors import WordVectors
 from filbert.text.words import new_words
 

@@ -18,9 +18,8 @@ import torch
 from filbert.errors import ConfigError, FilbertError, FormatError
 from filbert.formats import google, huggingface
 from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.find import find_model
 from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, is_google, read_checkpoint, read_tokenizer
 from filbert.formats.tensor_bundle import TensorBundle, write_bundle
 from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer

@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file
 
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import hub
-from filbert.formats.find import find_model
 from filbert.formats.hub_errors import explained
 from filbert.formats.model_files import to_fetch
+from filbert.formats.opening import find_model
 
 _spec = importlib.util.spec_from_file_location(
     "hub_server", Path(__file__).parents[1] / "hub_server.py"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from filbert.errors import FormatError
-from filbert.formats.find import find_model
 from filbert.formats.hub import _check_choice, _is_whole, files_to_push
 from filbert.formats.model_files import SENTENCE_FILES, is_model_file, is_published, to_fetch
+from filbert.formats.opening import find_model
 
 MODULE = "sentence_transformers.models"
 OLD = (

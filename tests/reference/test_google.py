@@ -23,8 +23,7 @@ import torch
 from filbert.batch import from_padded
 from filbert.errors import InputError
 from filbert.formats import google, huggingface
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.formats.tensor_bundle import TensorBundle, write_bundle
 from filbert.text.tokenizer import Tokenizer
 

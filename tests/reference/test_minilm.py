@@ -12,7 +12,7 @@ import torch
 from filbert.batch import pack, split
 from filbert.errors import InputError
 from filbert.formats import huggingface
-from filbert.formats.find import find_model
+from filbert.formats.opening import find_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -72,8 +72,7 @@ def set_up(
     count = threads_of(threads)
 
     from filbert.formats import huggingface
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
+    from filbert.formats.opening import find_model, is_google, read_checkpoint, read_tokenizer
     from filbert.speed.precision import choose_device
 
     on = choose_device(device)

@@ -183,8 +183,7 @@ def _check_layers(
 ) -> None:
     """Lengths and layers that the model does not have; `checkpoint` stands for `chosen.model`."""
     from filbert.formats.checkpoint import as_causal, meta_model, with_layers
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
+    from filbert.formats.opening import find_model, read_checkpoint
     from filbert.stored_task import check_max_length
     from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
 
@@ -252,7 +251,7 @@ def _check_linear(kind: str, options: dict[str, Any]) -> None:
     if not isinstance(options["model"], str):
         raise ConfigError(f"model is {options['model']!r}; it must be the name of a model.")
 
-    from filbert.formats.find import find_model
+    from filbert.formats.opening import find_model
 
     find_model(options["model"])
 

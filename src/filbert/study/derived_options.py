@@ -177,7 +177,7 @@ def _check_distilled(
     chosen = DistillOptions.from_keywords({**given, **places})
     check_running(chosen, labels)
     if chosen.augment_with is not None:
-        from filbert.formats.find import find_model
+        from filbert.formats.opening import find_model
 
         find_model(chosen.augment_with)
     if chosen.extra is not None:
@@ -210,8 +210,7 @@ def _start_of(
         ConfigError: layers to keep that are not there.
     """
     from filbert.formats.checkpoint import with_layers
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
+    from filbert.formats.opening import find_model, read_checkpoint
     from filbert.train.trainable import layers_to_keep
 
     named = options.get("model") if kind == "encoder" else options.get("student")

@@ -21,8 +21,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
 from filbert.formats.continued import for_pretraining
 from filbert.formats.distilled import check_scores_words, student_checkpoint
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.masked_text import measure
 from filbert.model.lessons import check_lessons
 from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from filbert.errors import ConfigError
 from filbert.formats.bigru_start import write_bigru_start
 from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer

@@ -14,8 +14,7 @@ from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.formats.files import portable
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task, task_class, uncleaned

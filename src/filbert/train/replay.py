@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.find import find_model
+from filbert.formats.opening import find_model
 from filbert.formats.weights import read_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device

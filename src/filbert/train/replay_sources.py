@@ -11,8 +11,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
 from filbert.errors import FilbertError, InputError
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_tokenizer
+from filbert.formats.opening import find_model, read_tokenizer
 from filbert.formats.weights import read_json
 from filbert.train.folder import read_run
 from filbert.train.options import names_of

@@ -59,8 +59,7 @@ def convert(
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
 
     from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)

@@ -64,7 +64,7 @@ def export(
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.export import export_onnx
-    from filbert.formats.find import find_model
+    from filbert.formats.opening import find_model
 
     folder = find_model(model)
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))

@@ -113,7 +113,7 @@ def built_in() -> str:
         InputError: this installation has none.
     """
     from filbert.errors import InputError
-    from filbert.formats.find import find_model
+    from filbert.formats.opening import find_model
 
     try:
         return str(find_model(BUILT_IN, local_files_only=True))

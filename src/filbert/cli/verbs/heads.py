@@ -70,7 +70,7 @@ def heads(
     from filbert.cli.head_tables import print_heads
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
-    from filbert.formats.find import find_model
+    from filbert.formats.opening import find_model
 
     if limit < 1 or min_count < 1:
         raise ConfigError("--limit and --min-count must be above zero.")

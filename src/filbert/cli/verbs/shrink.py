@@ -68,7 +68,7 @@ def shrink(
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
-    from filbert.formats.find import find_model
+    from filbert.formats.opening import find_model
     from filbert.shrink.options import ShrinkOptions
 
     names = columns_of(columns)

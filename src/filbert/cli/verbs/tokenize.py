@@ -32,8 +32,7 @@ def tokenize(
     from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts, text_of
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
+    from filbert.formats.opening import find_model, read_tokenizer
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)

@@ -1,27 +1,14 @@
-"""Archives and corpora from strangers; those damaged at random are in test_hostile_files.py."""
+"""Corpora from strangers; those damaged at random are in test_hostile_files.py."""
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from typing import Any
 
 import numpy as np
 import pytest
 
 from filbert.data.shards import Corpus
-from filbert.formats import archives
-
-
-def test_a_table_of_contents_is_not_read_as_long_as_it_says(refused):
-    class Memory(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            assert size is not None
-            assert size <= 2**23
-            return super().read(size)
-
-    refused(lambda: archives._Bounded(Memory(b"x"), "model.tar").read(2**40), "beyond all measure")
 
 
 @pytest.mark.parametrize(
@@ -48,21 +35,6 @@ def test_a_version_that_is_no_number_is_cut_in_the_message(tmp_path, version, re
 def test_a_manifest_that_is_nested_without_end_is_refused(tmp_path, refused):
     (tmp_path / "manifest.json").write_bytes(b"[" * 10**5)
     refused(lambda: Corpus.open(tmp_path), "damaged")
-
-
-def test_the_second_of_two_equal_names_in_an_archive_is_found_among_many(tmp_path, refused):
-    path = tmp_path / "model.zip"
-    with zipfile.ZipFile(path, "w") as file, pytest.warns(UserWarning, match="Duplicate"):
-        for number in [*range(9_000), 8_999]:
-            file.writestr(f"{number}", b"")
-    refused(lambda: archives.extract(path, tmp_path), "'8999' twice")
-
-
-def test_folders_in_folders_without_end_are_refused(tmp_path, refused):
-    path = tmp_path / "model.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("a/" * 40 + "config.json", b"{}")
-    refused(lambda: archives.extract(path, tmp_path), "longer than")
 
 
 @pytest.mark.parametrize("damage", [b"{'descr': '<u2', (\n", b"PK\x05\x06" + bytes(18)])
