@@ -366,8 +366,8 @@ class Predictor:
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
-        widths = map(self.model.config.width_of, self._layer_numbers(layers))
-        return self._way(pooling, layers).dimension(sum(widths))
+        width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        return self._way(pooling, layers).dimension(width)
 
     def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
         """How vectors are made: the folder's way, unless a pooling is named."""

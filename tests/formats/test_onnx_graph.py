@@ -14,7 +14,6 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 import onnx
 
 from filbert.batch import pack, split
-from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, as_causal, with_new_head
 from filbert.formats.families import FAMILIES
 from filbert.formats.fresh import fresh_checkpoint
@@ -116,13 +115,6 @@ def test_a_causal_model_sees_nothing_ahead_in_the_graph_either(kind, tmp_path):
     with torch.inference_mode():
         wanted = checkpoint.build()(batch)
     np.testing.assert_allclose(saved(checkpoint, tmp_path)(batch), wanted, atol=TOLERANCE)
-
-
-def test_a_recurrent_model_is_refused():
-    checkpoint = made("bert", None)
-    config = replace(checkpoint.config, recurrent=True, pooled="mean", pooler=None)
-    with pytest.raises(ConfigError, match="recurrent layers is not exported"):
-        build_graph(replace(checkpoint, config=config))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max", "mean_sqrt_len", "max+cls"])

@@ -95,10 +95,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True, parents=True)
     save(folder / "small.ckpt", small)
     save(folder / "sharded.ckpt", sharded, sharded=True)
-    facts = {
-        name: expected(folder / f"{name}.ckpt")
-        for name in ("small", "sharded")
-    }
+    facts = {name: expected(folder / f"{name}.ckpt") for name in ("small", "sharded")}
     with tempfile.TemporaryDirectory() as temporary:
         prefix = Path(temporary) / "large.ckpt"
         large(prefix)

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from filbert.batch import pack
-from filbert.errors import ConfigError, InputError
+from filbert.errors import InputError
 from filbert.inspection.heads import NUMBERS, HeadStudy, maps_of, study
 from filbert.inspection.maps import attention_maps
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
@@ -135,13 +134,6 @@ def test_pruned_heads_have_no_numbers(tiny, encodings):
         assert np.isnan(values).tolist() == [[False, False], [False, True]]
 
 
-def test_texts_without_any_token_and_models_without_attention_are_told_in_a_sentence(model, tiny):
+def test_texts_without_any_token_are_refused(model, tiny):
     with pytest.raises(InputError, match="no text to look at"):
         study(model, tiny, tiny.encode(["", " "], with_offsets=True))
-    config = EncoderConfig(
-        vocab_size=34, hidden_size=16, num_hidden_layers=1, num_attention_heads=0,
-        intermediate_size=0, recurrent=True, embedding_size=16, pooled="mean", pooler=None,
-        attention_dropout=0.0,
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match="shows no attention"):
-        list(maps_of(Model(BiGRU(config)), tiny.encode(["the film"], with_offsets=True)))

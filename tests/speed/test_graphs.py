@@ -15,7 +15,6 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from filbert.batch import PackedBatch, pack, split
 from filbert.data.examples import Example
 from filbert.model import attention, attention_plan
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head
@@ -138,7 +137,6 @@ def test_programs_give_what_the_ordinary_pass_gives(kind):
             torch.testing.assert_close(graphs.encode(batch), model.encoder(batch), **NEAR)
 
 
-BIGRU = {"recurrent": True, "pooler": None, "pooled": "mean"}
 FAMILIES = {
     "mean": {"pooled": "mean", "pooler": None},
     "local": {"local_window": 8, "global_every": 2, "rotary_base": 1e4, "position_offset": 0},
@@ -290,15 +288,12 @@ def test_warming_up_covers_both_parts_where_none_is_named(monkeypatch):
 def test_what_no_program_can_do_runs_in_the_ordinary_way(monkeypatch):
     settings = config()
     vectors = Model(Encoder(settings), VectorHead(settings)).eval()
-    words = config(**BIGRU)
-    recurrent = Model(BiGRU(words), new_head("sequence", words, 3)).eval()
     batch = batch_of(20, 9)
-    for model in (vectors, recurrent):
-        graphs = Graphs(model, buckets=BUCKETS)
-        placed = counted(graphs, monkeypatch)
-        graphs.warm_up("head")
-        assert torch.equal(graphs.forward(batch), direct(model, batch))
-        assert not placed
+    graphs = Graphs(vectors, buckets=BUCKETS)
+    placed = counted(graphs, monkeypatch)
+    graphs.warm_up("head")
+    assert torch.equal(graphs.forward(batch), direct(vectors, batch))
+    assert not placed
 
 
 def test_under_autocast_nothing_is_recorded(monkeypatch):

@@ -78,10 +78,6 @@ def set_up(
     on = choose_device(device)
     folder = find_model(model)
     checkpoint, tokenizer = read_checkpoint(folder), read_tokenizer(folder)
-    if checkpoint.config.recurrent:
-        raise ConfigError(
-            "bench measures encoders with attention; this model has recurrent layers."
-        )
     if is_google(folder):
         folder = place / "model"
         folder.mkdir()

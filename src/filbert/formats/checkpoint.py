@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from filbert.errors import ConfigError
 from filbert.formats.config_json import LABELLED, PROBLEM_TYPES, check_head
 from filbert.formats.families import FAMILIES
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import HEADS, Model, new_head
@@ -38,7 +37,7 @@ def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None =
         num_labels: outputs of the kinds "sequence" and "tokens".
     """
     with torch.device("meta"):
-        encoder = BiGRU(config) if config.recurrent else Encoder(config)
+        encoder = Encoder(config)
         if kind is None:
             return Model(encoder)
         arguments = (config, num_labels) if kind in LABELLED else (config,)
@@ -99,15 +98,12 @@ class Checkpoint:
         """The model in eval mode, with its own copy of the tensors.
 
         Args:
-            dtype: of the weights; those of a recurrent encoder are float32 whatever is asked, since
-                rounding adds up from word to word.
+            dtype: of the weights.
 
         Raises:
             ValueError: as `check`.
         """
         model = self.check()
-        if self.config.recurrent:
-            dtype = torch.float32
         copies = {
             name: tensor.detach().to("cpu", dtype, copy=True)
             for name, tensor in self.tensors.items()
@@ -258,9 +254,8 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     if len(layers) == count:
         return checkpoint
     moved = [old for new, old in enumerate(layers) if config.is_local(old) != config.is_local(new)]
-    # The first layer of a pre-norm encoder has a LayerNorm less than the others, and the first
-    # recurrent one reads vectors of another width.
-    if moved or ((config.pre_norm or config.recurrent) and asked[0] != 0):
+    # The first layer of a pre-norm encoder has a LayerNorm less than the others.
+    if moved or (config.pre_norm and asked[0] != 0):
         raise ConfigError(
             f"keep_layers asks for layers {asked}; in this model a layer's place decides what it "
             "sees. Keep the first ones, by their number."

@@ -12,7 +12,7 @@ from typing import Any
 
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.formats.layouts import CAUSAL_CLASS, CAUSAL_TYPE, REQUIRED, Family
-from filbert.model.config import POOLED, RECURRENT_POOLED, EncoderConfig
+from filbert.model.config import POOLED, EncoderConfig
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -150,10 +150,9 @@ def encoder_config(
             values[name] = _ACTIVATIONS[given]
         elif name == "pooled":
             values[name] = raw.get(key, default)
-            known = RECURRENT_POOLED if values.get("recurrent") else POOLED
-            if values[name] not in known:
+            if values[name] not in POOLED:
                 raise FormatError(
-                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(known)}."
+                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(POOLED)}."
                 )
         else:
             values[name] = _number(raw, key, default, path, real=name in _FLOATS)

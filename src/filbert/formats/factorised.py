@@ -60,9 +60,9 @@ def factorised(checkpoint: Checkpoint, size: int) -> Factorised:
     config = checkpoint.config
     name = _SAME_WITH_PROJECTION.get(checkpoint.family, checkpoint.family)
     family = FAMILIES[name]
-    if config.recurrent or "embedding_size" not in family.keys:
+    if "embedding_size" not in family.keys:
         known = [f for f, row in FAMILIES.items() if f in _SAME_WITH_PROJECTION or
-                 ("embedding_size" in row.keys and "recurrent" not in row.constants)]  # fmt: skip
+                 "embedding_size" in row.keys]  # fmt: skip
         raise ConfigError(
             f"embedding_size {size}: config.json of a {checkpoint.family} model has no place for "
             f"narrower tables before such layers; {', '.join(known)} models can have them."

@@ -19,7 +19,6 @@ from filbert.formats.conventions import (
     tied_names,
 )
 from filbert.formats.families_modern import modernbert
-from filbert.formats.families_recurrent import bigru
 from filbert.formats.layouts import REQUIRED, Family, PoolerSlot
 
 
@@ -294,6 +293,5 @@ FAMILIES: dict[str, Family] = {
         _albert(),
         _electra(),
         modernbert(),
-        bigru(),
     )
 }

@@ -734,7 +734,7 @@ def _activation(
 
 def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
-    values = {"embedding_size": config.hidden_size}
+    values: dict[str, Any] = {"embedding_size": config.hidden_size}
     values |= config_values(config, FAMILIES[family], kind)
     raw = {key: values[key] for key in _KEYS}
     for key, fixed in _FURTHER_KEYS[family].items():

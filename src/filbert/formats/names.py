@@ -35,8 +35,6 @@ _AXES = {
     "masked_lm.norm": ("embedding_size",),
     "head.out": ("id2label", "hidden_size"),
 }
-# Of these no axis is as wide as a single field says.
-_STACKED = "gru"
 
 
 @dataclass
@@ -149,7 +147,7 @@ def _check_shape(
             field_ = "hidden_size"
         if field_ == "id2label" and kind not in LABELLED:
             field_ = None
-    if field_ is None or module.endswith(f".{_STACKED}"):
+    if field_ is None:
         raise FormatError(
             f"{paths[1]}: {theirs} has shape {short(actual)}; {paths[0].name} asks for {expected}."
         )
@@ -158,9 +156,6 @@ def _check_shape(
         size //= 2
     key = "id2label" if field_ == "id2label" else family.keys[field_][0]
     value = f"{size} labels (id2label)" if key == "id2label" else f"{key} {size}"
-    if config.recurrent and kind == "sequence" and module == "head.out" and axis == 1:
-        # Hidden size and pooling decide it together, and the layers bear the first out.
-        value = f"{family.keys['pooled'][0]} {config.pooled}"
     raise FormatError(
         f"{paths[0]} says {value}, but {theirs} in {paths[1].name} has shape {actual} instead of "
         f"{expected}."

@@ -15,7 +15,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.sentence_transformers import SentenceVectors
 from filbert.model.config import EncoderConfig
@@ -324,16 +323,8 @@ def build_graph(checkpoint: Checkpoint, vectors: SentenceVectors | None = None) 
     Args:
         checkpoint: with or without a head.
         vectors: how a bare encoder makes `sentence_embedding`; None leaves that output out.
-
-    Raises:
-        ConfigError: its layers are recurrent.
     """
     config = checkpoint.config
-    if config.recurrent:
-        raise ConfigError(
-            "A model with recurrent layers is not exported to ONNX: they run word by word, and "
-            "quantise to nothing faster. Export an encoder with attention."
-        )
     graph = _Graph(checkpoint.tensors)
     padded = _Padded(graph, config)
     hidden = padded.encoder()

@@ -12,7 +12,7 @@ from filbert.formats.checkpoint import Checkpoint
 from filbert.formats.config_json import check_head, config_values
 from filbert.formats.families import FAMILIES
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder, initialize
+from filbert.model.encoder import initialize
 from filbert.model.heads import DiscriminatorHead
 from filbert.model.replaced import ReplacedTokenModel, generator_config
 
@@ -46,7 +46,6 @@ def replaced_model(
     check_head(family, "discriminator")
     built = checkpoint.build()
     assert isinstance(built.head, DiscriminatorHead), "for_pretraining gives it this head"
-    assert isinstance(built.encoder, Encoder), "no recurrent family has this head"
     config = generator_config(checkpoint.config, share) if generator is None else generator.config
     if generator is not None:
         _check_pair(checkpoint, generator)

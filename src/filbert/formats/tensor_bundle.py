@@ -90,7 +90,8 @@ class _Entry:
         """NumPy's dtype of the words in the file; None if the tensor holds no numbers."""
         if isinstance(self.dtype, str):
             return np.dtype("<u2") if self.dtype == "bfloat16" else None
-        return self.dtype.newbyteorder("<")
+        little: np.dtype[Any] = self.dtype.newbyteorder("<")
+        return little
 
 
 @dataclass(frozen=True)

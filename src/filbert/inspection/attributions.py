@@ -5,7 +5,6 @@ n tokens of the claim, S fillings in a batch, W words, E width of the word table
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -197,8 +196,6 @@ def _unfit(claim: Claim, method: str) -> str | None:
             "This model normalises every word vector by itself, so its length plays no part and "
             "gradient times input is zero for every word. Use another --method."
         )
-    if method == "rollout" and not claim.has_attention:
-        return "This model is recurrent and has no attention to roll out. Use another --method."
     return None
 
 
@@ -340,16 +337,13 @@ def _integral(
     way_nE = end_nE - start_nE
     total_nE = torch.zeros_like(way_nE, dtype=torch.float64)
     size = max(1, _TOKENS_WITH_TAPE // claim.num_tokens)
-    # cuDNN has no gradient of a recurrent layer in eval mode.
-    recurrent = model.config.recurrent and model.device.type == "cuda"
-    with torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
-        for begin in range(0, len(nodes), size):
-            part = torch.from_numpy(nodes[begin : begin + size]).to(way_nE)
-            share = torch.from_numpy(weights[begin : begin + size]).to(way_nE.device)
-            points = (start_nE + part[:, None, None] * way_nE).requires_grad_()
-            with torch.enable_grad():
-                number = claim.numbers(model, points)
-                (gradient,) = torch.autograd.grad(number.sum(), points)
+    for begin in range(0, len(nodes), size):
+        part = torch.from_numpy(nodes[begin : begin + size]).to(way_nE)
+        share = torch.from_numpy(weights[begin : begin + size]).to(way_nE.device)
+        points = (start_nE + part[:, None, None] * way_nE).requires_grad_()
+        with torch.enable_grad():
+            number = claim.numbers(model, points)
+            (gradient,) = torch.autograd.grad(number.sum(), points)
             total_nE += torch.einsum("s,sne->ne", share, gradient.double())
     return (total_nE * way_nE.double()).sum(-1).cpu().numpy()
 

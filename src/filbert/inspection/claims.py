@@ -61,7 +61,6 @@ class Claim:
         number: the number of every copy from that output, float64 (S,).
         marks: what is spoken of, (which, start, end): the tagged word, the answer, the mask.
         notes: sentences about what is not shown.
-        has_attention: whether the model has any, which a rollout needs.
         is_scale_free: whether every word vector is normalised by itself, before positions or
             anything else (ModernBERT), so that its length plays no part.
     """
@@ -80,7 +79,6 @@ class Claim:
     number: Callable[[Tensor], Tensor]
     marks: tuple[tuple[int, int, int], ...] = ()
     notes: tuple[str, ...] = ()
-    has_attention: bool = True
     is_scale_free: bool = False
 
     @property
@@ -173,7 +171,6 @@ def new_claim(
         reads=None if rows is None else tuple(rows),
         output=head_output(rows, head),
         number=lambda output: output.double(),
-        has_attention=not config.recurrent,
         is_scale_free=config.rotary_base is not None and not config.type_vocab_size,
     )
 

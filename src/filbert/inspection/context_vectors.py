@@ -42,7 +42,7 @@ def vectors_of(
     config = model.config
     numbers = tuple(range(config.num_hidden_layers + 1))
     starts = np.cumsum([0, *map(len, asked)])
-    found = np.empty((starts[-1], sum(map(config.width_of, numbers))), dtype=np.float32)
+    found = np.empty((starts[-1], len(numbers) * config.hidden_size), dtype=np.float32)
     lengths = [len(example.input_ids) for example in examples]
     for indices in by_length(lengths, min(predictor.max_tokens, MOST_TOKENS)):
         batch = collate([examples[i] for i in indices]).to(predictor.device)
@@ -62,8 +62,7 @@ def vectors_of(
             means = sums.index_add_(0, into, hidden[at].float()) / sizes[:, None]
         there = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in indices])
         found[there] = means.cpu().numpy()
-    widths = np.cumsum([config.width_of(number) for number in numbers])
-    return np.split(found, widths[:-1], axis=1)
+    return np.split(found, len(numbers), axis=1)
 
 
 def static_vectors(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -58,7 +57,7 @@ def attention_maps(
 
 def heard(model: Model, batch: PackedBatch, layers: Sequence[int]) -> Trace:
     """One pass through the encoder, with the queries and keys of some layers, from 0, kept."""
-    encoder = cast(Encoder, model.encoder)
+    encoder = model.encoder
     # A trace counts layers from 1.
     with torch.inference_mode(), traced(encoder, (), [layer + 1 for layer in layers]) as trace:
         encoder(batch)
@@ -123,7 +122,7 @@ def numbers_of(
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(
-            "This model shows no attention: it is recurrent, or an exported graph. Use a "
+            "This model shows no attention: it is an exported graph. Use a "
             "transformer in its original folder."
         )
     config = encoder.config

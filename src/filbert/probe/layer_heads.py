@@ -6,16 +6,50 @@ C classes, R rows asked for.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from filbert.batch import PackedBatch
-from filbert.model.bigru import time_order
 from filbert.model.dropout import dropout
 from filbert.model.pooling import pool
 from filbert.probe.layer_choices import Choice
+
+
+class TimeOrder(NamedTuple):
+    """The tokens of a batch by time: all first tokens, then all second ones, the longest first.
+
+    Attributes:
+        by_time: the row of each token in that order, int64 (T,).
+        back: the place of each row in that order, int64 (T,).
+        batch_sizes: sequences that reach each step, int64 (longest,), on the host.
+    """
+
+    by_time: Tensor
+    back: Tensor
+    batch_sizes: Tensor
+
+
+def time_order(batch: PackedBatch) -> TimeOrder:
+    """How a recurrent layer walks through a batch, without a place for padding."""
+    lengths = np.array(batch.lengths)
+    starts = np.cumsum(lengths) - lengths
+    times = np.arange(batch.num_tokens) - np.repeat(starts, lengths)
+    rank = np.empty(len(lengths), dtype=np.int64)
+    rank[np.argsort(-lengths, kind="stable")] = np.arange(len(lengths))
+    by_time = np.lexsort((np.repeat(rank, lengths), times))
+    back = np.empty_like(by_time)
+    back[by_time] = np.arange(len(by_time))
+    device = batch.input_ids.device
+    return TimeOrder(
+        torch.from_numpy(by_time).to(device),
+        torch.from_numpy(back).to(device),
+        torch.from_numpy(np.bincount(times)),
+    )
 
 
 class LayerMixture(nn.Module):

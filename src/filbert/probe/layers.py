@@ -55,11 +55,6 @@ def compare_layers(options: LayersOptions) -> dict[str, Any]:
     task, all_rows = read_splits(rows)
     checkpoint, tokenizer, max_length = load_for_task(rows, task)
     config = checkpoint.config
-    if config.recurrent:
-        raise ConfigError(
-            "This model is recurrent, and its word vectors are not as wide as its layers. "
-            "Name a transformer."
-        )
     choices = chosen(config.num_hidden_layers, options.only, each=options.each)
     splits = {
         name: tokenise(name, getattr(rows, name), some, task, tokenizer, max_length)

@@ -94,10 +94,10 @@ def prune_heads(checkpoint: Checkpoint, kept: Kept) -> Checkpoint:
         ConfigError: the layers have no heads, or share them.
     """
     config = checkpoint.config
-    if config.recurrent or config.num_groups < config.num_hidden_layers:
+    if config.num_groups < config.num_hidden_layers:
         raise ConfigError(
             "heads: only layers with heads of their own can lose some, and this model's "
-            f"{'are recurrent' if config.recurrent else 'share their weights'}."
+            "share their weights."
         )
     counts = tuple(map(len, kept))
     if counts == tuple(map(config.heads_of, range(config.num_hidden_layers))):

@@ -105,11 +105,6 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    if config.recurrent and (options.compile or options.distributed == "fsdp"):
-        raise ConfigError(
-            "Recurrent layers walk from word to word, and a model of them is small: compile and "
-            "distributed fsdp do not serve it; leave them out."
-        )
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)
     positions = config.max_tokens_per_sequence

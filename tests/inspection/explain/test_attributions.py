@@ -13,13 +13,10 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
-from filbert.inspection.attributions import METHODS, Explanation, explain, explained, methods_of
+from filbert.inspection.attributions import METHODS, Explanation, explain, explained
 from filbert.inspection.claim_kinds import claim_of
 from filbert.inspection.claims import Claim
-from filbert.model.bigru import BiGRU
-from filbert.model.config import EncoderConfig
-from filbert.model.encoder import initialize
-from filbert.model.heads import Model, new_head
+from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.tasks.classification import Classification
 
@@ -177,33 +174,6 @@ def test_json_holds_every_word_with_its_place_and_pieces(found: dict[str, Explan
         pieces = sum(p["share"] for word in content["words"] for p in word["pieces"])
         assert pieces + content["specials"] == pytest.approx(content["sum"])
         assert (content["error"] is None) == (method == "rollout")
-
-
-def test_a_recurrent_model_has_shares_but_no_rollout(judge: Predictor) -> None:
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=judge.tokenizer.vocab_size,
-        embedding_size=6,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=0,
-        intermediate_size=0,
-        type_vocab_size=0,
-        recurrent=True,
-        pooled="mean",
-        pooler=None,
-    )
-    encoder = BiGRU(config)
-    initialize(encoder, 0.5)
-    head = new_head("sequence", config, 2)
-    initialize(head, 0.5)
-    task = Classification(labels=("neg", "pos"))
-    words = Predictor(Model(encoder, head), judge.tokenizer, task)
-    one = explain(words, TEXT, steps=64)
-    assert abs(one.error or 1.0) <= 1e-3 * abs(one.difference or 0.0)  # float32 gradients
-    assert methods_of(one.claim) == METHODS[:3]
-    with pytest.raises(ConfigError, match="recurrent and has no attention"):
-        explain(words, TEXT, method="rollout")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from filbert.inspection.context_vectors import vectors_of
 from filbert.inspection.neighbours import word_in_context
 from filbert.inspection.self_similarity import cosines, mean_cosine
 from filbert.inspection.senses import Groups
-from filbert.predict import Predictor
 
 
 def token_vectors(predictor, text, word, layer):
@@ -179,26 +178,3 @@ def test_a_text_of_600_tokens_is_read_around_the_word(predictor):
     long = "the film was bad . " * 120 + "he was to play it"
     result = word_in_context(predictor, "play", [long, "she was to play it"])
     assert result.cut == (True, False)
-
-
-def test_a_recurrent_model_has_neighbours_too(tmp_path_factory, tiny_model):
-    import torch
-
-    from filbert.model.bigru import BiGRU
-    from filbert.model.config import EncoderConfig
-    from filbert.model.encoder import initialize
-    from filbert.model.heads import Model
-
-    config = EncoderConfig(
-        vocab_size=35, hidden_size=32, num_hidden_layers=1, num_attention_heads=0,
-        intermediate_size=0, recurrent=True, embedding_size=16, pooled="mean", pooler=None,
-        attention_dropout=0.0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    encoder = BiGRU(config)
-    initialize(encoder, 0.3)
-    reader = Predictor(Model(encoder), Predictor.load(tiny_model).tokenizer, max_length=32)
-    result = word_in_context(reader, "play", ["he was to play", "a bad play , 1 2", "play it"])
-    # A word table and nothing else: layer 0 knows no position either.
-    assert result.layers[0].self_similarity == pytest.approx(1)
-    assert result.layers[1].self_similarity < 0.999
