@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from filbert.errors import FormatError
+from filbert.files import sha256_of
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.files import sha256_of
 from filbert.formats.sentence_transformers import (
     SentenceVectors,
     read_sentence_vectors,

@@ -13,7 +13,7 @@ from filbert.data.records import file_digest
 from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
-from filbert.formats.files import portable, write_json
+from filbert.files import portable, write_json
 from filbert.formats.onnx_folder import is_export
 from filbert.formats.opening import is_google
 from filbert.model.heads import Model

@@ -22,9 +22,9 @@ from filbert.data.examples import Example, collate
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
+from filbert.files import portable, replace_folder, sha256_of
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import portable, replace_folder, sha256_of
 from filbert.formats.onnx_folder import (
     MODEL_FILE,
     WEIGHTS_FILE,

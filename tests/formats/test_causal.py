@@ -136,7 +136,7 @@ def test_a_decoder_is_no_masked_language_model(family, name, tmp_path):
 
 def test_a_causal_model_cannot_be_written_in_googles_format(tiny, tmp_path):
     for kind in (None, "sequence"):
-        with pytest.raises(ConfigError, match="no way to say causal True"):
+        with pytest.raises(ConfigError, match="cannot express causal True"):
             google.write(made("bert", kind), tiny, tmp_path / "google")
     assert not (tmp_path / "google" / "bert_config.json").exists()
 

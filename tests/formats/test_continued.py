@@ -10,8 +10,7 @@ import torch
 from filbert.batch import pack
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.continued import for_pretraining, grow_vocabulary
-from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.fresh import for_pretraining, fresh_checkpoint, grow_vocabulary
 
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 2,

@@ -10,8 +10,7 @@ import torch
 from filbert.batch import pack
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.distilled import student_checkpoint
-from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.fresh import fresh_checkpoint, student_checkpoint
 from filbert.model.encoder import initialize
 
 SIZES = {

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+from filbert import files
 from filbert.errors import InputError
-from filbert.formats import files, huggingface, saved_weights
+from filbert.formats import huggingface, weights
 from filbert.formats.checkpoint import Checkpoint
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
@@ -125,7 +126,7 @@ def test_a_full_disk_while_saving_a_model_keeps_the_old_one(
             text = "Error while serializing: I/O error: No space left on device (os error 28)"
             raise SafetensorError(text)
 
-        monkeypatch.setattr(saved_weights, "save_file", refuse)
+        monkeypatch.setattr(weights, "save_file", refuse)
     with pytest.raises(InputError, match="No room left on the disk"):
         huggingface.write(Checkpoint(config, "bert", Model(Encoder(config)).state_dict()), tmp_path)
     assert tree(tmp_path) == before

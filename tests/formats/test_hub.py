@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.formats import hub
-from filbert.formats.hub_errors import explained
+from filbert.formats.hub import explained
 from filbert.formats.model_files import to_fetch
 from filbert.formats.opening import find_model
 

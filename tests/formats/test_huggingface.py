@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from filbert.errors import InputError
-from filbert.formats import huggingface, saved_weights
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
+from filbert.formats import huggingface, weights
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 
@@ -130,14 +130,14 @@ def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     huggingface.write(make(), tmp_path)
-    real = saved_weights.save_file
+    real = weights.save_file
 
     def full(tensors: Any, path: Path, **rest: Any) -> None:
         if path.name.startswith("model-00003"):
             raise SafetensorError("I/O error: No space left on device (os error 28)")
         real(tensors, path, **rest)
 
-    monkeypatch.setattr(saved_weights, "save_file", full)
+    monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(InputError, match="No room left"):
         huggingface.write(make("spans"), tmp_path, max_shard_bytes=1000)
     assert same(huggingface.read(tmp_path), make())

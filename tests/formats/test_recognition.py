@@ -8,8 +8,8 @@ import pytest
 
 from filbert.errors import FormatError
 from filbert.formats import huggingface
+from filbert.formats.config_json import family_of, named_family
 from filbert.formats.families import FAMILIES
-from filbert.formats.recognition import family_of, named_family
 
 PATH = Path("config.json")
 SIZES = {

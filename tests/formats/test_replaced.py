@@ -11,8 +11,7 @@ import torch
 from filbert.batch import pack
 from filbert.errors import ConfigError
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.replaced import replaced_model, split_replaced
+from filbert.formats.fresh import fresh_checkpoint, replaced_model, split_replaced
 from filbert.model.encoder import initialize
 
 SMALL: dict[str, Any] = {

@@ -13,3 +13,8 @@ def test_a_layer_has_its_own_number_of_heads_where_some_were_cut_off():
     assert [whole.heads_of(layer) for layer in (0, 1)] == [4, 4]
     assert [cut.heads_of(layer) for layer in (0, 1)] == [4, 1]
     assert cut.head_size == whole.head_size == 2
+
+
+def test_a_rate_of_dropout_is_set_everywhere():
+    config = EncoderConfig(**SIZES, num_hidden_layers=1).with_dropout(0.3)
+    assert (config.hidden_dropout, config.attention_dropout, config.head_dropout) == (0.3,) * 3

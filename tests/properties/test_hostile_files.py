@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Regex, models, normalizers
 from tokenizers import Tokenizer as Backend
 
 from filbert.errors import ConfigError, FormatError
-from filbert.formats import huggingface, names, weights
+from filbert.formats import huggingface, weights
 from filbert.formats.checkpoint import with_new_head
 from filbert.formats.sentence_transformers import read_sentence_vectors
 from filbert.predict import Predictor
@@ -67,7 +67,7 @@ def edit(path: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("layers", [512, 10_000, 10**18, -1])
 def test_layers_that_no_file_holds_are_not_even_outlined(model, monkeypatch, layers, refused):
-    monkeypatch.setattr(names, "meta_model", None)
+    monkeypatch.setattr(huggingface, "meta_model", None)
     edit(model / "config.json", num_hidden_layers=layers)
     refused(lambda: huggingface.read(model), "num_hidden_layers")
 
@@ -75,7 +75,7 @@ def test_layers_that_no_file_holds_are_not_even_outlined(model, monkeypatch, lay
 def test_layers_without_tensors_are_not_outlined_though_the_last_is_there(
     model, monkeypatch, refused
 ):
-    monkeypatch.setattr(names, "meta_model", None)
+    monkeypatch.setattr(huggingface, "meta_model", None)
     tensors = load_file(model / "model.safetensors")
     tensors["encoder.layer.511.output.dense.bias"] = torch.zeros(32)
     save_file(tensors, model / "model.safetensors")

@@ -8,8 +8,7 @@ import torch
 from filbert.batch import pack
 from filbert.cli.main import run
 from filbert.formats import huggingface
-from filbert.formats.distilled import student_checkpoint
-from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.fresh import fresh_checkpoint, student_checkpoint
 
 transformers = pytest.importorskip("transformers")
 

@@ -25,8 +25,7 @@ from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examp
 from filbert.data.shards import Corpus, write_corpus
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.replaced import replaced_model, split_replaced
+from filbert.formats.fresh import fresh_checkpoint, replaced_model, split_replaced
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens

@@ -12,7 +12,7 @@ from filbert.batch import pack, to_padded
 from filbert.data.examples import collate
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_layers, with_new_head
-from filbert.formats.factorised import factorised
+from filbert.formats.fresh import factorised
 from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.predict import Predictor
 from filbert.shrink.heads import prune_heads

@@ -9,7 +9,7 @@ from filbert.batch import pack
 from filbert.errors import ConfigError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_layers
-from filbert.formats.factorised import factorised
+from filbert.formats.fresh import factorised
 
 RANK = 7
 # float32 tables behind one more product.

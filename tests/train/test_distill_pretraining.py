@@ -17,8 +17,7 @@ from filbert.data.build import build_corpus
 from filbert.errors import ConfigError
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import with_new_head
-from filbert.formats.continued import grow_vocabulary
-from filbert.formats.fresh import fresh_checkpoint
+from filbert.formats.fresh import fresh_checkpoint, grow_vocabulary
 from filbert.formats.opening import read_checkpoint
 from filbert.model.encoder import initialize
 from filbert.model.lessons import Lesson

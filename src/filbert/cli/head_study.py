@@ -18,7 +18,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.streams import kind_of
 from filbert.data.texts import cleaned, read_texts, text_of
 from filbert.errors import InputError
-from filbert.formats.files import replace_folder
+from filbert.files import replace_folder
 from filbert.inspection.agreement import Agreement, AgreementStudy
 from filbert.inspection.head_coreference import CoreferenceStudy, documents_of, mentions_of
 from filbert.inspection.head_facts import (

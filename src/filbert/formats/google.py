@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
+from filbert.files import replace_files, sha256_of
 from filbert.formats.checkpoint import Checkpoint, meta_model
 from filbert.formats.config_json import (
     LABELLED,
@@ -37,7 +38,6 @@ from filbert.formats.config_json import (
     problem_type,
 )
 from filbert.formats.families import FAMILIES
-from filbert.formats.files import replace_files, sha256_of
 from filbert.formats.model_files import BUNDLE_CONFIG, BUNDLE_VOCABULARY, GOOGLE_CONFIGS, matching
 from filbert.formats.tensor_bundle import TensorBundle, write_bundle
 from filbert.formats.tokenizer_conventions import read_tokenizer

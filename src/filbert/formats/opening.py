@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
-from filbert.formats.files import replace_folder, sha256_of
+from filbert.files import replace_folder, sha256_of
 from filbert.formats.model_files import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
 
 if TYPE_CHECKING:

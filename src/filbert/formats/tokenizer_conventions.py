@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from filbert.errors import FormatError, unreadable_as
-from filbert.formats.layouts import CAUSAL_TYPE
+from filbert.formats.families import CAUSAL_TYPE
 from filbert.text.spiece import PieceOrder
 from filbert.text.stated import Convention, read_json
 from filbert.text.tokenizer import Tokenizer

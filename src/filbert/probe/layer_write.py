@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import InputError
-from filbert.formats.files import write_atomically, write_json
+from filbert.files import write_atomically, write_json
 from filbert.probe.layer_table import markdown
 from filbert.report import canvas
 

@@ -16,7 +16,7 @@ from filbert.data.records import file_digest
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model, figure_names
 from filbert.formats.checkpoint import with_layers
-from filbert.formats.factorised import factorised
+from filbert.formats.fresh import factorised
 from filbert.formats.opening import find_model
 from filbert.masked_text import pretraining_of
 from filbert.model.heads import Model

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import printable
+from filbert.files import replace_folder
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder
 from filbert.formats.sentence_transformers import (
     SentenceVectors,
     read_sentence_vectors,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.formats.files import write_atomically, write_json
+from filbert.files import write_atomically, write_json
 from filbert.study.bigru import BiGRU, fit_bigru
 from filbert.study.costs import (
     Effort,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
 from filbert.study.contestants import Job, finished_mark, trained_mark
 from filbert.study.prepare import SPLITS
 from filbert.study.recipe import TRAINED, Contestant, Study, training_options

@@ -12,8 +12,8 @@ from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
+from filbert.files import portable
 from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
-from filbert.formats.files import portable
 from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
 from filbert.stored_task import check_max_length

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from filbert.errors import FormatError
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
 from filbert.formats.weights import weight_files
 from filbert.train.options import DECLARED
 

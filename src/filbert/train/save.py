@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from filbert.files import replace_folder, write_atomically, write_json
 from filbert.formats import huggingface
 from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder, write_atomically, write_json
 from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.formats.weights import read_json
 from filbert.tasks.base import Task, task_class

@@ -125,8 +125,8 @@ def _left_behind(place: Path, to: str) -> list[str]:
 def _write_google(
     checkpoint: Checkpoint, tokenizer: Tokenizer, target: Path, marker: str
 ) -> dict[str, str]:
+    from filbert.files import replace_folder
     from filbert.formats import google
-    from filbert.formats.files import replace_folder
 
     with replace_folder(target, marker=marker) as new:
         return google.write(checkpoint, tokenizer, new)
@@ -145,8 +145,8 @@ def _write_huggingface(
     from dataclasses import replace
 
     from filbert import __version__
+    from filbert.files import portable, replace_folder, sha256_of
     from filbert.formats import huggingface
-    from filbert.formats.files import portable, replace_folder, sha256_of
     from filbert.formats.google import special_ids
     from filbert.formats.opening import is_google
     from filbert.formats.sentence_transformers import (
