@@ -39,9 +39,9 @@ from stress_requests import Hostile, is_an_error, ordinary
 
 from filbert.bench.clients import Client, closed_loop, open_loop, percentile, request
 from filbert.bench.served import Served, free_port
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.opening import find_model, read_checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint
 from filbert.text.tokenizer import Tokenizer
 
 HOSTILE_SHARE = 0.01

@@ -46,7 +46,7 @@ PUBLISHED = (
 
 
 @pytest.mark.parametrize("room", ["model", "tasks", "train", "text", "data", "metrics", "report"])
-def test_no_family_name_stands_outside_formats(room):
+def test_no_family_name_stands_outside_checkpoints(room):
     for path in (ROOT / "src" / "filbert" / room).rglob("*.py"):
         # The name of a post-processor class of the tokenizers library is not ours to choose.
         code = code_of(path).replace("robertaprocessing", "")
@@ -95,7 +95,7 @@ def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere
         ("import filbert.cli.main", "torch"),
         ("import filbert.text.tokenizer", "torch"),
         ("import filbert.data.doctor", "torch"),
-        ("import filbert.formats.opening", "torch"),
+        ("import filbert.checkpoints.opening", "torch"),
         ("import filbert.data.chunks", "torch"),
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),

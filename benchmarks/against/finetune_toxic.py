@@ -93,7 +93,7 @@ def run_transformers(folder: Path, seed: int, bf16: bool) -> dict[str, float | s
         set_seed,
     )
 
-    from filbert.formats.opening import find_model
+    from filbert.checkpoints.opening import find_model
 
     set_seed(seed)
     source = str(find_model("minilm"))

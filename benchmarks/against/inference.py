@@ -41,7 +41,7 @@ from filbert.bench.workload import (
     mixed_lengths,
     useful_gflop,
 )
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.model.config import EncoderConfig
 
 # Order and batch; 0 is all texts in one call.

@@ -23,7 +23,7 @@ from runs import Record, carry_out
 
 from filbert.bench.turns import children, take_turns
 from filbert.bench.workload import drawn
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 
 LENGTHS = (16, 128)
 A_TURN = 20

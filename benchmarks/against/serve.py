@@ -41,7 +41,7 @@ from serve_sides import QUIET, SIDES, Place
 import filbert.samples
 from filbert.bench.clients import Client, Reply, closed_loop, percentile, request
 from filbert.bench.served import Served, free_port
-from filbert.formats.opening import find_model
+from filbert.checkpoints.opening import find_model
 
 RESULTS = Path(__file__).parents[1] / "results" / "serve.jsonl"
 JUDGE = "FastAPI + sentence-transformers"

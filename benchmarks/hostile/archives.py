@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from random import Random
 
-from filbert.formats.opening import find_model, unpack
+from filbert.checkpoints.opening import find_model, unpack
 from hostile.damage import NASTY_INTEGERS, damage_bytes
 from hostile.made import Files
 from hostile.models import model_folders

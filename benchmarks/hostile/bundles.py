@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from filbert.checkpoints import google
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.tensor_bundle import TensorBundle, crc32c, masked, read_table
 from filbert.errors import FormatError
-from filbert.formats import google
-from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
-from filbert.formats.tensor_bundle import TensorBundle, crc32c, masked, read_table
 from filbert.protobuf import Damaged, fields
 from filbert.text.tokenizer import Tokenizer
 from hostile.damage import NASTY_INTEGERS, damage_bytes

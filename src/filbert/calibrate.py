@@ -7,6 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from filbert.checkpoints.onnx_folder import is_export
+from filbert.checkpoints.opening import is_google
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import file_digest
@@ -14,8 +16,6 @@ from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable, write_json
-from filbert.formats.onnx_folder import is_export
-from filbert.formats.opening import is_google
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.loss import precision_loss, whole_of

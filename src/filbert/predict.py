@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import read_export
+from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
 from filbert.errors import ConfigError
 from filbert.fill import fill_masks
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.onnx_folder import read_export
-from filbert.formats.opening import find_model, is_google, read_checkpoint, read_tokenizer
-from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.score import score_texts

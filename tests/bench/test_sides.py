@@ -8,7 +8,7 @@ from filbert.bench.job import Job
 from filbert.bench.products import layer_shapes, product_rates
 from filbert.bench.torch_sides import _near_equal, padded
 from filbert.bench.workload import drawn
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 
 
 def test_a_side_whose_package_is_missing_is_left_out_with_a_sentence(monkeypatch):

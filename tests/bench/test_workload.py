@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from filbert.bench.workload import Workload, drawn, layer_parameters, mixed_lengths, useful_gflop
-from filbert.formats.fresh import fresh_config
+from filbert.checkpoints.fresh import fresh_config
 
 MARKS = {"vocab_size": 30_522, "cls_id": 101, "sep_id": 102}
 

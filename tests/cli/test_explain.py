@@ -11,9 +11,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.cli.explained import coloured, print_explanation
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
 from filbert.inspection.attributions import METHODS, explain
 from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-NUM_LARGE = 6000  # as in tests/formats/test_tensor_bundle.py
+NUM_LARGE = 6000  # as in tests/checkpoints/test_tensor_bundle.py
 
 
 def draw(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:

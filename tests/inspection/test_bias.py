@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
 from filbert.inspection.bias.association import associations
 from filbert.inspection.bias.check import LIMITS, bias_check
 from filbert.inspection.bias.identity import compared, score_label

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.data.examples import Example
 from filbert.errors import ConfigError
-from filbert.formats.opening import read_checkpoint
 from filbert.probe import layer_fit
 from filbert.probe.layer_choices import Choice, table_choices
 from filbert.probe.layer_fit import Fitted, fit_head, goodness, mean_loss

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, models, normalizers
 from tokenizers import Tokenizer as Backend
 
+from filbert.checkpoints import huggingface, weights
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError, FormatError
-from filbert.formats import huggingface, weights
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.sentence_transformers import read_sentence_vectors
 from filbert.predict import Predictor
 from filbert.protobuf import encode_field
 from filbert.text import growth, stated

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from filbert.checkpoints import huggingface
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
 from filbert.inspection.attributions import explain, explained
 from filbert.inspection.claim_kinds import claim_of
 from filbert.inspection.coloured import sum_sentence

@@ -21,10 +21,10 @@ import pytest
 import torch
 
 from filbert.batch import from_padded
+from filbert.checkpoints import google, huggingface
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import InputError
-from filbert.formats import google, huggingface
-from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
-from filbert.formats.tensor_bundle import TensorBundle, write_bundle
 from filbert.text.tokenizer import Tokenizer
 
 with warnings.catch_warnings():

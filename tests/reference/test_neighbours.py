@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.formats import huggingface
+from filbert.checkpoints import huggingface
 from filbert.inspection.neighbours import word_in_context
 from filbert.inspection.self_similarity import cosines
 from filbert.predict import Predictor

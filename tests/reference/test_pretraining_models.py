@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from filbert.batch import pack
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, meta_model
-from filbert.formats.fresh import (
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model
+from filbert.checkpoints.fresh import (
     for_pretraining,
     fresh_checkpoint,
     fresh_config,

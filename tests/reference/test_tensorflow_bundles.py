@@ -1,7 +1,7 @@
 """Checkpoints of ours against TensorFlow itself, which runs in an interpreter of its own.
 
 Set FILBERT_TENSORFLOW_PYTHON to a Python that can import tensorflow; without it the tests here are
-skipped, and tests/formats/test_tensor_bundle.py keeps to files that TensorFlow wrote before.
+skipped, and tests/checkpoints/test_tensor_bundle.py keeps to files that TensorFlow wrote before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.formats.tensor_bundle import data_file, index_file, write_bundle
+from filbert.checkpoints.tensor_bundle import data_file, index_file, write_bundle
 
 JUDGE = """
 import json, sys

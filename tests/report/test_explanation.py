@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.inspection.attributions import METHODS, Explanation, explain
 from filbert.inspection.claims import Word
 from filbert.inspection.coloured import texts_html

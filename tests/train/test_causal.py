@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
+from filbert.checkpoints import huggingface
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
-from filbert.formats import huggingface
 from filbert.train.options import FinetuneOptions
 from filbert.train.trainable import layers_to_keep
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model

@@ -134,17 +134,17 @@ def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
 
 
 def _exported(folder: Path, out: Path, _: Path) -> None:
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.onnx_folder import MODEL_FILE, save_graph
-    from filbert.formats.onnx_graph import build_graph
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.onnx_folder import MODEL_FILE, save_graph
+    from filbert.checkpoints.onnx_graph import build_graph
+    from filbert.checkpoints.opening import read_checkpoint
 
     out.mkdir()
     save_graph(build_graph(with_new_head(read_checkpoint(folder), None)), out / MODEL_FILE)
 
 
 def _exported_int8(source: Path, out: Path, _: Path) -> None:
-    from filbert.formats.onnx_folder import MODEL_FILE, quantize_file
+    from filbert.checkpoints.onnx_folder import MODEL_FILE, quantize_file
 
     out.mkdir()
     quantize_file(source / MODEL_FILE, out / MODEL_FILE)

@@ -24,7 +24,7 @@ from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints.checkpoint import Checkpoint
 
 TABLES = ("tokenize", "encode", "latency", "train", "serve")
 # Of more sides a table would take more than its minute; benchmarks/against/ has them all.

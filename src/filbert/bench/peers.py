@@ -100,8 +100,8 @@ def exported(job: Job, precision: str) -> Encode:
 
     from filbert.bench.conversion import convert
     from filbert.bench.torch_sides import encode_by
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
     from filbert.predict import Predictor
     from filbert.speed.onnx_session import SessionModel
 

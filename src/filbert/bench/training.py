@@ -12,8 +12,8 @@ import torch
 
 from filbert.bench.job import Job
 from filbert.bench.tokenizing import Once, sample_texts
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 
 BATCH, _STEPS, _LONGEST = 32, 2, 256
 
@@ -47,9 +47,9 @@ def _timed(batches: list[list[Example]], step: Callable[[list[Example]], object]
 
 def filbert(job: Job, precision: str) -> Once:
     """The trainer's own step."""
+    from filbert.checkpoints.checkpoint import with_new_head
     from filbert.data.columns import ColumnNames
     from filbert.data.records import Row
-    from filbert.formats.checkpoint import with_new_head
     from filbert.speed.precision import choose_precision
     from filbert.tasks.base import TaskOptions
     from filbert.tasks.classification import Classification

@@ -13,7 +13,7 @@ from rich.text import Text
 from filbert.errors import printable
 
 if TYPE_CHECKING:
-    from filbert.formats.differences import GroupDifference, ModelDifferences, Pair
+    from filbert.checkpoints.differences import GroupDifference, ModelDifferences, Pair
     from filbert.train.replay import Figure
 
 _NOTHING = "–"

@@ -71,8 +71,8 @@ def set_up(
         raise ConfigError(f"texts is {texts} and seconds {seconds:g}; both must be above zero.")
     count = threads_of(threads)
 
-    from filbert.formats import huggingface
-    from filbert.formats.opening import find_model, is_google, read_checkpoint, read_tokenizer
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
     from filbert.speed.precision import choose_device
 
     on = choose_device(device)

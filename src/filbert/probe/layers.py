@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.probe.layer_choices import Choice, chosen
 from filbert.probe.layer_fit import Fitted, fit_head
 from filbert.probe.layer_heads import LayerHead

@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.config import EncoderConfig
 
 _ASKED = re.compile(r"(\d{1,4}):(\d{1,4}(?:,\d{1,4})*)")

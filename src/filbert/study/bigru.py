@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,16 +72,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class BiGRU:
-    """A trained classifier.
-
-    Attributes:
-        task: With labels and, after `calibrated`, threshold and temperature.
-        network: In eval mode.
-        words: Id by word; 0 is padding and 1 is every unknown word.
-        options: Those of the contestant.
-        num_with_vectors: Words that had a vector in the file.
-        cleaning: Applied to texts before anything else.
-    """
+    """A trained classifier; `words` maps to ids, `num_with_vectors` of them are in the file."""
 
     task: Classification
     network: Network
@@ -92,17 +83,12 @@ class BiGRU:
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained parameters, word vectors included."""
+        """Number of parameters, word vectors included."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return predictions in the shape of all tasks, in order."""
         return self.task.decode(*self._outputs(rows))
-
-    def calibrated(self, rows: Sequence[Row]) -> BiGRU:
-        """Return the classifier with temperature and threshold fitted on dev rows."""
-        gold = [self.task.gold(row) for row in rows]
-        return replace(self, task=self.task.calibrate(gold, *self._outputs(rows)))
 
     def save(self, folder: Path) -> None:
         """Write bigru.json and bigru.safetensors."""
@@ -128,11 +114,8 @@ class BiGRU:
             for row, row_logits in zip(part, found, strict=True):
                 logits[row] = row_logits
         # Stand-ins that hold how many words a text has and how many were read.
-        examples = [
-            Example(at, np.zeros(len(words)), np.zeros(len(words)), count)
-            for at, (words, count) in enumerate(zip(ids, counts, strict=True))
-        ]
-        return logits, examples
+        read = [np.zeros(len(words)) for words in ids]
+        return logits, [Example(at, read[at], read[at], n) for at, n in enumerate(counts)]
 
 
 def fit_bigru(
@@ -148,12 +131,8 @@ def fit_bigru(
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
     Args:
-        task: With its labels.
         options: `contestant_options.BIGRU`, all of them.
         train: Cleaned texts and their labelled rows.
-        dev: Labelled rows.
-        seed: Random seed for new weights, shuffling and dropout.
-        cleaning: Applied to texts of other rows.
         watch: Started before training was prepared.
 
     Returns:
@@ -174,9 +153,11 @@ def fit_bigru(
     wanted = [task.gold(row) for row in dev]
     model = BiGRU(task, network, words, options, num_with_vectors, cleaning)
     best: tuple[float, dict[str, Any]] | None = None
-    effort = watch.so_far()
-    watch = Watch()
-    for step, part in enumerate(_shuffled(len(ids), size, num_steps, seed), 1):
+    effort, watch = watch.so_far(), Watch()
+    draw, order = np.random.default_rng(seed), list[int]()
+    for step in range(1, num_steps + 1):
+        order = order or draw.permutation(len(ids)).tolist()
+        part, order = order[:size], order[size:]
         network.train()
         loss = F.cross_entropy(network(*_batch([ids[row] for row in part])), gold[part])
         if not loss.isfinite():
@@ -195,16 +176,7 @@ def fit_bigru(
         watch = Watch()
     assert best is not None
     network.load_state_dict(best[1])
-    return model.calibrated(dev), effort
-
-
-def _shuffled(count: int, size: int, num_steps: int, seed: int) -> Iterator[list[int]]:
-    draw = np.random.default_rng(seed)
-    while num_steps > 0:
-        order = draw.permutation(count).tolist()
-        for start in range(0, min(count, num_steps * size), size):
-            yield order[start : start + size]
-        num_steps -= math.ceil(count / size)
+    return replace(model, task=task.calibrate(wanted, *model._outputs(dev))), effort
 
 
 def _vocabulary(

@@ -165,8 +165,8 @@ def check_running(chosen: TrainOptions, labels: int | None) -> None:
 
 def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
     """Refuse lengths and layers that the model does not have."""
-    from filbert.formats.checkpoint import as_causal, meta_model, with_layers
-    from filbert.formats.opening import find_model, read_checkpoint
+    from filbert.checkpoints.checkpoint import as_causal, meta_model, with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.stored_task import check_max_length
     from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
 
@@ -232,7 +232,7 @@ def _check_linear(kind: str, options: dict[str, Any]) -> None:
     if not isinstance(options["model"], str):
         raise ConfigError(f"model is {options['model']!r}; it must be the name of a model.")
 
-    from filbert.formats.opening import find_model
+    from filbert.checkpoints.opening import find_model
 
     find_model(options["model"])
 

@@ -22,7 +22,7 @@ from filbert.study.contestant_options import (
 from filbert.train.distill_options import DistillOptions
 
 if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.study.recipe import Contestant
 
 # By kind, the option that names the other contestant.
@@ -142,7 +142,7 @@ def _quantised(
         if precision == "int8" and place.type != "cpu" and "device" in options:
             raise ConfigError(f"int8 is for processors, and device is {place}. Leave it out.")
         if backend == "onnxruntime":
-            from filbert.formats.onnx_folder import check_installed
+            from filbert.checkpoints.onnx_folder import check_installed
 
             check_installed()
     return options
@@ -160,7 +160,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | 
     chosen = DistillOptions.from_keywords({**given, **places})
     check_running(chosen, labels)
     if chosen.augment_with is not None:
-        from filbert.formats.opening import find_model
+        from filbert.checkpoints.opening import find_model
 
         find_model(chosen.augment_with)
     if chosen.extra is not None:
@@ -185,8 +185,8 @@ def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) 
     Raises:
         ConfigError: layers to keep that are not there.
     """
-    from filbert.formats.checkpoint import with_layers
-    from filbert.formats.opening import find_model, read_checkpoint
+    from filbert.checkpoints.checkpoint import with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.train.trainable import layers_to_keep
 
     named = options.get("model") if kind == "encoder" else options.get("student")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers, with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
-from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer

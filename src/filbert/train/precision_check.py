@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filbert.formats.checkpoint import Checkpoint
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.model.quantized import has_integer_products
 from filbert.speed.building import built
 from filbert.speed.execution import default_max_tokens, run_model

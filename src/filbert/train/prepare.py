@@ -8,13 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
-from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.model.heads import Model
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task, task_class, uncleaned

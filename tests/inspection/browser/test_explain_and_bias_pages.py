@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.inspection.attributions import METHODS, explain
 from filbert.inspection.bias.association import Associated
 from filbert.inspection.bias.check import BiasReport

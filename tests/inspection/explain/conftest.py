@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer

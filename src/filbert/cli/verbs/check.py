@@ -78,7 +78,7 @@ def check(
     judge: Task = task_class(task).from_options(data, data)
     tokenizer, limit = None, max_length or 512
     if model is not None:
-        from filbert.formats.opening import find_model, read_tokenizer
+        from filbert.checkpoints.opening import find_model, read_tokenizer
         from filbert.stored_task import cleaned_alike
 
         place = find_model(model)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.text.tokenizer import Tokenizer
 
 FORMATS = ("huggingface", "google")
@@ -58,8 +58,8 @@ def convert(
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
 
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.opening import find_model, read_checkpoint, read_tokenizer
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
@@ -125,8 +125,8 @@ def _left_behind(place: Path, to: str) -> list[str]:
 def _write_google(
     checkpoint: Checkpoint, tokenizer: Tokenizer, target: Path, marker: str
 ) -> dict[str, str]:
+    from filbert.checkpoints import google
     from filbert.files import replace_folder
-    from filbert.formats import google
 
     with replace_folder(target, marker=marker) as new:
         return google.write(checkpoint, tokenizer, new)
@@ -145,14 +145,14 @@ def _write_huggingface(
     from dataclasses import replace
 
     from filbert import __version__
-    from filbert.files import portable, replace_folder, sha256_of
-    from filbert.formats import huggingface
-    from filbert.formats.google import special_ids
-    from filbert.formats.opening import is_google
-    from filbert.formats.sentence_transformers import (
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.google import special_ids
+    from filbert.checkpoints.opening import is_google
+    from filbert.checkpoints.sentence_transformers import (
         read_sentence_vectors,
         write_sentence_vectors,
     )
+    from filbert.files import portable, replace_folder, sha256_of
 
     from_google = is_google(place)
     length = checkpoint.config.max_tokens_per_sequence

@@ -65,12 +65,12 @@ def heads(
     json:
         print heads.json.
     """
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.head_study import HeadJob, run_job
     from filbert.cli.head_tables import print_heads
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
-    from filbert.formats.opening import find_model
 
     if limit < 1 or min_count < 1:
         raise ConfigError("--limit and --min-count must be above zero.")
