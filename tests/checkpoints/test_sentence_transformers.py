@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
     SentenceVectors,
     read_sentence_vectors,
-    transformer_folder,
     write_sentence_vectors,
 )
 from filbert.errors import FormatError
@@ -238,13 +238,13 @@ def test_a_longest_length_is_read_and_one_that_is_none_is_none(tmp_path, length,
 
 
 def test_the_encoder_of_an_old_folder_lies_below_it(tmp_path):
-    assert transformer_folder(tmp_path) == tmp_path
+    assert ModelFolder(tmp_path).encoder == tmp_path
     put(tmp_path, [{**TRANSFORMER, "path": "0_BERT", "type": "sentence_transformers.models.BERT"}])
-    assert transformer_folder(tmp_path) == tmp_path / "0_BERT"
+    assert ModelFolder(tmp_path).encoder == tmp_path / "0_BERT"
 
 
 def test_a_module_that_filbert_does_not_run_is_no_hindrance_to_read_the_encoder(tmp_path):
     put(tmp_path, [TRANSFORMER, {"idx": 1, "path": "1_LSTM", "type": "x.models.LSTM"}])
-    assert transformer_folder(tmp_path) == tmp_path
+    assert ModelFolder(tmp_path).encoder == tmp_path
     with pytest.raises(FormatError, match="module 'LSTM' is not supported"):
         read_sentence_vectors(tmp_path)

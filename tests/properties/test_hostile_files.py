@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, models, normalizers
 from tokenizers import Tokenizer as Backend
 
+from filbert import files
 from filbert.checkpoints import huggingface, weights
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import read_sentence_vectors
@@ -137,7 +138,7 @@ def test_json_that_is_nested_without_end_is_refused(model, content, refused):
 def test_json_larger_than_any_config_is_not_parsed(model, monkeypatch, refused):
     (model / "config.json").write_bytes(b"[" + b"{}," * (3 * 2**20) + b"{}]")
     monkeypatch.setattr(json, "loads", None)
-    refused(lambda: weights.read_json(model / "config.json"), "bytes")
+    refused(lambda: files.read_json(model / "config.json"), "bytes")
 
 
 def test_a_config_that_could_not_be_read_again_is_not_written(model, tmp_path):

@@ -44,9 +44,8 @@ from filbert.checkpoints.model_files import (
 )
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.checkpoints.tokenizer_conventions import read_tokenizer
-from filbert.checkpoints.weights import read_json
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import replace_files, sha256_of
+from filbert.files import read_json, replace_files, sha256_of
 from filbert.model.config import EncoderConfig
 from filbert.text.saving import switches
 from filbert.text.tokenizer import Tokenizer

@@ -28,18 +28,16 @@ from filbert.checkpoints.config_json import (
     unprintable,
 )
 from filbert.checkpoints.families import FAMILIES, Family
-from filbert.checkpoints.sentence_transformers import transformer_folder
+from filbert.checkpoints.sentence_transformers import ModelFolder, opened
 from filbert.checkpoints.weights import (
-    MAX_JSON_BYTES,
     MAX_SHARD_BYTES,
     open_weights,
-    read_json,
     remove_others,
     save_tensors,
     weight_files,
 )
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
-from filbert.files import replace_files, sha256_of
+from filbert.files import MAX_JSON_BYTES, read_json, replace_files, sha256_of
 from filbert.model.config import EncoderConfig
 from filbert.text.tokenizer import Tokenizer
 
@@ -299,7 +297,7 @@ _TOKENIZER_KEYS = (
 
 
 @unreadable_as(FormatError)
-def read(folder: Path) -> Checkpoint:
+def read(place: Path | ModelFolder) -> Checkpoint:
     """The checkpoint in a folder; every tensor has its place, and every place its tensor.
 
     Nothing is allocated before the names and shapes in the files' headers fit config.json.
@@ -309,7 +307,8 @@ def read(folder: Path) -> Checkpoint:
             filbert.json lists, weights that do not fit config.json, values that are not finite, or
             something the encoder cannot express.
     """
-    folder = transformer_folder(folder)
+    place = opened(place)
+    folder = place.encoder
     config_path = folder / "config.json"
     if not config_path.is_file():
         found = sorted(path.name for path in folder.iterdir())[:8] if folder.is_dir() else []
@@ -320,7 +319,8 @@ def read(folder: Path) -> Checkpoint:
     filbert = read_json(folder / "filbert.json") if (folder / "filbert.json").is_file() else None
     if filbert is not None:
         check_digests(folder, filbert, [config_path, *weight_files(folder)])
-    raw = read_json(config_path)
+    raw = place.config
+    assert raw is not None
     named_family(raw, config_path)  # before the weights: what it refuses may have none that open
     weights = open_weights(folder)
     notes: list[str] = []

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.huggingface import check_digests
-from filbert.checkpoints.weights import read_json
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
+from filbert.files import read_json
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import HEADS
 

@@ -31,6 +31,7 @@ from filbert.files import replace_folder, sha256_of
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
+    from filbert.checkpoints.sentence_transformers import ModelFolder
     from filbert.text.tokenizer import Tokenizer
 
 # The names of the two built-in models. The first is part of the package.
@@ -144,12 +145,13 @@ def is_google(place: Path) -> bool:
 
 
 def read_checkpoint(
-    place: Path, *, hidden_act: str | None = None, part: str | None = None
+    place: Path | ModelFolder, *, hidden_act: str | None = None, part: str | None = None
 ) -> Checkpoint:
     """Read the checkpoint at a place.
 
     Args:
-        place: As `find_model` returns it.
+        place: As `find_model` returns it, or as a ModelFolder, whose files are parsed once for
+            checkpoint, tokenizer and sentence vectors.
         hidden_act: For Google's checkpoints, whose "gelu" has two meanings: "gelu" (the erf form)
             or "gelu_tanh". By default the checkpoint's notes say which one was chosen.
         part: For Google's ELECTRA, which holds two models: "discriminator" or "generator".
@@ -158,35 +160,39 @@ def read_checkpoint(
         FormatError: A damaged file, or something that the encoder cannot express.
         ConfigError: An option that does not fit the checkpoint.
     """
-    if is_google(place):
+    from filbert.checkpoints.sentence_transformers import opened
+
+    path = opened(place).path
+    if is_google(path):
         from filbert.checkpoints import google
 
-        return google.read(place, hidden_act=hidden_act, part=part)
+        return google.read(path, hidden_act=hidden_act, part=part)
     from filbert.checkpoints import huggingface
 
     for name, value in (("hidden_act", hidden_act), ("part", part)):
         if value is not None:
             raise ConfigError(
-                f"{place} is no TensorFlow checkpoint of Google's; only those have a choice of "
+                f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
                 f"{name}."
             )
     return huggingface.read(place)
 
 
-def read_tokenizer(place: Path) -> Tokenizer:
+def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
     """Read the tokenizer of the checkpoint at a place.
 
     Raises:
         FormatError: There is none in a known layout, or a file is damaged.
     """
-    if is_google(place):
+    from filbert.checkpoints import tokenizer_conventions
+    from filbert.checkpoints.sentence_transformers import opened
+
+    folder = opened(place)
+    if is_google(folder.path):
         from filbert.checkpoints.google import read_google_tokenizer
 
-        return read_google_tokenizer(place.parent)
-    from filbert.checkpoints import tokenizer_conventions
-    from filbert.checkpoints.sentence_transformers import transformer_folder
-
-    return tokenizer_conventions.read_tokenizer(transformer_folder(place))
+        return read_google_tokenizer(folder.path.parent)
+    return tokenizer_conventions.read_tokenizer(folder.encoder, config=lambda: folder.config)
 
 
 def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 from safetensors.torch import save_file
 
 from filbert.checkpoints.model_files import SENTENCE_FILES
-from filbert.checkpoints.weights import load_json, open_weights, read_json
+from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError, printable, unreadable_as
+from filbert.files import load_json, read_json
 from filbert.model.pooling import Dense
 
 # In the order in which sentence-transformers joins several.
@@ -90,37 +92,59 @@ class SentenceVectors:
         }
 
 
-@unreadable_as(FormatError)
-def transformer_folder(folder: Path) -> Path:
-    """Where the encoder and the tokenizer of a folder lie: in old ones with a modules.json, a
-    folder below it ("0_Transformer", "0_BERT"); else the folder itself.
+class ModelFolder:
+    """A folder in Hugging Face's layout; its JSON files are parsed once, when they are needed.
 
-    What comes behind the encoder does not matter here, as it may be wanted for something else.
-
-    Raises:
-        FormatError: modules.json is damaged, or names a place elsewhere.
+    Args:
+        path: The folder, or the prefix of a TensorFlow checkpoint, which has no such files.
     """
-    path = folder / "modules.json"
-    given = load_json(path) if path.is_file() else None
-    first = given[0] if isinstance(given, list) and given else None
-    if isinstance(first, dict) and _kind(first.get("type")) == "Transformer":
-        return folder / _inside(first.get("path"), path)
-    return folder
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def modules(self) -> Any:
+        """The content of modules.json, not checked; None without the file."""
+        path = self.path / "modules.json"
+        return load_json(path) if path.is_file() else None
+
+    @cached_property
+    @unreadable_as(FormatError)
+    def encoder(self) -> Path:
+        """The folder of encoder and tokenizer: in old folders a subfolder, "0_Transformer"."""
+        first = self.modules[0] if isinstance(self.modules, list) and self.modules else None
+        if isinstance(first, dict) and _kind(first.get("type")) == "Transformer":
+            return self.path / _inside(first.get("path"), self.path / "modules.json")
+        return self.path
+
+    @cached_property
+    def config(self) -> dict[str, Any] | None:
+        """The content of the encoder's config.json; None without the file."""
+        path = self.encoder / "config.json"
+        return read_json(path) if path.is_file() else None
+
+
+def opened(place: Path | ModelFolder) -> ModelFolder:
+    """Return a place as a ModelFolder, whose files may have been parsed already."""
+    return place if isinstance(place, ModelFolder) else ModelFolder(place)
 
 
 @unreadable_as(FormatError)
-def read_sentence_vectors(folder: Path, hidden_size: int | None = None) -> SentenceVectors:
+def read_sentence_vectors(
+    place: Path | ModelFolder, hidden_size: int | None = None
+) -> SentenceVectors:
     """What modules.json asks for; plain means when the folder has none.
 
     Args:
-        folder: the model folder.
+        place: the model folder.
         hidden_size: of its encoder, for dense layers to be compared with.
 
     Raises:
         FormatError: the folder asks for something that filbert does not do, or its files are
             damaged, unreadable or not where they may be.
     """
-    modules = _modules(folder)
+    opened_folder = opened(place)
+    folder, modules = opened_folder.path, _modules(opened_folder)
     if not modules:
         return SentenceVectors()
     values: dict[str, Any] = {"similarity": None, **_prompts(folder)}
@@ -227,12 +251,11 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Kind and place of every module, in order; empty without a modules.json."""
-    path = folder / "modules.json"
-    if not path.is_file():
+def _modules(folder: ModelFolder) -> list[tuple[str, Path]]:
+    """Return kind and place of every module, in order; empty without a modules.json."""
+    path, given = folder.path / "modules.json", folder.modules
+    if given is None and not path.is_file():
         return []
-    given = load_json(path)
     if not isinstance(given, list) or len(given) > 100:
         raise FormatError(f"{path}: {short(given)}; expected a list of modules.")
     modules = []

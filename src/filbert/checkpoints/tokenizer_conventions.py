@@ -5,7 +5,9 @@ Sources: transformers 5, models/*/tokenization_*.py and convert_slow_tokenizer.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from filbert.checkpoints.families import CAUSAL_TYPE
 from filbert.errors import FormatError, unreadable_as
@@ -75,12 +77,17 @@ _PYTHON_ONLY = {
 
 
 @unreadable_as(FormatError)
-def convention_of(folder: Path, model_type: str | None = None) -> Convention | None:
+def convention_of(
+    folder: Path,
+    model_type: str | None = None,
+    config: Callable[[], dict[str, Any] | None] | None = None,
+) -> Convention | None:
     """The convention of the tokenizer in a folder, or None where nothing tells.
 
     Args:
         folder: tokenizer_config.json in it goes first.
         model_type: the family, if it is known from elsewhere; else from config.json in the folder.
+        config: returns the content of config.json, if that was parsed already.
 
     Raises:
         FormatError: a tokenizer that does more than its files say, or a damaged file.
@@ -94,7 +101,8 @@ def convention_of(folder: Path, model_type: str | None = None) -> Convention | N
         )
     if name in CONVENTIONS:
         return CONVENTIONS[name]
-    stated = model_type or read_json(folder / "config.json").get("model_type")
+    raw = (config() if config else read_json(folder / "config.json")) or {}
+    stated = model_type or raw.get("model_type")
     if not isinstance(stated, str):
         return None
     return CONVENTIONS.get(_CLASSES.get(stated.removeprefix(CAUSAL_TYPE), ""))
@@ -106,6 +114,7 @@ def read_tokenizer(
     model_type: str | None = None,
     lowercase: bool | None = None,
     as_google: bool = False,
+    config: Callable[[], dict[str, Any] | None] | None = None,
 ) -> Tokenizer:
     """The tokenizer in a folder, or in one of its files, by the conventions of its family.
 
@@ -117,5 +126,5 @@ def read_tokenizer(
         folder,
         lowercase=lowercase,
         as_google=as_google,
-        convention=convention_of(home, model_type),
+        convention=convention_of(home, model_type, config),
     )

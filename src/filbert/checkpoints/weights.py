@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import stat
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from filbert.checkpoints.model_files import SAFETENSORS
 from filbert.errors import FormatError, printable, unreadable_as
+from filbert.files import MAX_JSON_BYTES, read_json
 
 _DTYPES = {
     "F64": torch.float64,
@@ -33,42 +33,10 @@ _DTYPES = {
     "BF16": torch.bfloat16,
 }
 _NAMES = ("model.safetensors", "pytorch_model.bin")
-# A JSON text can take thirty times its size as objects. Names for 50,000 labels fit in.
-MAX_JSON_BYTES = 4 * 2**20
 # Tensors of a pickle may share their numbers, as tied weights do.
 _MAX_SHARING = 16
 # Two microseconds a byte; that of 24 layers has 50,000.
 _MAX_PICKLE_BYTES = 2**20
-
-
-def load_json(path: Path) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        FormatError: no such file, not UTF-8, not JSON, or over 4 MiB.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise FormatError(f"{path} is no plain file.")
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}. Restore it.") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        FormatError: as `load_json`, or not an object.
-    """
-    value = load_json(path)
-    if not isinstance(value, dict):
-        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")
-    return value
 
 
 @dataclass

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.opening import find_model
-from filbert.checkpoints.weights import read_json
 from filbert.errors import ConfigError, FormatError, printable
+from filbert.files import read_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device
 from filbert.tasks.base import task_names

@@ -14,8 +14,7 @@ from torch import Tensor
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.checkpoints.weights import read_json
-from filbert.files import replace_folder, write_atomically, write_json
+from filbert.files import read_json, replace_folder, write_atomically, write_json
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer

@@ -19,10 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from filbert.checkpoints.weights import read_json
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, FormatError
-from filbert.files import write_atomically, write_json
+from filbert.files import read_json, write_atomically, write_json
 from filbert.train.log import progress_bar
 from filbert.train.teacher import StreamedAnswers
 
