@@ -36,10 +36,9 @@ from typing import Any
 
 import torch
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint
 from filbert.text.tokenizer import Tokenizer
 from sides.clients import Client, closed_loop, open_loop, percentile, request
 from sides.served import Served, free_port

@@ -20,12 +20,12 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
 from filbert import export
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
 from filbert.export import agreement_of, export_onnx
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.predict import Predictor
 
 ROOT = Path(__file__).parents[1]
@@ -242,7 +242,7 @@ def test_without_data_int8_is_compared_on_the_dev_rows_of_the_training(
 def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
     film_run, films, tmp_path, capsys, monkeypatch
 ):
-    from filbert.formats import onnx_graph
+    from filbert.checkpoints import onnx_graph
 
     build_graph = onnx_graph.build_graph
 
@@ -263,7 +263,7 @@ def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
 
 
 def test_a_graph_that_computes_something_else_leaves_no_folder(film_run, tmp_path, monkeypatch):
-    from filbert.formats import onnx_graph
+    from filbert.checkpoints import onnx_graph
 
     monkeypatch.setattr(onnx_graph, "_UNSEEN", 0.0)
     with pytest.raises(RunError, match="outputs differ by"):
@@ -345,7 +345,7 @@ def test_every_output_is_held_to_its_own_size():
 def test_metrics_of_a_model_without_a_task_are_refused_before_a_graph_is_made(
     tiny_model, tmp_path, monkeypatch
 ):
-    from filbert.formats import onnx_graph
+    from filbert.checkpoints import onnx_graph
 
     monkeypatch.setattr(onnx_graph, "build_graph", None)
     with pytest.raises(ConfigError, match="has no task head. Leave it out"):

@@ -12,13 +12,13 @@ import torch
 from tests.serve.conftest import running
 
 import filbert
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.opening import read_checkpoint
 from filbert.serve import process
 from filbert.serve.operation import Operation
 from filbert.serve.settings import Settings

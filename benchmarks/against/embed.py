@@ -37,7 +37,7 @@ def read(source: Path, rows: int) -> list[str]:
 
 
 def child(side: str, texts: list[str], out: Path) -> float:
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     folder = str(find_model("minilm"))
     if side == "sentence-transformers":

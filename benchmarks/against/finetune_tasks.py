@@ -135,7 +135,7 @@ def _answer(kind: str, prediction: dict[str, Any]) -> Any:
 
 def child(request: dict[str, Any]) -> dict[str, Any]:
     """Train, score, and say so."""
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     began = time.perf_counter()
     task, dev = request["task"], Path(request["dev"])

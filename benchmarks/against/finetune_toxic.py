@@ -94,7 +94,7 @@ def run_transformers(folder: Path, seed: int, bf16: bool) -> dict[str, float | s
         set_seed,
     )
 
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     set_seed(seed)
     source = str(find_model("minilm"))

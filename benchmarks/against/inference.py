@@ -31,7 +31,7 @@ from inference_runs import add, jobs_of, kept_in, models_of, options, said, side
 from inference_table import markdown, rate
 from runs import Record, carry_out
 
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.model.config import EncoderConfig
 from sides.agreement import least_cosines
 from sides.products import layer_shapes, product_rates

@@ -21,7 +21,7 @@ from inference_models import LABELS
 from inference_runs import add, jobs_of, kept_in, models_of, options, said, sides_of
 from runs import Record, carry_out
 
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from sides.turns import children, take_turns
 from sides.workload import drawn
 

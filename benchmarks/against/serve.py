@@ -39,7 +39,7 @@ from runs import add_results_options, append, machine
 from serve_sides import QUIET, SIDES, Place
 
 import filbert.samples
-from filbert.formats.find import find_model
+from filbert.checkpoints.opening import find_model
 from sides.clients import Client, Reply, closed_loop, percentile, request
 from sides.served import Served, free_port
 

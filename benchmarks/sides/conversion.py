@@ -135,10 +135,10 @@ def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
 
 
 def _exported(folder: Path, out: Path, _: Path, *, int8: bool = False) -> None:
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.onnx_folder import MODEL_FILE, save_graph
-    from filbert.formats.onnx_graph import build_graph
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.onnx_folder import MODEL_FILE, save_graph
+    from filbert.checkpoints.onnx_graph import build_graph
+    from filbert.checkpoints.opening import read_checkpoint
 
     out.mkdir()
     graph = build_graph(with_new_head(read_checkpoint(folder), None), int8=int8)

@@ -13,7 +13,7 @@ from filbert.data.records import file_digest
 from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
-from filbert.formats.files import portable
+from filbert.files import portable
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.loss import precision_loss, whole_of

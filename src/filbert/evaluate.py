@@ -13,8 +13,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, read_rows
 from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
+from filbert.files import write_json
 from filbert.fill import has_masked_lm
-from filbert.formats.files import write_json
 from filbert.masked_text import pretrained_length, text_figures
 from filbert.predict import Predictor
 from filbert.tasks.base import Task

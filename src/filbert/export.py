@@ -18,22 +18,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.calibrate import choose_float_layers
-from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, collate
-from filbert.data.records import file_digest
-from filbert.errors import ConfigError, RunError
-from filbert.evaluate import evaluate_model
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import portable, replace_folder, sha256_of
-from filbert.formats.onnx_folder import (
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import (
     MODEL_FILE,
     WEIGHTS_FILE,
     check_installed,
     describe,
     save_graph,
 )
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.records import file_digest
+from filbert.errors import ConfigError, RunError
+from filbert.evaluate import evaluate_model
+from filbert.files import portable, replace_folder, sha256_of
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.predict import Predictor
@@ -103,7 +103,7 @@ def export_onnx(
         RunError: the graph computes something else.
     """
     check_installed()
-    from filbert.formats.onnx_graph import OPSET, build_graph
+    from filbert.checkpoints.onnx_graph import OPSET, build_graph
 
     if max_loss is not None and data is None:
         raise ConfigError("--max-loss compares metrics on labelled rows: give --data FILE too.")

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import read_export
+from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    SentenceVectors,
+    read_sentence_vectors,
+)
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
 from filbert.errors import ConfigError
 from filbert.fill import fill_masks
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
-from filbert.formats.onnx_folder import read_export
-from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
-from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.score import score_texts
@@ -112,13 +115,14 @@ class Predictor:
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
-        checkpoint = read_export(folder) if exported else read_checkpoint(folder)
-        tokenizer = read_tokenizer(folder)
+        opened = ModelFolder(folder)
+        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        tokenizer = read_tokenizer(opened)
         config = checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
         for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
-        vectors = read_sentence_vectors(folder, config.hidden_size)
+        vectors = read_sentence_vectors(opened, config.hidden_size)
         limit = stored_max_length(checkpoint, folder)
         max_length = check_max_length(limit if max_length is None else max_length, config)
         if max_length is None and vectors.max_length is not None:
@@ -357,8 +361,8 @@ class Predictor:
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
-        widths = map(self.model.config.width_of, self._layer_numbers(layers))
-        return self._way(pooling, layers).dimension(sum(widths))
+        width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        return self._way(pooling, layers).dimension(width)
 
     def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
         """How vectors are made: the folder's way, unless a pooling is named."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.weights import read_json
+from filbert.files import read_json
 from filbert.model.config import EncoderConfig
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class, task_names

@@ -50,8 +50,8 @@ def test_the_judge_finds_the_loss_that_transformers_finds(load, tokenizer, tmp_p
 def test_the_judge_reads_a_folder_that_filbert_wrote(load, tokenizer, tmp_path):
     from transformers import BertForMaskedLM
 
-    from filbert.formats import huggingface
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.model.config import EncoderConfig
     from filbert.model.encoder import Encoder, initialize
     from filbert.model.heads import Model, new_head

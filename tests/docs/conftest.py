@@ -18,10 +18,10 @@ import torch
 
 import filbert
 from filbert import samples
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.opening import find_model
 from filbert.cli.main import run
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, PretrainingHead

@@ -23,7 +23,6 @@ from filbert.inspect.attention import (
     view_text,
     words_in,
 )
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
@@ -134,23 +133,6 @@ def test_layers_and_heads_that_are_not_there_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         attention_maps(model, pack(SEQUENCES), **asked)
-
-
-def test_a_recurrent_model_shows_no_attention() -> None:
-    config = EncoderConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=0,
-        intermediate_size=0,
-        recurrent=True,
-        embedding_size=16,
-        pooled="mean",
-        pooler=None,
-        attention_dropout=0.0,
-    )
-    with pytest.raises(ConfigError, match="shows no attention"):
-        attention_maps(Model(BiGRU(config)), pack(SEQUENCES))
 
 
 @pytest.mark.parametrize("fields", [{}, {"rotary_base": 100.0}, {"num_hidden_groups": 1}])

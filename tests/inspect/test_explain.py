@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
 from filbert.inspect import explain as module
 from filbert.inspect.explain import METHODS, attribute, explain, find_target, log_odds
 from filbert.model.heads import Model

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from filbert.batch import from_padded
-from filbert.formats import huggingface
+from filbert.checkpoints import huggingface
 from filbert.inspect.attention import attention_maps
 
 with warnings.catch_warnings():

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from filbert.checkpoints import huggingface
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
 from filbert.inspect.explain import attribute, explain, find_target
 from filbert.predict import Predictor
 from filbert.tasks.base import Task

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from filbert.batch import PackedBatch, from_padded, pack, split
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.model.heads import HEADS, Model
 
 with warnings.catch_warnings():

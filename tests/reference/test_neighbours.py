@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.formats import huggingface
+from filbert.checkpoints import huggingface
 from filbert.inspect.neighbours import find_neighbours
 from filbert.predict import Predictor
 

@@ -54,14 +54,3 @@ def test_a_masked_lm_is_counted_as_torch_counts_it(embedding_size):
 def test_a_causal_token_is_multiplied_with_those_up_to_itself(causal, num_pairs):
     found = forward_flops(replace(SMALL, causal=causal), [3, 2], num_masked=0)
     assert found == 2 * (5 * PER_TOKEN + 2 * 4 * num_pairs)
-
-
-def test_recurrent_layers_are_counted_as_torch_counts_them():
-    config = EncoderConfig(
-        vocab_size=10, embedding_size=6, hidden_size=8, num_hidden_layers=2, num_attention_heads=0,
-        intermediate_size=0, type_vocab_size=0, recurrent=True, pooled="mean", pooler=None,
-    )  # fmt: skip
-    layers = torch.nn.GRU(6, 4, num_layers=2, bidirectional=True)
-    with FlopCounterMode(display=False) as counter:
-        layers(torch.zeros(5, 1, 6))
-    assert forward_flops(config, [3, 2], num_masked=0) == counter.get_total_flops() > 0

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import filbert
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.model.heads import Model
 from filbert.speed.execution import run_model
 from filbert.speed.precision import Precision

@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +76,7 @@ def _attention(
     model: Model, batch: PackedBatch, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[list[Tensor], list[Tensor]]:
     maps, vectors = [], []
-    encoder = cast(Encoder, model.encoder)
+    encoder = model.encoder
     # A trace counts layers from 1.
     numbers = [layer + 1 for layer in layers]
     with torch.inference_mode(), traced(encoder, (), numbers) as trace:
@@ -124,8 +124,7 @@ def layers_and_heads(
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, Encoder):
         raise ConfigError(
-            "This model shows no attention: it is recurrent or an exported graph. Use the "
-            "original folder of a Transformer."
+            "An exported graph has no attention to show. Use the folder that it was exported from."
         )
     config = encoder.config
     counts = {"layer": config.num_hidden_layers, "head": config.num_attention_heads}

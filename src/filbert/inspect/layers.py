@@ -120,9 +120,7 @@ def states_by_layer(
 
 def split_layers(predictor: Predictor, features: np.ndarray) -> list[np.ndarray]:
     """Split (R, all layers' widths) into one array for each layer from 0 to L."""
-    config = predictor.model.config
-    widths = [config.width_of(number) for number in range(config.num_hidden_layers + 1)]
-    return np.split(features, np.cumsum(widths)[:-1], axis=1)
+    return np.split(features, predictor.model.config.num_hidden_layers + 1, axis=1)
 
 
 def _features(predictor: Predictor, examples: Sequence[Example]) -> list[np.ndarray]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import FormatError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.heads import Model
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.packing import pack_layers

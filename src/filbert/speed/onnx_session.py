@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model
+from filbert.checkpoints.config_json import LABELLED
+from filbert.checkpoints.onnx_folder import MODEL_FILE, check_installed, is_export
 from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.checkpoint import Checkpoint, meta_model
-from filbert.formats.config_json import LABELLED
-from filbert.formats.onnx_folder import MODEL_FILE, check_installed, is_export
 from filbert.model.attention_plan import group_lengths
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder

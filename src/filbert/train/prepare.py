@@ -8,15 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
-from filbert.formats.files import portable
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.files import portable
 from filbert.model.heads import Model
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task, task_class, uncleaned
@@ -133,11 +132,6 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    if config.recurrent and options.distributed == "fsdp":
-        raise ConfigError(
-            "Recurrent layers walk from word to word, and a model of them is small: distributed "
-            "fsdp does not serve it; leave it out."
-        )
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)
     positions = config.max_tokens_per_sequence

@@ -135,7 +135,7 @@ def test_a_machine_that_cannot_go_on_says_so_and_leaves_nothing(
 
 
 def test_ctrl_c_is_no_error_of_anybody(refused, monkeypatch):
-    monkeypatch.setattr("filbert.formats.find.find_model", stopped)
+    monkeypatch.setattr("filbert.checkpoints.opening.find_model", stopped)
     refused("info TINY", "interrupted", status=130)
 
 

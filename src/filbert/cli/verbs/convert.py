@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from filbert.data.columns import ColumnNames
 
 if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.text.tokenizer import Tokenizer
 
 FORMATS = ("huggingface", "google", "int8")
@@ -75,9 +75,8 @@ def convert(
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
     _check_int8(to, data, max_loss, encoder_only=encoder_only)
 
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
@@ -193,8 +192,8 @@ def _left_behind(place: Path, to: str) -> list[str]:
 def _write_google(
     checkpoint: Checkpoint, tokenizer: Tokenizer, target: Path, marker: str
 ) -> dict[str, str]:
-    from filbert.formats import google
-    from filbert.formats.files import replace_folder
+    from filbert.checkpoints import google
+    from filbert.files import replace_folder
 
     with replace_folder(target, marker=marker) as new:
         return google.write(checkpoint, tokenizer, new)
@@ -213,14 +212,14 @@ def _write_huggingface(
     from dataclasses import replace
 
     from filbert import __version__
-    from filbert.formats import huggingface
-    from filbert.formats.files import portable, replace_folder, sha256_of
-    from filbert.formats.google_vocabulary import special_ids
-    from filbert.formats.opening import is_google
-    from filbert.formats.sentence_transformers import (
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.google import special_ids
+    from filbert.checkpoints.opening import is_google
+    from filbert.checkpoints.sentence_transformers import (
         read_sentence_vectors,
         write_sentence_vectors,
     )
+    from filbert.files import portable, replace_folder, sha256_of
 
     from_google = is_google(place)
     length = checkpoint.config.max_tokens_per_sequence

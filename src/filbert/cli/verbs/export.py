@@ -62,10 +62,10 @@ def export(
     if max_loss is not None and not max_loss >= 0:
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
 
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.export import export_onnx
-    from filbert.formats.find import find_model
 
     folder = find_model(model)
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))
