@@ -1,0 +1,92 @@
+"""filbert does on tiny inputs what it did when the record in behaviour/ was written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.golden.behaviour import internals, record
+
+VALUES, ARRAYS = record.read()
+
+# float32 has a relative spacing of 1.2e-7, and instruction sets add up in another order: a few
+# spacings after two layers.
+PLAIN = 1e-6
+# By the first word of a name. Logits: the 16 terms of one number may nearly cancel. Training: each
+# optimiser step passes the differences of the one before it on.
+TOLERANCES = {"family": 3e-6, "finetune": 1e-5}
+
+
+def tolerance_of(name: str) -> float:
+    return TOLERANCES.get(name.split()[0], PLAIN)
+
+
+def differences(old: Any, new: Any, tolerance: float, place: str = "") -> Iterator[str]:
+    """Where two JSON values differ; numbers by more than `tolerance` of 1 or the larger."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            if key in old and key in new:
+                yield from differences(old[key], new[key], tolerance, f"{place}.{key}")
+            else:
+                yield f"{place}.{key} is only in the {'record' if key in old else 'new values'}"
+    elif isinstance(old, list) and isinstance(new, list):
+        if len(old) != len(new):
+            yield f"{place} has {len(new)} entries, the record {len(old)}"
+        for i, (a, b) in enumerate(zip(old, new, strict=False)):
+            yield from differences(a, b, tolerance, f"{place}[{i}]")
+    elif isinstance(old, float) and isinstance(new, float | int):
+        if not math.isclose(old, new, rel_tol=tolerance, abs_tol=tolerance):
+            yield f"{place} is {new!r}, the record has {old!r}"
+    elif old != new:
+        yield f"{place} is {new!r}, the record has {old!r}"
+
+
+def array_difference(old: np.ndarray, new: np.ndarray, tolerance: float) -> str | None:
+    """What differs between two arrays; their numbers by more than `tolerance` of the largest."""
+    if old.shape != new.shape or old.dtype != new.dtype:
+        return f"{new.dtype} {new.shape}, the record has {old.dtype} {old.shape}"
+    if not old.size:
+        return None
+    worst = float(np.abs(old.astype(np.float64) - new).max() / max(np.abs(old).max(), 1e-30))
+    return None if worst <= tolerance else f"differs by {worst:.1e} of the largest value"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[record.Place]:
+    with internals.cheap():
+        yield record.Place(tmp_path_factory.mktemp("behaviour"))
+
+
+@pytest.mark.parametrize("name", record.CASES)
+def test_behaviour_is_the_recorded_one(name: str, place: record.Place) -> None:
+    values, arrays = record.split(record.CASES[name](place))
+    old = {k.partition("/")[2]: v for k, v in ARRAYS.items() if k.partition("/")[0] == name}
+    assert arrays.keys() == old.keys()
+    tolerance = tolerance_of(name)
+    found = list(differences(VALUES[name], values, tolerance))
+    found += [
+        f"{k}: {d}" for k, v in arrays.items() if (d := array_difference(old[k], v, tolerance))
+    ]
+    assert not found, "\n".join(found[:20])
+
+
+def test_the_record_has_no_case_that_is_gone() -> None:
+    assert VALUES.keys() == record.CASES.keys()
+
+
+@pytest.mark.parametrize("new", [{"a": [1.0, 2.1]}, {"a": [1.0]}, {"b": [1.0, 2.0]}, {"a": "x"}])
+def test_a_changed_value_is_seen(new: Any) -> None:
+    old = {"a": [1.0, 2.0]}
+    assert not list(differences(old, {"a": [1 + 1e-7, 2]}, PLAIN))
+    assert list(differences(old, new, PLAIN))
+
+
+def test_a_changed_array_is_seen() -> None:
+    old = np.array([1.0, 2.0], np.float32)
+    assert array_difference(old, old + np.float32(1e-6), PLAIN) is None
+    assert array_difference(old, old + np.float32(1e-5), PLAIN)
+    assert array_difference(old, old[:1], PLAIN)
+    assert array_difference(old, old.astype(np.float64), PLAIN)
