@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,56 @@ def command_line(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def cheap() -> Iterator[None]:
-    """One thread, and no plots: they take most of the time of a tiny run."""
+    """One thread, no plots, and comparisons in this process: most of the time of tiny runs."""
     from unittest import mock
 
     import torch
 
+    from filbert.errors import FilbertError
+    from filbert.study.child import Ended
+    from filbert.study.contestants import carry_out
+
+    def run_here(job: Any, path: Path, **_: Any) -> Ended:
+        Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            carry_out(job)
+        except FilbertError as error:
+            return Ended("failed", str(error))
+        return Ended("finished")
+
+    def undrawn(_: Any, path: Path) -> None:
+        path.write_bytes(b"\x89PNG")
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with mock.patch("filbert.report.canvas.save", lambda _, path: path.write_bytes(b"\x89PNG")):
+    with (
+        mock.patch("filbert.report.canvas.save", undrawn),
+        mock.patch("filbert.study.engine.run_child", run_here),
+    ):
         yield
     torch.set_num_threads(threads)
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does: nothing catches it."""
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[None]:
+    """A training run that begins here ends when its optimiser step `step`, from 1, begins."""
+    from unittest import mock
+
+    from filbert.train import trainer
+
+    real, calls = trainer.accumulate, iter(range(1, step))
+
+    def dies(*arguments: Any, **options: Any) -> Any:
+        if next(calls, None) is None:
+            raise Killed
+        return real(*arguments, **options)
+
+    with mock.patch.object(trainer, "accumulate", dies), suppress(Killed):
+        yield
 
 
 def logits(folder: Path, items: Sequence[Any]) -> list[np.ndarray]:
@@ -87,7 +127,7 @@ def gradient(folder: Path, rows: Path, micro_batches: int) -> dict[str, np.ndarr
         micro_batches: into which the rows of a process are cut; the last are smaller.
     """
     import filbert
-    from filbert.data.names import ColumnNames
+    from filbert.data.columns import ColumnNames
     from filbert.formats.opening import read_checkpoint
     from filbert.speed.precision import Precision
     from filbert.train.distributed import start
