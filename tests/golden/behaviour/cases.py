@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import lzma
 import re
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 
 from . import inputs, internals
 from .place import Found, Place, case, lines, read_json, sha, tensors_sha
@@ -224,8 +227,6 @@ def masks(place: Place) -> Found:
 
 @case("embed")
 def embed(place: Place) -> Found:
-    import pyarrow.parquet
-
     import filbert
 
     model = filbert.load(place.model("bert", "masked"))
@@ -261,6 +262,46 @@ def predict(place: Place) -> Found:
     return {
         "multilabel": lines(out.read_text("utf-8")),
         "regression": lines(place.call("predict", model=regression, data="-", stdin=stdin)),
+    }
+
+
+@case("evaluate formats")
+def evaluate_formats(place: Place) -> Found:
+    """The same rows in other files, under other names of columns, compressed or not."""
+    model = place.model("bert", "sequence", "binary")
+    rows = lines((place.rows / "binary.dev.jsonl").read_text())
+    named = {"said": [row["text"] for row in rows], "kind": [row["label"] for row in rows]}
+    pairs = list(zip(*named.values(), strict=True))
+    files = {
+        "rows.csv": "said,kind\n" + "".join(f"{text},{label}\n" for text, label in pairs),
+        "rows.tsv": "said\tkind\n" + "".join(f"{text}\t{label}\n" for text, label in pairs),
+    }
+    for name, content in files.items():
+        (place.folder / name).write_text(content)
+    content = "".join(json.dumps({"said": t, "kind": k}) + "\n" for t, k in pairs).encode()
+    (place.folder / "rows.jsonl.gz").write_bytes(gzip.compress(content))
+    (place.folder / "rows.jsonl.xz").write_bytes(lzma.compress(content))
+    pyarrow.parquet.write_table(pyarrow.table(named), place.folder / "rows.parquet")
+    found = {
+        name: json.loads(place.call("evaluate mapped", model=model, data=place.folder / name))
+        for name in (*files, "rows.jsonl.gz", "rows.jsonl.xz", "rows.parquet")
+    }
+    assert all(one == found["rows.csv"] for one in found.values())
+    return found["rows.csv"]
+
+
+@case("python")
+def python(place: Place) -> Found:
+    """The short forms of the public interface."""
+    import filbert
+
+    words, spans = place.model("distilbert", "tokens"), place.model("bert", "spans")
+    classes = filbert.load(place.model("bert", "sequence"), max_length=6)
+    answer = filbert.load(spans).answer("what was good ?", "the very long film was good . " * 20)
+    return {
+        "tag": filbert.load(words).tag(["the", "old", "film"]),
+        "answer": {k: v for k, v in answer.items() if k != "nbest"},
+        "cut": classes.predict(inputs.TEXTS),
     }
 
 

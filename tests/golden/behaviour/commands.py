@@ -85,4 +85,16 @@ COMMANDS = {
         "finetune --task tagging --model {model} --out {out} --train {place}/rows/tags.conll "
         f"--dev {{place}}/rows/tags.conll {STEPS} --optimizer lamb --schedule cosine --freeze 0"
     ),
+    "finetune window": (
+        f"finetune --task classification --model {{model}} --out {{out}} {ROWS} {STEPS} "
+        "--on-overflow window --max-length 10 --stride 4 --class-weights balanced --clean study "
+        "--layer-decay 0.9 --reinit-layers 1 --optimizer bert_adam --schedule bert"
+    ),
+    "finetune muon": (
+        f"finetune --task regression --model {{model}} --out {{out}} {ROWS} {STEPS} "
+        "--optimizer muon --freeze embeddings --causal"
+    ),
+    "evaluate mapped": (
+        "evaluate {model} --data {data} --text-column said --label-column kind --json"
+    ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from safetensors.numpy import load_file
 
@@ -10,24 +11,25 @@ from . import inputs, internals
 from .place import Found, Place, case, lines, read_json, tensors_sha
 
 
-def finetune_case(place: Place, rows: str) -> Found:
-    run = place.run(rows)
-    facts = read_json(run / "run.json")
+def learnt(place: Place, run: Path, data: Path) -> Found:
+    """What a fine-tuning run logged, and what its model says about some rows."""
     log = lines((run / "metrics.jsonl").read_text())
-    model = run / "model"
-    dev = place.rows / f"{rows}.dev.jsonl"
+    keys = ("step", "loss", "lr", "grad_norm")
     return {
-        "metrics": facts["metrics"],
-        "steps": [
-            {k: line[k] for k in ("step", "loss", "lr", "grad_norm")}
-            for line in log
-            if "lr" in line
-        ],
-        "run.json": sorted(facts),
+        "metrics": read_json(run / "run.json")["metrics"],
+        "steps": [{key: line[key] for key in keys} for line in log if "lr" in line],
+        "predict": lines(place.call("predict", model=run / "model", data=data)),
+    }
+
+
+def finetune_case(place: Place, rows: str) -> Found:
+    run, data = place.run(rows), place.rows / f"{rows}.dev.jsonl"
+    model = run / "model"
+    return learnt(place, run, data) | {
+        "run.json": sorted(read_json(run / "run.json")),
         "filbert.json": sorted(read_json(model / "filbert.json")),
         "files": sorted(path.name for path in model.iterdir()),
-        "evaluate": json.loads(place.call("evaluate", model=model, data=dev)),
-        "predict": lines(place.call("predict", model=model, data=dev)),
+        "evaluate": json.loads(place.call("evaluate", model=model, data=data)),
     }
 
 
@@ -40,7 +42,16 @@ def conll(place: Place) -> Found:
     """Of tags in columns, with a task's other options."""
     out = place.folder / "runs" / "conll"
     place.call("finetune conll", model=place.model("electra"), out=out)
-    return {"metrics": read_json(out / "run.json")["metrics"]}
+    return learnt(place, out, place.rows / "tagging.dev.jsonl")
+
+
+@case("finetune window", name="window", rows="classes")
+@case("finetune muon", name="muon", rows="regression")
+def other_options(place: Place, name: str, rows: str) -> Found:
+    """Windows, cleaning, weights of classes and layers; other optimisers; a causal encoder."""
+    out = place.folder / "runs" / name
+    place.call(f"finetune {name}", model=place.model(), out=out, rows=rows)
+    return learnt(place, out, place.rows / f"{rows}.dev.jsonl")
 
 
 @case("resume")
