@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from . import cases, internals, training  # noqa: F401  (they fill the table)
+from . import cases, internals, serving, training  # noqa: F401  (they fill the table)
 from .place import CASES, Found, Place, read_json
 
 HERE = Path(__file__).parent
