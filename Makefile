@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 DATA ?= ../shared/data
 
 .PHONY: quickstart install dev check test test-slow format bench-finetune bench-embed bench-tasks bench-tasks-small \
-	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency report \
+	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency bench-turns report \
 	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:
@@ -105,6 +105,10 @@ bench-inference-small: $(VENV)/.dev
 bench-latency: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
 	$(BIN)/python benchmarks/against/latency.py
+
+# Is this checkout as fast as the one in OLD? About 12 minutes; nothing else should run meanwhile.
+bench-turns: $(VENV)/.dev
+	$(BIN)/python benchmarks/turns.py --old $(OLD)
 
 # The README's table from benchmarks/results. A benchmark writes there only with --record; what it
 # writes otherwise: benchmarks/report.py --results runs/results.
