@@ -198,7 +198,8 @@ def _table_rows(
     names = _header(path, records)
     picked = choice.pick(names)
     keys = list(picked)
-    indexes = [names.index(own) for own in picked.values()]
+    places = {name: place for place, name in enumerate(names)}
+    indexes = [places[own] for own in picked.values()]
     width = len(names)
     whole = indexes == list(range(width))
     get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))

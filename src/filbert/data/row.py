@@ -39,11 +39,13 @@ def refuse_repeats(names: Sequence[str], where: str) -> None:
     Raises:
         InputError: there is one.
     """
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(
-            f'{where}: the header names the column "{printable(twice, 30)}" twice. Rename one.'
-        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(
+                f'{where}: the header names the column "{printable(name, 30)}" twice. Rename one.'
+            )
+        seen.add(name)
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,15 @@ class Choice:
 
     def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
         """Kept columns among `names`, of the file or of one line: canonical name -> its own."""
+        known = frozenset(names)
         wanted = dict.fromkeys(chain(self.columns, self.required))
         picked = {key: self.columns.get(key, key) for key in wanted}
         for key, own in picked.items():
-            if own not in names:
+            if own not in known:
                 flag = "label" if key == "labels" else key.replace("_", "-")
                 raise self._missing(own, names, line, f"--{flag}-column")
         for own in self.extra:
-            if own not in names:
+            if own not in known:
                 raise self._missing(own, names, line, None)
             if picked.get(own, own) != own:
                 where = self.name if line is None else f"{self.name}:{line}"
@@ -76,7 +79,7 @@ class Choice:
             picked[own] = own
         taken = set(picked.values())
         for own in names if self.optional is None else self.optional:
-            if own in names and own not in picked and own not in taken:
+            if own in known and own not in picked and own not in taken:
                 picked[own] = own
         return picked
 
