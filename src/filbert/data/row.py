@@ -100,8 +100,11 @@ class Choice:
                 "A file of this name is read as one text a line; rows with columns come from .csv, "
                 ".tsv, .jsonl or .parquet files."
             )
-        elif len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-            hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
+        elif len(names) == 1 and (marks := [mark for mark in ";\t|" if mark in names[0]]):
+            hint = (
+                "A .csv file is split at commas and a .tsv file at tabs; name another separator "
+                f"with --separator '{printable(marks[0])}'."
+            )
         elif near and option:
             several = ", or --multilabel where it holds lists" if near[0] == "labels" else ""
             hint = f"If {near[0]} is meant, pass {option} {near[0]}{several}."

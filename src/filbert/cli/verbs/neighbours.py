@@ -26,6 +26,7 @@ def neighbours(
     limit: int = 100,
     others: int = 200,
     text_column: str = "text",
+    separator: str | None = None,
     sense_column: str | None = None,
     max_length: int | None = None,
     seed: int = 0,
@@ -61,6 +62,8 @@ def neighbours(
         read so many further texts for the figures about all words.
     text_column:
         name of the column with the text.
+    separator:
+        character between the fields of a CSV or TSV file, such as ";".
     sense_column:
         name of a column with the known sense of the word in each text: adds how often the nearest
         place has the same one.
@@ -84,7 +87,7 @@ def neighbours(
     check_page(out, printed="--json" if json else None)
     pattern_of(word)
     check_projection(plot)
-    sources = _sources(texts, text_column, sense_column)
+    sources = _sources(texts, text_column, sense_column, separator)
     predictor = Predictor.load(model, device=device, max_length=max_length)
     layer_number(predictor, layer)
     found = word_in_context(
@@ -111,7 +114,7 @@ def neighbours(
 
 
 def _sources(
-    texts: tuple[str, ...], text_column: str, sense_column: str | None
+    texts: tuple[str, ...], text_column: str, sense_column: str | None, separator: str | None
 ) -> Iterable[Source]:
     """The rows of a file, or the sentences of the command line.
 
@@ -139,7 +142,7 @@ def _sources(
         if sense_column is not None:
             raise ConfigError("--sense-column is for a file; these are sentences.")
         return [Source(text, f"sentence {i}") for i, text in enumerate(texts, start=1)]
-    names = ColumnNames(text_column=text_column)
+    names = ColumnNames(text_column=text_column, separator=separator)
     extra = () if sense_column is None else (sense_column,)
     rows = read_texts(only, names, extra=extra)
     return (
