@@ -275,8 +275,8 @@ def _wrong_width(path: str, line: int, found: int, width: int, kind: str, has_in
             " If the file has another separator, name it with --separator; if it has further "
             "columns, name them in the header."
         )
-    named = f"the index and the header make {width}" if has_index else f"the header names {width}"
-    return f"{path}:{line}: {several}, but {named}. {hint}"
+    after = " after an index column" if has_index else ""
+    return f"{path}:{line}: {several}, but the header names {width - has_index}{after}. {hint}"
 
 
 def _header(path: str | Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
