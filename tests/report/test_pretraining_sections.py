@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from filbert.report.folder import read_run_folder
-from filbert.report.pretraining_sections import headline_facts, phases, verdict
+from filbert.report.pretraining import headline, headline_facts, phases
 from filbert.report.run import write_run_report
 
 HOSTILE = "<script>alert('&\")</script>"
@@ -140,7 +140,7 @@ def test_the_verdict_and_the_facts_name_the_outcome(tmp_path):
     run = write_pretraining_run(tmp_path / "run")
     folder = read_run_folder(tmp_path / "run")
     metrics = run["metrics"]["dev"]
-    assert verdict(folder) == (
+    assert headline(folder) == (
         f"novels fills {100 * metrics['mlm_accuracy']:.1f}\u00a0% of the masked words of the "
         f"held-out text after 400 steps on 13.4 M tokens; its perplexity there is "
         f"{metrics['perplexity']:.2f}."
