@@ -5,8 +5,8 @@ BIN = $(VENV)/bin
 # Held-out-free real data for tests and benchmarks; tests that need it are skipped where it is missing.
 DATA ?= ../shared/data
 
-.PHONY: quickstart install dev check test format bench-finetune bench-embed bench-tasks bench-tasks-small \
-	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency report \
+.PHONY: quickstart install dev check test test-slow format bench-finetune bench-embed bench-tasks bench-tasks-small \
+	bench-pretrain bench-pretrain-small bench-precision bench-inference bench-inference-small bench-latency bench-turns report \
 	bench-masking bench-gpu bench-gpu-inference test-ray test-openapi bench-serve stress-serve docs figures mini stress stress-formats package cold-installs sizes clean
 
 $(BIN)/python:
@@ -38,7 +38,11 @@ check: $(VENV)/.dev
 # Two processes, each with one thread: tensors are tiny here, and threads that wait for each other cost more than they give.
 # Files go in their order: by number of tests, the longest file of one test would come last, with nobody beside it.
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
+
+# What takes minutes: compilation by inductor, small runs of the benchmarks, processes killed at random.
+test-slow: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow --durations 20
 
 # Ray is an extra: it is installed into the same environment, and a cluster of two workers is started.
 test-ray: $(VENV)/.dev
@@ -102,7 +106,12 @@ bench-latency: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e ".[dev,bench]"
 	$(BIN)/python benchmarks/against/latency.py
 
-# The README's table from benchmarks/results.
+# Is this checkout as fast as the one in OLD? About 12 minutes; nothing else should run meanwhile.
+bench-turns: $(VENV)/.dev
+	$(BIN)/python benchmarks/turns.py --old $(OLD)
+
+# The README's table from benchmarks/results. A benchmark writes there only with --record; what it
+# writes otherwise: benchmarks/report.py --results runs/results.
 report: $(VENV)/.dev
 	$(BIN)/python benchmarks/report.py --write
 

@@ -14,7 +14,7 @@ With --command it is `filbert embed` itself, as a process: ended by SIGTERM when
 are there, and gone on with (`--resume`). Printed are rows/s over both parts, the memory of each (at
 the first quarter of its time, at its end, the most), and whether the rows came back in order: the
 least cosine of a hundred of them to the same text alone in float32, and the greatest to the text
-of the row after it. Either way the last line is added to benchmarks/results/bulk.jsonl.
+of the row after it. Either way the last line is added to runs/results/bulk.jsonl.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "against"))
 
-from runs import RESULTS, append, machine
+from runs import add_results_options, append, machine
 
 from filbert.bulk.output import unfinished
 from filbert.bulk.run import carry_out, here
@@ -126,7 +126,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--precision", default="float32")
     options.add_argument("--command", action="store_true", help="filbert embed, as a process")
-    options.add_argument("--results", type=Path, default=RESULTS / "bulk.jsonl")
+    add_results_options(options, "bulk")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

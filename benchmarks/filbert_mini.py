@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from filbert.checkpoints import huggingface
 from filbert.data.build import build_corpus
 from filbert.data.instances import fixed_examples
 from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
-from filbert.formats import huggingface
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining

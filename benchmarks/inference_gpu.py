@@ -21,7 +21,6 @@ counted, padding not) against the rate of a large product on the same GPU in the
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import sys
@@ -36,6 +35,9 @@ import torch
 
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parent / "against"))
+
+from runs import add_results_options, append
 
 from filbert.data.examples import Example
 from filbert.model.config import EncoderConfig
@@ -47,7 +49,6 @@ from filbert.speed.precision import Precision
 from inference_gpu_peers import Run, peers_of
 from pretrain_gpu import product_peak, synchronize
 
-RESULTS = Path(__file__).parent / "results" / "inference_gpu.jsonl"
 WINDOWS = 5
 VOCAB_SIZE = 30_522
 FIRST_WORD = 1_000
@@ -263,7 +264,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=1_000, help="for latency")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--cpu-smoke", action="store_true", help="all of it, tiny, on a CPU")
-    parser.add_argument("--results", type=Path, help=f"a JSONL file to add to; {RESULTS.name}")
+    add_results_options(parser, "inference_gpu")
     given = parser.parse_args(words)
     if given.cpu_smoke:
         given.sizes, given.lengths, given.dtype = ["tiny"], [16, 128], "float32"
@@ -303,11 +304,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 record["reserved_bytes"] = torch.cuda.memory_reserved(device)
             records.append(record)
             print(table([record]).splitlines()[-1], flush=True)
-            if given.results or not given.cpu_smoke:
-                path = given.results or RESULTS
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
+            append(given.results, record)
 
     try:
         for size in given.sizes:

@@ -6,7 +6,7 @@
 MiniLM is fine-tuned on the embedded sample ("toxic") and on tasks of the shared data (rows and
 settings of benchmarks/against/finetune_tasks.py), once, into runs/precision; every model then
 answers the same dev rows in each precision. It prints a Markdown table and adds a line a task to
-benchmarks/results/precision.jsonl. "auto" may change no metric by more than `LIMIT`, up or down;
+runs/results/precision.jsonl. "auto" may change no metric by more than `LIMIT`, up or down;
 the exit status is 1 where it does.
 
 `--quick` takes about four minutes on two cores: the embedded sample as it is and three tasks with
@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from finetune_tasks import TASKS
-from runs import append, machine
+from runs import add_results_options, append, machine
 from task_data import convert, tags_in
 from task_scores import FIGURES, KINDS
 
@@ -43,7 +43,6 @@ from filbert.speed.precision import Precision
 from filbert.speed.quantize import quantized, sensitive_layers
 from sides.agreement import cosines
 
-RESULTS = Path(__file__).parent / "results" / "precision.jsonl"
 SAMPLE = "toxic"
 LIMIT = 0.003
 QUICK = {"tasks": [SAMPLE, "SST-2", "MRPC", "STS-B"], "max_train": 1_200, "epochs": 2}
@@ -163,7 +162,7 @@ def main() -> int:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--keep-target", type=float, default=0.9995)
     parser.add_argument("--out", type=Path, default=Path("runs/precision"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    add_results_options(parser, "precision")
     sizes = parser.add_mutually_exclusive_group()
     for name in ("quick", "small"):
         sizes.add_argument(f"--{name}", dest="size", action="store_const", const=name)

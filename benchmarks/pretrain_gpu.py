@@ -20,7 +20,6 @@ shows that it works.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import sys
@@ -35,6 +34,9 @@ import torch
 
 # So that it runs on a rented GPU from a bare checkout, where nothing is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parent / "against"))
+
+from runs import add_results_options, append
 
 from filbert.data.examples import Example
 from filbert.data.masking import MaskedRow
@@ -50,7 +52,6 @@ from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.step import Forward, accumulate, model_forward
 
-RESULTS = Path(__file__).parent / "results" / "pretrain_gpu.jsonl"
 GOAL = 0.6
 WINDOWS = 5
 MASK_RATE = 0.15
@@ -292,7 +293,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--micro-batches", type=int, default=1, help="per optimiser step")
     parser.add_argument("--warm", type=int, help="steps before the first window")
     parser.add_argument("--steps", type=int, help="steps of each of the five windows")
-    parser.add_argument("--results", type=Path, help="a JSONL file to add to")
+    add_results_options(parser, "pretrain_gpu")
     given = parser.parse_args(words)
     if given.device != "cpu" and not torch.cuda.is_available():
         parser.error("there is no CUDA GPU; --device cpu --size tiny shows that it works")
@@ -345,11 +346,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     "time": time.strftime("%F %T"),
                 }
                 records.append(record)
-                if on_gpu or given.results:
-                    path = given.results or RESULTS
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with path.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(record) + "\n")
+                append(given.results, record)
     print(table(records))
     least = min(record["utilisation"] for record in records)
     print(f"goal: {GOAL:.0%} of the measured product; the least here is {least:.1%}")

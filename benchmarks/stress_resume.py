@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model

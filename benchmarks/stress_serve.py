@@ -15,7 +15,7 @@ kill: of several processes one is killed, again and again. Only its own clients 
     has to be there again at the end.
 
 The models are filbert-mini with random heads: the work is real, what they say means nothing. The
-tests run all parts but `kill` for a few seconds.
+tests run a few seconds of the mixed load without the bound on memory.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from typing import Any
 
 import torch
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint
 from filbert.text.tokenizer import Tokenizer
 from sides.clients import Client, closed_loop, open_loop, percentile, request
 from sides.served import Served, free_port
@@ -148,7 +147,7 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
 
     # What every kind of request needs, some of them together, is no growth, however short the run.
     if given.hostile:
-        await asyncio.gather(*map(send, names * 3))
+        await asyncio.gather(*map(send, names * given.warm_up))
     began = time.monotonic()
     end = began + given.seconds
     await asyncio.gather(watch(), *(one(number) for number in range(given.clients)))
@@ -332,6 +331,7 @@ def main() -> int:
     parser.add_argument("--model", default="filbert-mini")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--hostile", type=float, default=HOSTILE_SHARE, help="their share")
+    parser.add_argument("--warm-up", type=int, default=3, help="times that each is sent before")
     parser.add_argument("--growth", type=float, default=50.0, help="MiB of memory, at most")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds in the queue")
     parser.add_argument("--workers", type=int, default=2)

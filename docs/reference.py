@@ -27,7 +27,7 @@ from pygments.lexers import get_lexer_for_filename
 
 import filbert
 from filbert.cli.flags import SHORT_FLAGS
-from filbert.cli.main import VERBS, app
+from filbert.cli.main import SUBCOMMANDS, VERBS, app, command_app
 from filbert.recipes import built_in, read_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,7 @@ def _found(item: Any, docs: str) -> list[Any]:
     if isinstance(item, str) and "*" in item:
         return sorted(path.name for path in Path(docs).glob(item))
     if isinstance(item, dict) and "options/" in item.values():
-        pages = ["options/index.md", *(f"options/{name}.md" for name in verbs())]
+        pages = ["options/index.md", *(f"options/{file_of(name)}" for name in verbs())]
         return [dict.fromkeys(item, pages)]
     return [item]
 
@@ -76,7 +76,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if path is not None and path not in PAGES:
                 made[f"source/{path}.md"] = source_page(path)
     for name in verbs():
-        made[f"options/{name}.md"] = options_page(name)
+        made[f"options/{file_of(name)}"] = options_page(name)
     made["options/index.md"] = verbs_page()
     made["recipes.md"] = recipes_page()
     made["python.md"] = python_page()
@@ -132,7 +132,7 @@ class Verb:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.app = app[name]
+        self.app = command_app(name.split())
 
     @cached_property
     def arguments(self) -> list[Argument]:
@@ -150,13 +150,21 @@ class Verb:
 
 
 def verbs() -> list[str]:
-    """Names of all verbs, as typed."""
-    return [name.replace("_", "-") for name in VERBS]
+    """Names of all verbs and subcommands, as typed."""
+    names = []
+    for verb in VERBS:
+        names += [verb, *(f"{verb} {name}" for name in SUBCOMMANDS.get(verb, ()))]
+    return [name.replace("_", "-") for name in names]
+
+
+def file_of(name: str) -> str:
+    """The page of a verb or subcommand."""
+    return f"{name.replace(' ', '-')}.md"
 
 
 def verbs_page() -> str:
     """All verbs in one table."""
-    rows = [(f"[`{name}`]({name}.md)", _cell(Verb(name).says[0])) for name in verbs()]
+    rows = [(f"[`{name}`]({file_of(name)})", _cell(Verb(name).says[0])) for name in verbs()]
     return (
         "# Every option\n\nWhat each verb takes, from its own definitions. All options can also "
         "stand in a TOML file, given with `--recipe FILE`; flags win over it.\n\n"

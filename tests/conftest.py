@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import filbert
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model

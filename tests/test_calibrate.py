@@ -1,19 +1,17 @@
-"""filbert calibrate: which layers int8 leaves alone, and who goes by it."""
+"""Which layers stay float32 next to int8, and which commands follow the choice."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from torch import nn
 
 import filbert
-from filbert import calibrate as calibration
+from filbert import calibrate
 from filbert.bulk.work import Answers, plan_of
-from filbert.calibrate import calibrate
+from filbert.calibrate import choose_float_layers
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
@@ -24,9 +22,8 @@ DOWN = [f"encoder.layers.{i}.down" for i in range(2)]
 
 
 @pytest.fixture
-def model(film_run, tmp_path) -> Path:
-    """A copy of the fine-tuned tiny model, to be written into."""
-    return shutil.copytree(film_run.folder / "model", tmp_path / "model")
+def source(film_run) -> str:
+    return str(film_run.folder / "model")
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def dev(films) -> str:
 
 @pytest.fixture
 def harmful(monkeypatch):
-    """The feed-forward's second product is useless in int8, as if its weights had outliers."""
+    """Makes int8 useless in the second product of the feed-forward layer."""
     forward = QuantizedLinear.forward
 
     def spoilt(self, rows, *args, **kwargs):
@@ -47,193 +44,121 @@ def harmful(monkeypatch):
 
 
 def in_int8(model: Path | str) -> set[str]:
-    """The dense layers that are in int8 when the model is loaded so."""
+    """Names of the dense layers that compute in int8 when the model is loaded with int8."""
     modules = Predictor.load(model, precision="int8").model.named_modules()
     return {name for name, module in modules if isinstance(module, QuantizedLinear)}
 
 
-def noted(model: Path) -> dict | None:
-    return json.loads((model / "filbert.json").read_text()).get("int8")
-
-
-def test_layers_that_int8_spoils_stay_float_for_everyone_who_loads_the_folder(model, dev, harmful):
-    before = json.loads((model / "filbert.json").read_text())
-    assert len(in_int8(model)) == 8
-    facts = calibrate(str(model), dev, target=0.99)
-    assert sorted(facts["float_layers"]) == DOWN
-    assert facts["cosine"] > 0.99 > facts["cosine_of_all"]
-    assert facts["layers"] == 8 and facts["data"]["sequences"] > 20
-    assert sorted(facts["alone"].values())[1] < 0.99 < sorted(facts["alone"].values())[2]
-    assert noted(model) == facts
-    left = json.loads((model / "filbert.json").read_text())
-    del left["int8"]
-    assert left == before, "nothing else changes"
-    assert in_int8(model) == {f"encoder.layers.{i}.{n}" for i in range(2)
-                              for n in ("qkv", "attention_out", "up")}  # fmt: skip
-    kept = Predictor.load(model, precision="int8").model.get_submodule(DOWN[0])
+def test_convert_records_the_layers_that_int8_spoils(source, dev, harmful, tmp_path, capsys):
+    out = tmp_path / "model"
+    assert run(["convert", source, str(out), "--to", "int8", "--data", dev]) == 0
+    assert "6 of 8 dense layers can compute in int8; 2 stay float32" in capsys.readouterr().out
+    recorded = json.loads((out / "filbert.json").read_text())["int8"]
+    assert sorted(recorded["float_layers"]) == DOWN
+    assert recorded["cosine"] > calibrate.TARGET > recorded["cosine_of_all"]
+    assert recorded["layers"] == 8 and recorded["data"]["file"] == "dev.csv"
+    assert len(in_int8(source)) == 8 and len(in_int8(out)) == 6
+    kept = Predictor.load(out, precision="int8").model.get_submodule(DOWN[0])
     assert isinstance(kept, nn.Linear)
+    # An unfinished output file is not continued with other layers in int8.
+    plans = [plan_of(Answers(Predictor.load(m, precision="int8"))) for m in (source, out)]
+    assert plans[0] != plans[1]
+    assert run(["info", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["int8"]["layers"] == 8
 
 
-def test_more_layers_stay_float_until_no_metric_falls_too_far(model, dev, harmful):
-    # So low a target asks for none.
-    facts = calibrate(str(model), dev, target=1e-9)
-    assert facts["float_layers"] == []
-    assert facts["loss"] > 0.2
-    facts = calibrate(str(model), dev, target=1e-9, max_loss=0.01)
+def test_more_layers_stay_float_until_no_metric_falls_too_far(source, dev, harmful, monkeypatch):
+    monkeypatch.setattr(calibrate, "TARGET", 1e-9)  # no layer is kept for the cosine
+    exact = Predictor.load(source)
+    facts = choose_float_layers(exact, dev)
+    assert facts["float_layers"] == [] and facts["loss"] > 0.2
+    facts = choose_float_layers(exact, dev, max_loss=0.01)
     assert len(facts["float_layers"]) == 4 and set(DOWN) < set(facts["float_layers"])
-    assert facts["loss"] <= 0.01
     assert facts["float32"]["accuracy"] - facts["int8"]["accuracy"] <= 0.01
 
 
-def test_fewer_than_all_layers_are_tried_before_it_gives_up(model, dev, monkeypatch):
-    """Whatever is in int8 is harmless here, as long as it is not everything but three layers."""
-    real = calibration.evaluate_model
-    tried = []
+def test_all_layers_but_one_are_tried_before_the_choice_fails(source, dev, monkeypatch):
+    real, tried = calibrate.evaluate_model, []
 
-    def judged(predictor, *args, **kwargs):
-        found = real(predictor, *args, **kwargs)
+    def evaluated(predictor, *args, **kwargs):
+        metrics = real(predictor, *args, **kwargs)
         if predictor.precision.name != "int8":
-            return found
+            return metrics
         modules = list(predictor.model.modules())
         tried.append(sum(isinstance(module, QuantizedLinear) for module in modules))
-        return found | ({"accuracy": -1.0} if tried[-1] > 1 else {})
+        return metrics | {"accuracy": -1.0}
 
-    monkeypatch.setattr(calibration, "evaluate_model", judged)
-    facts = calibrate(str(model), dev, target=1e-9, max_loss=0.5)
-    assert tried == [8, 4, 2, 1] and len(facts["float_layers"]) == 7
-
-
-def test_where_every_layer_costs_too_much_nothing_is_noted(model, dev, monkeypatch):
-    forward = QuantizedLinear.forward
-    monkeypatch.setattr(QuantizedLinear, "forward", lambda *a, **k: -3 * forward(*a, **k))
-    with pytest.raises(ConfigError, match="in whatever layers it is"):
-        calibrate(str(model), dev, target=1e-9, max_loss=0.01)
-    with pytest.raises(ConfigError, match="only with every layer in float32"):
-        calibrate(str(model), dev, target=0.99999)
-    assert noted(model) is None
+    monkeypatch.setattr(calibrate, "evaluate_model", evaluated)
+    monkeypatch.setattr(calibrate, "TARGET", 1e-9)
+    with pytest.raises(ConfigError, match="too much with any choice of layers"):
+        choose_float_layers(Predictor.load(source), dev, max_loss=0.5)
+    assert tried == [8, 4, 2, 1]
 
 
 def test_a_model_without_a_task_is_judged_by_its_vectors(tiny_model, tmp_path, harmful):
-    folder = shutil.copytree(tiny_model, tmp_path / "tiny")
     texts = tmp_path / "texts.txt"
     texts.write_text("the film was good\nhe was not very bad\na play\n" * 3)
-    facts = calibrate(str(folder), str(texts), target=0.99)
+    exact = Predictor.load(tiny_model)
+    facts = choose_float_layers(exact, str(texts))
     assert sorted(facts["float_layers"]) == DOWN
     assert facts["data"]["sequences"] == 9 and "float32" not in facts
-    exact, found = (
-        Predictor.load(folder, precision=p).embed(["the film was good"])
-        for p in ("float32", "int8")
-    )
-    np.testing.assert_allclose(found, exact, atol=0.2)
     with pytest.raises(ConfigError, match="has no task head"):
-        calibrate(str(folder), str(texts), max_loss=0.1)
+        choose_float_layers(exact, str(texts), max_loss=0.1)
 
 
-def test_an_old_folder_of_sentence_vectors_is_noted_in_where_its_encoder_lies(
-    tiny_model, tmp_path, harmful
-):
-    encoder = shutil.copytree(tiny_model, tmp_path / "old" / "0_BERT")
-    kind = "sentence_transformers.models.BERT"
-    modules = [{"idx": 0, "name": "0", "path": "0_BERT", "type": kind}]
-    (tmp_path / "old" / "modules.json").write_text(json.dumps(modules))
-    (tmp_path / "old" / "config.json").write_text(json.dumps({"__version__": "0.2.5"}))
-    texts = tmp_path / "texts.txt"
-    texts.write_text("the film was good\nhe was not very bad\n")
-    calibrate(str(tmp_path / "old"), str(texts), target=0.99)
-    assert sorted(noted(encoder)["float_layers"]) == DOWN
-    assert len(in_int8(tmp_path / "old")) == 6
-
-
-def test_rows_are_taken_from_all_over_the_file(model, films, monkeypatch):
+def test_the_rows_that_rank_layers_are_spread_over_the_file(source, dev, monkeypatch):
     seen: list[int] = []
     row_examples = Predictor.row_examples
 
-    def noticed(self, rows):
+    def recorded(self, rows):
         seen[:] = [row.line for row in rows]
         return row_examples(self, rows)
 
-    monkeypatch.setattr(Predictor, "row_examples", noticed)
-    monkeypatch.setattr(calibration, "_NUM_ROWS", 40)
-    rows = (films / "dev.csv").read_text().splitlines()
-    assert len(rows) == 65
-    exact = Predictor.load(model)
-    calibration._examples(exact, str(films / "dev.csv"), ColumnNames())
+    monkeypatch.setattr(Predictor, "row_examples", recorded)
+    monkeypatch.setattr(calibrate, "_NUM_ROWS", 40)
+    calibrate._sample(Predictor.load(source), dev, ColumnNames())
     assert len(seen) == 40 and seen[0] == 2 and seen[-1] > 60
 
 
-def test_an_unfinished_file_is_not_continued_with_other_layers_in_int8(model, dev, harmful):
-    before = plan_of(Answers(Predictor.load(model, precision="int8")))
-    exact = plan_of(Answers(Predictor.load(model)))
-    calibrate(str(model), dev, target=0.99)
-    assert plan_of(Answers(Predictor.load(model, precision="int8"))) != before
-    assert plan_of(Answers(Predictor.load(model))) == exact
-
-
-def test_the_command_says_what_it_found_and_info_repeats_it(model, dev, harmful, capsys):
-    assert run(["calibrate", str(model), "--data", dev, "--target", "0.99"]) == 0
-    out = capsys.readouterr().out
-    assert "6 of 8 dense layers in int8, 2 stay float32" in out
-    assert "encoder.layers.1.down  (alone in int8: cosine " in out
-    assert "  accuracy  " in out
-    assert run(["info", str(model), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["int8"]
-    assert found["layers"] == 8 and sorted(found["float_layers"]) == DOWN
-    assert run(["calibrate", str(model), "--data", dev, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == noted(model)
-
-
-def test_an_export_in_int8_leaves_the_same_layers_alone(model, dev, tmp_path, harmful, capsys):
+def test_an_int8_export_keeps_layers_float_until_max_loss_holds(
+    source, dev, tmp_path, monkeypatch, capsys
+):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    calibrate(str(model), dev, target=0.99)
+    monkeypatch.setattr(
+        "filbert.export.choose_float_layers", lambda *args, **kwargs: {"float_layers": DOWN}
+    )
     out = tmp_path / "onnx"
-    assert run(["export", str(model), "--out", str(out), "--format", "onnx", "--int8"]) == 0
+    options = ["--format", "onnx", "--int8", "--data", dev, "--max-loss", "1"]
+    assert run(["export", source, "--out", str(out), *options]) == 0
     weights = onnx.load(out / "model.onnx").graph.initializer
     codes = {t.name for t in weights if t.data_type == onnx.TensorProto.INT8}
     assert not any(".down." in name for name in codes)
     assert sum(name.endswith("_quantized") for name in codes) == 6
-    assert (
-        json.loads((out / "filbert.json").read_text())["onnx"]["float_layers"]
-        == noted(model)["float_layers"]
-    )
-    capsys.readouterr()
-    assert run(["calibrate", str(out), "--data", dev]) == 2
-    assert "Calibrate the one that it was made from" in capsys.readouterr().err
+    assert json.loads((out / "filbert.json").read_text())["onnx"]["float_layers"] == DOWN
 
 
-def test_a_note_about_another_model_is_told_and_hurts_no_other_precision(model):
-    story = json.loads((model / "filbert.json").read_text())
-    for note in ({"float_layers": ["encoder.layers.9.up"]}, {"float_layers": "all"}, ["up"]):
-        (model / "filbert.json").write_text(json.dumps(story | {"int8": note}))
-        assert filbert.load(model).predict(["the film was good"])
-        with pytest.raises(FormatError, match="Run filbert calibrate on it again"):
-            filbert.load(model, precision="int8")
+@pytest.mark.parametrize("recorded", [{"float_layers": ["encoder.layers.9.up"]}, ["up"]])
+def test_a_record_of_another_model_is_refused_for_int8_only(film_run, tmp_path, recorded):
+    import shutil
+
+    model = shutil.copytree(film_run.folder / "model", tmp_path / "model")
+    facts = json.loads((model / "filbert.json").read_text())
+    (model / "filbert.json").write_text(json.dumps(facts | {"int8": recorded}))
+    assert filbert.load(model).predict(["the film was good"])
+    with pytest.raises(FormatError, match="filbert convert --to int8 again"):
+        filbert.load(model, precision="int8")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
-        (["--target", "1"], "above 0 and below 1"),
-        (["--max-loss", "-0.1"], "zero or above"),
-        (["--data", "-"], "read more than once"),
+        (["--to", "int8"], "give --data FILE"),
+        (["--to", "int8", "--data", "-"], "give --data FILE"),
+        (["--to", "int8", "--data", "dev.csv", "--max-loss", "-0.1"], "zero or above"),
+        (["--to", "huggingface", "--max-loss", "0.1"], "are for --to int8"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(model, dev, words, message, capsys):
-    given = words if "--data" in words else [*words, "--data", dev]
-    assert run(["calibrate", str(model), *given]) == 2
+def test_options_that_do_not_go_together_are_refused(options, message, tmp_path, capsys):
+    assert run(["convert", "filbert-mini", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
-    assert noted(model) is None
-
-
-def test_a_model_that_has_no_folder_of_its_own_is_refused_with_a_way(dev):
-    with pytest.raises(ConfigError, match="filbert convert filbert-mini DIR --to huggingface"):
-        calibrate("filbert-mini", dev)
-
-
-def test_what_is_noted_tells_nothing_of_the_machine_s_folders(tiny_model, tmp_path):
-    folder = shutil.copytree(tiny_model, tmp_path / "tiny")
-    texts = tmp_path / "texts.txt"
-    texts.write_text("the film was good\nhe was not very bad\n")
-    calibrate(str(folder), str(texts), target=1e-9)
-    assert noted(folder)["data"]["file"] == "texts.txt"
-    assert str(tmp_path) not in (folder / "filbert.json").read_text()

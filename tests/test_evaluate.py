@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import filbert
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
 from filbert.evaluate import evaluate_model, judged_for, score_predictions
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.opening import read_checkpoint
 from filbert.predict import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.text.tokenizer import Tokenizer

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,12 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
 from filbert import export
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
 from filbert.export import agreement_of, export_onnx
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.predict import Predictor
 
 ROOT = Path(__file__).parents[1]
@@ -241,31 +242,28 @@ def test_without_data_int8_is_compared_on_the_dev_rows_of_the_training(
 def test_a_metric_that_falls_by_more_than_max_loss_leaves_no_folder(
     film_run, films, tmp_path, capsys, monkeypatch
 ):
-    def ruined(source, target, *, keep):
-        import onnx
-        from onnx import numpy_helper
+    from filbert.checkpoints import onnx_graph
 
-        model = onnx.load(source)
-        for tensor in model.graph.initializer:
-            if tensor.name == "head.out.weight":
-                tensor.CopyFrom(
-                    numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name)
-                )
-        onnx.save(model, target)
+    build_graph = onnx_graph.build_graph
 
-    monkeypatch.setattr(export, "quantize_file", ruined)
+    def ruined(checkpoint, vectors, **settings):
+        weight = checkpoint.tensors["head.out.weight"]
+        tensors = {**checkpoint.tensors, "head.out.weight": -weight}
+        return build_graph(replace(checkpoint, tensors=tensors), vectors, **settings)
+
+    monkeypatch.setattr(onnx_graph, "build_graph", ruined)
     out = tmp_path / "new" / "out"
     source, dev = str(film_run.folder / "model"), str(films / "dev.csv")
     arguments = ["--out", str(out), "--format", "onnx", "--int8", "--data", dev]
     assert run(["export", source, *arguments, "--max-loss", "0.005"]) == 2
     error = capsys.readouterr().err
     assert re.search(r"falls from \d\.\d{4} to \d\.\d{4}, by \d\.\d{4}", error)
-    assert "filbert calibrate finds what to leave alone" in error
+    assert "filbert convert --to int8 chooses layers" in error
     assert not out.parent.exists(), "nothing is left, not even the folder above"
 
 
 def test_a_graph_that_computes_something_else_leaves_no_folder(film_run, tmp_path, monkeypatch):
-    from filbert.formats import onnx_graph
+    from filbert.checkpoints import onnx_graph
 
     monkeypatch.setattr(onnx_graph, "_UNSEEN", 0.0)
     with pytest.raises(RunError, match="outputs differ by"):
@@ -347,7 +345,7 @@ def test_every_output_is_held_to_its_own_size():
 def test_metrics_of_a_model_without_a_task_are_refused_before_a_graph_is_made(
     tiny_model, tmp_path, monkeypatch
 ):
-    from filbert.formats import onnx_graph
+    from filbert.checkpoints import onnx_graph
 
     monkeypatch.setattr(onnx_graph, "build_graph", None)
     with pytest.raises(ConfigError, match="has no task head. Leave it out"):

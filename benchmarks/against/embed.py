@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import json
 import platform
 import statistics
 import subprocess
@@ -24,8 +23,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from runs import add_results_options, append
 
-RESULTS = Path(__file__).parents[1] / "results" / "embed.jsonl"
 SIDES = ["sentence-transformers", "filbert-float32", "filbert-bf16"]
 
 
@@ -38,7 +37,7 @@ def read(source: Path, rows: int) -> list[str]:
 
 
 def child(side: str, texts: list[str], out: Path) -> float:
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     folder = str(find_model("minilm"))
     if side == "sentence-transformers":
@@ -67,6 +66,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", nargs="+", default=SIDES)
+    add_results_options(parser, "embed")
     parser.add_argument("--child", nargs=2, metavar=("SIDE", "OUT"))
     given = parser.parse_args()
     if given.child:
@@ -114,14 +114,8 @@ def main() -> None:
             "machine": platform.processor(),
             "time": time.strftime("%F %T"),
         }
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(
-                json.dumps(
-                    {"side": side, "seconds": times, "ratio": ratio, "cosine_min": cosine.min()}
-                    | stamp
-                )
-                + "\n"
-            )
+        record = {"side": side, "seconds": times, "ratio": ratio, "cosine_min": cosine.min()}
+        append(given.results, record | stamp)
 
 
 if __name__ == "__main__":

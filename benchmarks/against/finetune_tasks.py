@@ -135,7 +135,7 @@ def _answer(kind: str, prediction: dict[str, Any]) -> Any:
 
 def child(request: dict[str, Any]) -> dict[str, Any]:
     """Train, score, and say so."""
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     began = time.perf_counter()
     task, dev = request["task"], Path(request["dev"])
@@ -221,6 +221,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", default="minilm", help="folder or built-in name")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="data, logs and results, to go on from")
+    runs.add_results_options(parser, "finetune_tasks")
     parser.add_argument("--small", action="store_true", help="two tasks, a minute, no record")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()

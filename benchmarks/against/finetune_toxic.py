@@ -25,7 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[1] / "results" / "finetune_toxic.jsonl"
+from runs import add_results_options, append
+
 SETTINGS = {
     "max_length": 256,
     "batch_size": 32,
@@ -93,7 +94,7 @@ def run_transformers(folder: Path, seed: int, bf16: bool) -> dict[str, float | s
         set_seed,
     )
 
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     set_seed(seed)
     source = str(find_model("minilm"))
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8000)
     parser.add_argument("--test-rows", type=int, default=1500)
     parser.add_argument("--sides", nargs="+", default=["filbert", "transformers"])
+    add_results_options(parser, "finetune_toxic")
     parser.add_argument("--child", nargs=3, metavar=("SIDE", "FOLDER", "SEED"))
     given = parser.parse_args()
     if given.child:
@@ -184,8 +186,7 @@ def main() -> None:
                     "time": time.strftime("%F %T"),
                 }
                 print(json.dumps(result), flush=True)
-                with RESULTS.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(result | stamp) + "\n")
+                append(given.results, result | stamp)
     print(f"\n{'side':20} {'seconds (median)':>17} {'ROC AUC (mean)':>15}  spread of seconds")
     for side, runs in results.items():
         seconds = [run["seconds"] for run in runs]

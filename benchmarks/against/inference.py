@@ -31,7 +31,7 @@ from inference_runs import add, jobs_of, kept_in, models_of, options, said, side
 from inference_table import markdown, rate
 from runs import Record, carry_out
 
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.model.config import EncoderConfig
 from sides.agreement import least_cosines
 from sides.products import layer_shapes, product_rates
@@ -144,7 +144,7 @@ def _turns(ready: dict[str, Child], records: list[Record], rounds: int) -> Turns
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = options(__doc__)
+    parser = options(__doc__, "inference")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--texts", type=int, default=256)

@@ -20,8 +20,7 @@ _RANDOM: dict[str, dict[str, Any]] = {
 
 def folder_of(model: str, place: Path) -> tuple[Path | None, Any]:
     """The folder of a model, made if need be, and its marks' ids; or None and why there is none."""
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
+    from filbert.checkpoints.opening import find_model, read_tokenizer
 
     if model not in _RANDOM:
         try:
@@ -39,10 +38,9 @@ def folder_of(model: str, place: Path) -> tuple[Path | None, Any]:
 def _draw(folder: Path, sizes: dict[str, Any]) -> None:
     import torch
 
-    from filbert.formats import huggingface
-    from filbert.formats.find import find_model
-    from filbert.formats.fresh import fresh_checkpoint
-    from filbert.formats.opening import read_tokenizer
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.fresh import fresh_checkpoint
+    from filbert.checkpoints.opening import find_model, read_tokenizer
 
     torch.manual_seed(0)
     # Google's uncased vocabulary, which is BERT-base's, is also that of the built-in model.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_models import LABELS, folder_of
-from runs import Kept, Record
+from runs import Kept, Record, add_results_options
 
 from filbert.data.blocks import available_cores
 from sides.facts import package_versions
@@ -62,7 +62,7 @@ def said(failed: Sequence[str]) -> int:
     return len(failed)
 
 
-def options(doc: str) -> argparse.ArgumentParser:
+def options(doc: str, name: str) -> argparse.ArgumentParser:
     """The options of both."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=LABELS, default=["base", "minilm"])
@@ -71,5 +71,6 @@ def options(doc: str) -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     parser.add_argument("--out", type=Path, help="models, logs and results, to go on from")
+    add_results_options(parser, name)
     parser.add_argument("--small", action="store_true", help="a tiny model, no record")
     return parser

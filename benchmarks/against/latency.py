@@ -21,7 +21,7 @@ from inference_models import LABELS
 from inference_runs import add, jobs_of, kept_in, models_of, options, said, sides_of
 from runs import Record, carry_out
 
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from sides.turns import children, take_turns
 from sides.workload import drawn
 
@@ -116,7 +116,7 @@ def markdown(records: list[Record]) -> str:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = options(__doc__)
+    parser = options(__doc__, "latency")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--starts", type=int, default=3, help="fresh processes for first requests")

@@ -279,6 +279,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--search", type=float, help="minutes for every learning rate of --lrs")
     parser.add_argument("--lrs", nargs="+", type=float, default=[5e-4, 1e-3, 2e-3, 4e-3])
     parser.add_argument("--out", type=Path, help="data, logs and results, to go on from")
+    runs.add_results_options(parser, "pretrain_mlm")
     parser.add_argument("--small", action="store_true", help="a tiny model, a minute, no record")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args(words)

@@ -81,6 +81,23 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def add_results_options(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add --results FILE and --record, which both set `results`: the file to append to."""
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("runs") / "results" / f"{name}.jsonl",
+        help="JSON Lines file to append to; %(default)s unless given",
+    )
+    parser.add_argument(
+        "--record",
+        dest="results",
+        action="store_const",
+        const=RESULTS / f"{name}.jsonl",
+        help="append to the tracked file in benchmarks/results, which the README's table reads",
+    )
+
+
 def append(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
@@ -146,7 +163,7 @@ def carry_out(
     """Compare and print; the exit status."""
     with tempfile.TemporaryDirectory() as spare:
         default = Path(spare) if given.small else Path("runs") / name
-        results = RESULTS / f"{name}.jsonl" if is_recorded else None
+        results = given.results if is_recorded else None
         records, failures = compare(given, given.out or default, results)
     print("\n" + table(records))
     if failures:

@@ -35,15 +35,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import append, machine
+from runs import add_results_options, append, machine
 from serve_sides import QUIET, SIDES, Place
 
 import filbert.samples
-from filbert.formats.find import find_model
+from filbert.checkpoints.opening import find_model
 from sides.clients import Client, Reply, closed_loop, percentile, request
 from sides.served import Served, free_port
 
-RESULTS = Path(__file__).parents[1] / "results" / "serve.jsonl"
 JUDGE = "FastAPI + sentence-transformers"
 SMALL = {"clients": [2], "seconds": 1.0, "rounds": 1, "texts": 50, "compared": 8}
 
@@ -214,6 +213,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         "--compared", type=int, default=200, help="texts whose vectors are looked at"
     )
     parser.add_argument("--out", type=Path, help="folder for the logs of the servers")
+    add_results_options(parser, "serve")
     parser.add_argument("--small", action="store_true", help="seconds, no record")
     given = parser.parse_args(words)
     if given.small:
@@ -226,7 +226,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as spare:
         place = given.out or Path(spare)
         place.mkdir(parents=True, exist_ok=True)
-        records = compare(given, place, None if given.small else RESULTS)
+        records = compare(given, place, None if given.small else given.results)
     print("\n" + markdown(records))
     return 0
 

@@ -12,8 +12,7 @@ import zipfile
 from pathlib import Path
 from random import Random
 
-from filbert.formats.archives import unpacked
-from filbert.formats.find import find_model
+from filbert.checkpoints.opening import find_model, unpack
 from hostile.damage import NASTY_INTEGERS, damage_bytes
 from hostile.made import Files
 from hostile.models import model_folders
@@ -160,5 +159,5 @@ def read_archive(folder: Path) -> None:
     """Unpack into a cache within the folder, and find the model there."""
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     for path in sorted(folder.glob("model.*")):
-        unpacked(path)
+        unpack(path)
         find_model(str(path))

@@ -10,13 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from filbert.checkpoints import google
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.tensor_bundle import TensorBundle, crc32c, masked, read_table
 from filbert.errors import FormatError
-from filbert.formats import google
-from filbert.formats.crc32c import crc32c, masked
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
-from filbert.formats.sorted_table import read_table
-from filbert.formats.tensor_bundle import TensorBundle
 from filbert.protobuf import Damaged, fields
 from filbert.text.tokenizer import Tokenizer
 from hostile.damage import NASTY_INTEGERS, damage_bytes
@@ -25,7 +22,6 @@ from hostile.models import small_checkpoint
 from hostile.vocabularies import write_wordpiece
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
-_PLAIN, _SNAPPY = 0, 1
 _KEYS = (
     *(b"", b"\0", b"\xff\xfe", b"x" * 5000, b"../x", b"\x1b[2J", b"bert/pooler/dense/kernel"),
     *(b"bert/encoder/layer_" + b"9" * 5000 + b"/output/dense/kernel", b"global_step"),
@@ -59,7 +55,7 @@ def _entries(data: bytes) -> tuple[tuple[bytes, bytes], ...]:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "x.index"
         path.write_bytes(data)
-        return tuple(read_table(path))
+        return tuple(read_table(path).items())
 
 
 def hostile_index(rng: Random, data: bytes) -> bytes:
@@ -189,11 +185,7 @@ def _block(rng: Random, entries: list[tuple[bytes, bytes]], hostile: bool) -> by
 
 def _put(rng: Random, out: bytearray, block: bytes, hostile: bool) -> bytes:
     """Append a block with its trailer; where it lies, or is said to."""
-    kind = _PLAIN
-    if rng.random() < 0.15:
-        kind, block = _SNAPPY, _snappy(rng, block, hostile)
-    if hostile and rng.random() < 0.03:
-        kind = rng.randrange(256)
+    kind = rng.randrange(256) if hostile and rng.random() < 0.03 else 0
     offset, size = len(out), len(block)
     content = block + bytes([kind])
     crc = masked(crc32c(content)) if rng.random() < 0.97 else rng.getrandbits(32)
@@ -205,27 +197,6 @@ def _put(rng: Random, out: bytearray, block: bytes, hostile: bool) -> bytes:
     return varint(offset) + varint(size)
 
 
-def _snappy(rng: Random, block: bytes, hostile: bool) -> bytes:
-    """The block as Snappy literals; hostile with lying lengths and copies out of nowhere."""
-    size = len(block)
-    if hostile and rng.random() < 0.4:
-        size = rng.choice((*NASTY_INTEGERS, size + 1, size - 1))
-    out = varint(size)
-    for at in range(0, len(block), 60):
-        piece = block[at : at + 60]
-        out += bytes([(len(piece) - 1) << 2]) + piece
-        if hostile and rng.random() < 0.05:
-            copies = (
-                b"\x01\x01",
-                b"\xfe\x01\x00",
-                b"\xff\x01\x00\x00\x00",
-                b"\xfe\xff\xff",
-                b"\x02",
-            )
-            out += rng.choice((*copies, b"\xfc\xff\xff\xff\xff", b"\xf0", b"\xfe\x01\x00" * 300))
-    return out
-
-
 def read_google(folder: Path) -> None:
     """Every tensor by itself, then the model and its tokenizer through the front door."""
     prefix = folder / "bert_model.ckpt"
@@ -233,8 +204,6 @@ def read_google(folder: Path) -> None:
     for name in bundle.shapes:
         with contextlib.suppress(FormatError):
             bundle.read(name)
-        with contextlib.suppress(FormatError):
-            bundle.read_bytes(name)
     place = find_model(str(folder))
     read_checkpoint(place).build()
     google.tensor_report(place)

@@ -19,7 +19,7 @@ from hostile.vocabularies import write_wordpiece
 
 def corpus_folders() -> list[Files]:
     """Two shards."""
-    from filbert.formats.files import sha256_of
+    from filbert.files import sha256_of
 
     def fill(path: Path) -> None:
         (path / "tokenizer").mkdir()

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from filbert.errors import FormatError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.files import sha256_of
-from filbert.formats.sentence_transformers import (
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
     SentenceVectors,
     read_sentence_vectors,
-    transformer_folder,
     write_sentence_vectors,
 )
-from filbert.formats.weights import open_weights
+from filbert.checkpoints.weights import open_weights
+from filbert.errors import FormatError
+from filbert.files import sha256_of
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
@@ -157,5 +157,5 @@ def read_predictor(folder: Path) -> None:
 
 def read_vectors(folder: Path) -> None:
     """What modules.json asks for."""
-    transformer_folder(folder)
+    assert ModelFolder(folder).encoder
     read_sentence_vectors(folder, 8)

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -133,31 +134,25 @@ def _ctranslate2(folder: Path, out: Path, _: Path) -> None:
     shutil.rmtree(copy)
 
 
-def _exported(folder: Path, out: Path, _: Path) -> None:
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.onnx_folder import MODEL_FILE, save_graph
-    from filbert.formats.onnx_graph import build_graph
-    from filbert.formats.opening import read_checkpoint
+def _exported(folder: Path, out: Path, _: Path, *, int8: bool = False) -> None:
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.onnx_folder import MODEL_FILE, save_graph
+    from filbert.checkpoints.onnx_graph import build_graph
+    from filbert.checkpoints.opening import read_checkpoint
 
     out.mkdir()
-    save_graph(build_graph(with_new_head(read_checkpoint(folder), None)), out / MODEL_FILE)
+    graph = build_graph(with_new_head(read_checkpoint(folder), None), int8=int8)
+    save_graph(graph, out / MODEL_FILE)
 
 
-def _exported_int8(source: Path, out: Path, _: Path) -> None:
-    from filbert.formats.onnx_folder import MODEL_FILE, quantize_file
-
-    out.mkdir()
-    quantize_file(source / MODEL_FILE, out / MODEL_FILE)
-
-
-_MADE_FROM = {"fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx", "exported-int8": "exported"}
+_MADE_FROM = {"fused.onnx": "plain.onnx", "int8.onnx": "fused.onnx"}
 _MAKERS: dict[str, Callable[[Path, Path, Path], None]] = {
     "plain.onnx": _plain,
     "fused.onnx": _fused,
     "int8.onnx": _int8,
     "ctranslate2": _ctranslate2,
     "exported": _exported,
-    "exported-int8": _exported_int8,
+    "exported-int8": partial(_exported, int8=True),
 }
 
 

@@ -104,8 +104,8 @@ def exported(job: Job, precision: str) -> Encode:
     """As `Predictor.embed` does it with the backend onnxruntime, from token ids on."""
     import torch
 
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
     from filbert.predict import Predictor
     from filbert.speed.onnx_session import SessionModel
     from sides.conversion import convert

@@ -41,7 +41,7 @@ def _timed(texts: Sequence[str], ids: Callable[[list[str]], int]) -> Once:
 
 def filbert(job: Job, precision: str) -> Once:
     """`Tokenizer.encode`: ids, cut and counted."""
-    from filbert.formats.opening import read_tokenizer
+    from filbert.checkpoints.opening import read_tokenizer
 
     _threads(job)
     tokenizer = read_tokenizer(Path(job.model))

@@ -100,7 +100,7 @@ def plain(job: Job, precision: str) -> Encode:
     """
     from pathlib import Path
 
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints.opening import read_checkpoint
 
     torch.set_num_threads(job.threads)
     model = read_checkpoint(Path(job.model)).build()

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from sides.job import Job
 from sides.tokenizing import Once, sample_texts
 
@@ -47,9 +47,9 @@ def _timed(batches: list[list[Example]], step: Callable[[list[Example]], object]
 
 def filbert(job: Job, precision: str) -> Once:
     """The trainer's own step."""
+    from filbert.checkpoints.checkpoint import with_new_head
     from filbert.data.columns import ColumnNames
     from filbert.data.records import Row
-    from filbert.formats.checkpoint import with_new_head
     from filbert.speed.precision import choose_precision
     from filbert.tasks.base import TaskOptions
     from filbert.tasks.classification import Classification

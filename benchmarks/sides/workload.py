@@ -111,7 +111,7 @@ def layer_parameters(config: EncoderConfig) -> int:
     All but 0.2 % stand in matrices; biases and LayerNorms are counted with them. Twice this is the
     useful work of a token: padding, attention's own products and element-wise work are not counted.
     """
-    from filbert.formats.checkpoint import meta_model
+    from filbert.checkpoints.checkpoint import meta_model
     from filbert.model.encoder import layer_of
 
     layers = meta_model(config, None).encoder.layers

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from drawing import SENTENCE, Drawn, frame, heat, mini, new, percent, plain, read, scale, title
 
-from filbert.inspection.maps import attention_maps
+from filbert.inspect.attention import attention_maps
 from filbert.model.trace import traced
 from filbert.report.canvas import BLUE, GREEN, INK, ORANGE, QUIET, VERMILLION, quieten
 

@@ -13,7 +13,9 @@ wait for torch.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, RunError
@@ -21,8 +23,8 @@ from filbert.errors import ConfigError, FilbertError, FormatError, InputError, R
 if TYPE_CHECKING:
     from filbert.api import Comparison, Run, compare, distill, finetune, load, pretrain
     from filbert.batch import PackedBatch
-    from filbert.inspection.attributions import explain
-    from filbert.inspection.show import inspect
+    from filbert.inspect.explain import explain
+    from filbert.inspect.page import inspect
     from filbert.model.config import EncoderConfig
     from filbert.predict import Predictor
     from filbert.text.tokenizer import Tokenizer
@@ -39,8 +41,8 @@ _HOME = {
     "compare": "filbert.api",
     "distill": "filbert.api",
     "finetune": "filbert.api",
-    "explain": "filbert.inspection.attributions",
-    "inspect": "filbert.inspection.show",
+    "explain": "filbert.inspect.explain",
+    "inspect": "filbert.inspect.page",
     "load": "filbert.api",
     "pretrain": "filbert.api",
 }
@@ -65,6 +67,17 @@ __all__ = [
     "load",
     "pretrain",
 ]
+
+
+class _Package(ModuleType):
+    """Keeps public functions when a submodule of the same name, such as inspect, is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 
 from filbert import samples
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import read_texts
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.quantized import has_integer_products
 from filbert.predict import Predictor
 from filbert.speed.precision import bf16_gain, choose_device, choose_precision

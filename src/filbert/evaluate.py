@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, read_rows
 from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
+from filbert.files import write_json
 from filbert.fill import has_masked_lm
-from filbert.formats.files import write_json
 from filbert.masked_text import pretrained_length, text_figures
 from filbert.predict import Predictor
 from filbert.tasks.base import Task
@@ -34,6 +35,8 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """The task's metrics on the rows of a file, or those of filled masks on text.
 
+    A question answering model that always answers may give "no answer" if some rows have none.
+
     Args:
         predictor: of a model with a task, or with a masked-LM head and none.
         path: of the labelled rows, or of text.
@@ -52,10 +55,21 @@ def evaluate_model(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
         )
     task = predictor.task.reading(names)
+    rows: Iterable[Row] = task.read(path, names)
+    if isinstance(task, SpanQA) and not task.has_unanswerable:
+        rows = list(rows)
+        task = task.fit_labels(rows)
+        if task.has_unanswerable:
+            log.info(
+                'Some questions have no answer: "no answer" is allowed, with null threshold 0 as '
+                "in the official script. --null-threshold sets another."
+            )
+            predictor = copy(predictor)
+            predictor.task = task
     gold: list[Any] = []
 
     def passing() -> Iterator[Row]:
-        for row in task.read(path, names):
+        for row in rows:
             gold.append(task.gold(row))
             yield row
 

@@ -17,23 +17,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from filbert.calibrate import choose_float_layers
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    check_installed,
+    describe,
+    save_graph,
+)
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, collate
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import portable, replace_folder, sha256_of
-from filbert.formats.onnx_folder import (
-    MODEL_FILE,
-    WEIGHTS_FILE,
-    check_installed,
-    describe,
-    quantize_file,
-    save_graph,
-)
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.files import portable, replace_folder, sha256_of
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.predict import Predictor
@@ -85,13 +85,14 @@ def export_onnx(
     Args:
         name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
         out: the folder; an old one with a config.json is replaced.
-        int8: quantise the products of the encoder's layers, but for those that `filbert calibrate`
-            noted.
+        int8: quantise the products of the encoder's layers, except those that `filbert convert
+            --to int8` recorded in filbert.json or that `max_loss` requires in float32.
         pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
             out. When not given, as the folder says, else the mean.
         data: labelled rows, to compare metrics on.
         names: its columns.
-        max_loss: the most that a metric on `data` may be worse by.
+        max_loss: the most that a metric on `data` may be worse by. With int8, layers stay float32
+            until it holds.
 
     Returns:
         What filbert.json says about the export.
@@ -102,7 +103,7 @@ def export_onnx(
         RunError: the graph computes something else.
     """
     check_installed()
-    from filbert.formats.onnx_graph import OPSET, build_graph
+    from filbert.checkpoints.onnx_graph import OPSET, build_graph
 
     if max_loss is not None and data is None:
         raise ConfigError("--max-loss compares metrics on labelled rows: give --data FILE too.")
@@ -112,19 +113,13 @@ def export_onnx(
     # Before the graph, which takes its time.
     digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
-    graph = build_graph(checkpoint, vectors)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
+    if int8 and data is not None and max_loss is not None and not kept:
+        kept = choose_float_layers(predictor, data, names, max_loss=max_loss)["float_layers"]
+    graph = build_graph(checkpoint, vectors, int8=int8, keep=kept)
     with replace_folder(out) as new:
         _write_companions(predictor, checkpoint, new, vectors)
-        path = new / MODEL_FILE
-        if int8:
-            exact = new / "float32"
-            exact.mkdir()
-            save_graph(graph, exact / MODEL_FILE)
-            quantize_file(exact / MODEL_FILE, path, keep=kept)
-            shutil.rmtree(exact)
-        else:
-            save_graph(graph, path)
+        save_graph(graph, new / MODEL_FILE)
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
         allowed = math.inf if int8 else LARGEST_DIFFERENCE
@@ -141,6 +136,8 @@ def export_onnx(
             "opset": OPSET,
             "precision": "int8" if int8 else "float32",
             "float_layers": kept,
+            # Older graphs lack this: see `SessionModel`.
+            "exact_products": True,
             "inputs": list(model.session.inputs),
             "outputs": list(model.session.outputs),
             "largest_difference": agreement.difference,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.build import CorpusOptions, build_corpus
 from filbert.data.examples import Example, collate
 from filbert.data.instances import fixed_examples
@@ -23,7 +24,6 @@ from filbert.data.objective import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import InputError
 from filbert.fill import masked_lm_part
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.cross_entropy import cross_entropy
 from filbert.model.heads import Model, PretrainingHead
 from filbert.speed.onnx_session import SessionModel

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import read_export
+from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    SentenceVectors,
+    read_sentence_vectors,
+)
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
 from filbert.errors import ConfigError
 from filbert.fill import fill_masks
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
-from filbert.formats.onnx_folder import read_export
-from filbert.formats.opening import is_google, read_checkpoint, read_tokenizer
-from filbert.formats.sentence_transformers import SentenceVectors, read_sentence_vectors
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.score import score_texts
@@ -72,8 +75,8 @@ class Predictor:
         self.device = model.device
         if self.device.type == "cpu":
             keep_freed_memory()
-        limits = (tokenizer.max_length, model.config.max_tokens_per_sequence)
-        self.max_length = max_length or min(limit for limit in limits if limit)
+        positions = model.config.max_tokens_per_sequence
+        self.max_length = max_length or min(tokenizer.max_length or positions, positions)
         self.precision = precision or Precision("float32", "default")
         self.number_format = number_format(model, self.precision, checkpoint)
         usual = default_max_tokens(self.device, model.config, self.number_format)
@@ -91,32 +94,35 @@ class Predictor:
         max_length: int | None = None,
         max_tokens: int | None = None,
         packed: bool = False,
+        null_threshold: float | None = None,
     ) -> Predictor:
         """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
 
         Args:
-            name: what to load.
             precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
             backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
             device: "cpu", "cuda" ...; the first GPU when there is one.
             max_length: cut texts to this many tokens; the model's own limit when not given.
             max_tokens: tokens per packed batch.
             packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
+            null_threshold: a question with a null score above it gets the answer ""; the stored
+                threshold when not given. Models of other tools store none and always answer.
 
         Raises:
             InputError, FormatError: there is no such model, or it is damaged.
-            ConfigError: the precision is unknown or `max_length` is beyond the model's positions.
+            ConfigError: an option is unknown or does not fit the model.
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
-        checkpoint = read_export(folder) if exported else read_checkpoint(folder)
-        tokenizer = read_tokenizer(folder)
+        opened = ModelFolder(folder)
+        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        tokenizer = read_tokenizer(opened)
         config = checkpoint.config
         notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
         for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
-        vectors = read_sentence_vectors(folder, config.hidden_size)
+        vectors = read_sentence_vectors(opened, config.hidden_size)
         limit = stored_max_length(checkpoint, folder)
         max_length = check_max_length(limit if max_length is None else max_length, config)
         if max_length is None and vectors.max_length is not None:
@@ -124,7 +130,7 @@ class Predictor:
         if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
             raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         target = choose_device("cpu" if exported else device)
-        task = task_of(checkpoint, folder)
+        task = task_of(checkpoint, folder, null_threshold)
         wanted = "float32" if exported else precision
         chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
         if wanted == "auto":
@@ -355,8 +361,8 @@ class Predictor:
 
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
-        widths = map(self.model.config.width_of, self._layer_numbers(layers))
-        return self._way(pooling, layers).dimension(sum(widths))
+        width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        return self._way(pooling, layers).dimension(width)
 
     def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
         """How vectors are made: the folder's way, unless a pooling is named."""

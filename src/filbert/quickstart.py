@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from filbert import samples
+from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
 from filbert.data.findings import Report
 from filbert.data.records import Row
-from filbert.formats.files import write_json
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_tokenizer
+from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
 from filbert.study.costs import Watch

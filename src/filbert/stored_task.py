@@ -8,12 +8,13 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.weights import read_json
+from filbert.files import read_json
 from filbert.model.config import EncoderConfig
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class, task_names
+from filbert.tasks.span_qa import SpanQA
 from filbert.text.clean import Cleaning
 
 log = logging.getLogger(__name__)
@@ -22,12 +23,35 @@ log = logging.getLogger(__name__)
 AUTO_MAY_CHANGE = 0.003
 
 
-def task_of(checkpoint: Checkpoint, folder: Path) -> Task | None:
+def task_of(
+    checkpoint: Checkpoint, folder: Path, null_threshold: float | None = None
+) -> Task | None:
     """The task that filbert.json describes, else the one a Hugging Face config implies.
+
+    Args:
+        checkpoint: the model.
+        folder: where it is, for messages.
+        null_threshold: allows "no answer" to questions, where the null score is above it.
 
     Raises:
         FormatError: filbert.json describes no built-in task, or other labels than config.json.
+        ConfigError: `null_threshold` is not a finite number, or given for another task.
     """
+    task = _described(checkpoint, folder)
+    if null_threshold is None:
+        return task
+    if not isinstance(task, SpanQA):
+        raise ConfigError(
+            "null_threshold is for question answering (span_qa), and this model has another task "
+            "or none. Leave it out."
+        )
+    try:
+        return replace(task, has_unanswerable=True, null_threshold=null_threshold)
+    except ValueError as error:
+        raise ConfigError(f"{error}.") from error
+
+
+def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     told = (checkpoint.filbert or {}).get("task")
     stored = told or _implied(checkpoint)
     if stored is None:
@@ -117,7 +141,7 @@ def int8_warning(
 
     Args:
         precision: that the model runs in.
-        checkpoint: whose filbert.json holds what training, `filbert calibrate` or an export found.
+        checkpoint: whose filbert.json holds what training, a conversion to int8 or an export found.
         task: what the head answers; None where it answers nothing.
     """
     story = (checkpoint.filbert if checkpoint is not None else None) or {}
@@ -130,12 +154,16 @@ def int8_warning(
         return None
     found = None if checkpoint is None else _found(checkpoint, "int8_loss")
     if found is None:
-        return "int8 was not compared with float32 on labelled rows: filbert calibrate --data FILE"
+        return (
+            "int8 was not compared with float32 on labelled rows: "
+            "filbert convert --to int8 --data FILE compares them"
+        )
     if found["loss"] <= AUTO_MAY_CHANGE:
         return None
     cost = f"{100 * found['loss']:.2f} points of {printable(str(found.get('metric')), 50)}"
     return (
-        f"int8 costs {cost} on the dev rows of its training: filbert calibrate finds a better mix"
+        f"int8 costs {cost} on the dev rows of its training: filbert convert --to int8 chooses "
+        "layers that stay float32"
     )
 
 

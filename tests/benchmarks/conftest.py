@@ -1,26 +1,22 @@
-"""What the tests of the comparisons share."""
+"""The benchmark scripts as modules."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "against"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch):
-    """Modules of the benchmark's folder, which is no package, by name."""
-    names = {path.stem for path in FOLDER.glob("*.py")}
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-    def module(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    yield module
-    for name in names:
-        sys.modules.pop(name, None)
+    """`load(name)` imports a module of benchmarks/ or benchmarks/against/."""
+    folders = [FOLDER, FOLDER / "against"]
+    for folder in folders:
+        monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module
+    for path in [path for folder in folders for path in folder.glob("*.py")]:
+        sys.modules.pop(path.stem, None)

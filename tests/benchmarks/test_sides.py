@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints.opening import read_checkpoint
 from sides import products, sides
 from sides.job import Job
 from sides.products import layer_shapes, product_rates

@@ -232,16 +232,17 @@ def start(arguments: list[str]) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_killed_again_and_again_ends_with_the_bytes_of_a_whole_one(
-    call, model, tmp_path, tiny_model
+    call, model, tmp_path, tiny_model, times
 ):
-    rows = texts(6_000)
+    rows = texts(2_500)
     source = write(tmp_path / "rows.csv", rows)
     folder = tmp_path / "killed"
     folder.mkdir()
     draw = random.Random(3)
     kills = 0
-    for _ in range(2):
+    for _ in range(times):
         process = start(command("embed.parquet", tiny_model, source, folder, "--resume"))
         journal = folder / "v.parquet.unfinished" / "journal.jsonl"
         before = journal.stat().st_size if journal.exists() else 0
@@ -251,7 +252,7 @@ def test_a_run_killed_again_and_again_ends_with_the_bytes_of_a_whole_one(
         process.kill()
         process.communicate()
         kills += process.returncode == -signal.SIGKILL
-    assert kills == 2, "the runs ended before they could be killed"
+    assert kills == times, "the runs ended before they could be killed"
     done = call(*command("embed.parquet", tiny_model, source, folder, "--resume"))
     assert done.status == 0, done.err
     (path,) = folder.iterdir()

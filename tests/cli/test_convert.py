@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from filbert.checkpoints import google
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.fresh import fresh_checkpoint
+from filbert.checkpoints.huggingface import read, write
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, InputError
-from filbert.formats import google
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.huggingface import read, write
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer
 

@@ -34,7 +34,7 @@ def test_a_metric_that_falls_too_far_is_refused_with_status_2(evaluate, monkeypa
     monkeypatch.setattr(QuantizedLinear, "forward", lambda *a, **k: -3 * forward(*a, **k))
     done = evaluate("--precision", "int8", "--against", "float32", "--max-loss", "0.005")
     assert done.status == 2
-    assert "and --max-loss allows 0.005. filbert calibrate finds what to leave alone" in done.err
+    assert "and --max-loss allows 0.005. filbert convert --to int8 chooses layers" in done.err
     assert "accuracy" in done.out, "the metrics are printed all the same"
 
 

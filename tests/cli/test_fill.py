@@ -127,7 +127,7 @@ def test_one_argument_is_a_text_for_the_built_in_model(model, capsys, monkeypatc
 
 
 def test_a_missing_built_in_model_is_told_in_one_sentence_without_the_network(monkeypatch):
-    from filbert.formats import find as finder
+    from filbert.checkpoints import opening as finder
 
     def find(name, *, local_files_only):
         assert (name, local_files_only) == ("filbert-mini", True)

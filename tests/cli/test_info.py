@@ -11,13 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.differences import differences, group_of, tensor_differences
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.comparison import print_differences
 from filbert.cli.verbs.info import info
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.differences import differences
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.formats.tensor_differences import group_of, tensor_differences
 from filbert.text.tokenizer import Tokenizer
 
 

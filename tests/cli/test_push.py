@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from filbert.checkpoints import hub
 from filbert.cli.verbs.push import push
 from filbert.errors import FormatError, InputError
-from filbert.formats import hub
 
 
 def test_a_dry_run_lists_the_files_and_sends_nothing(

@@ -183,7 +183,10 @@ def test_a_kill_at_any_write_leaves_no_trace_in_the_result(
     assert hashes(out) == whole
 
 
-def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, vocab, whole):
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(
+    tmp_path, text, vocab, whole, kills
+):
     out = tmp_path / "out"
     code = (
         "import sys\n"
@@ -195,10 +198,10 @@ def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, 
         "    options=options, workers=2, on_progress=lambda p: print('.', flush=True))\n"
     )
     draw = random.Random(2)
-    for kills in range(4):
+    for number in range(kills + 1):
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            if kills < 3:
+            if number < kills:
                 for _ in range(draw.randint(0, 12)):
                     process.stdout.readline()
                 process.kill()

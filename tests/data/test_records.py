@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
@@ -279,6 +280,7 @@ def test_another_separator_is_recognised(tmp_path):
         ("a.csv", gzip.compress(b"x\n", mtime=0), "a.csv: not text but gzip data; give it a name"),
         ("a.csv", b"PK\x03\x04rest", "a.csv: not text but a ZIP archive"),
         ("a.csv", "text\nx\n".encode("utf-16"), "a.csv:1: not text but UTF-16 text"),
+        ("a.csv.bz2", bz2.compress(b"text\nx\n"), "a.csv.bz2: not text but bzip2 data"),
         ("a.parquet", b"text\nx\n", "a.parquet: not a Parquet file, in spite of its name"),
         ("a.parquet.gz", b"", "a.parquet.gz: Parquet inside gzip cannot be read in pieces"),
     ],
@@ -286,6 +288,20 @@ def test_another_separator_is_recognised(tmp_path):
 def test_a_file_gone_wrong_is_named_by_file_and_line(tmp_path, name, content, sentence):
     path = put(tmp_path, name, content)
     assert sentence in refused(path, required=["text"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"comment": ["x"]}, 'a.parquet: no column "text"; the columns are comment'),
+        ({"text": [1, 2]}, 'a.parquet:1: "text" holds a value of type int; expected a string'),
+        ({"text": ["a", None]}, 'a.parquet:2: "text" is missing (null)'),
+        ({"text": pyarrow.array([], pyarrow.string())}, "a.parquet: no rows"),
+    ],
+)
+def test_parquet_without_texts_is_refused(tmp_path, columns, sentence):
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert sentence in refused(tmp_path / "a.parquet", required=["text"])
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])

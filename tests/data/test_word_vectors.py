@@ -12,8 +12,7 @@ import pytest
 import zstandard
 
 from filbert.data.word_vectors import read_vectors, vector_dimension
-from filbert.errors import ConfigError, InputError
-from filbert.text.word_vectors import WordVectors, word_table
+from filbert.errors import InputError
 
 # As word2vec writes it: words, a space, the numbers as they lie in memory.
 BINARY = b"".join(w + b" " + np.float32([0.1, -2, 3]).tobytes() + b"\n" for w in (b"sun", b"sea"))
@@ -148,38 +147,3 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_another_dimension_than_wanted_is_refused(file):
     with pytest.raises(InputError, match="has 3 numbers a word, and dim is 300. Give dim 3"):
         read_vectors(file(GLOVE), dim=300)
-
-
-IDS = {"sun": 1, "sea": 2, "stone": 3}
-
-
-def test_words_with_vectors_get_them_and_the_others_are_spread_alike():
-    generator = np.random.default_rng(0)
-    table = generator.normal([5, -5], [0.1, 2], (500, 2)).astype(np.float32)
-    vectors = WordVectors([f"w{i}" for i in range(500)], table)
-    ids = {f"w{i}": i for i in range(500)}
-    found, count = word_table(ids, 3000, vectors, dim=2, seed=1)
-    assert count == 500 and found.dtype == np.float32
-    np.testing.assert_array_equal(found[:500], table)
-    # Four standard errors of 2,500 draws.
-    np.testing.assert_allclose(found[500:].mean(0), table.mean(0), atol=4 * 2 / 50)
-    np.testing.assert_allclose(found[500:].std(0), table.std(0), rtol=4 / 70)
-
-
-def test_the_same_seed_draws_the_same_table_and_another_one_another():
-    first, again, other = (word_table(IDS, 5, None, dim=4, seed=s)[0] for s in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-@pytest.mark.parametrize(
-    ("words", "dim", "message"),
-    [
-        (["Sun"], 2, "none of the 3 words of the vocabulary"),
-        (["sun"], 300, "has 2 numbers a word, and dim is 300. Give dim 2"),
-    ],
-)
-def test_vectors_that_do_not_fit_the_vocabulary_are_refused(words, dim, message):
-    vectors = WordVectors(words, np.ones((1, 2), dtype=np.float32), "v.txt")
-    with pytest.raises(ConfigError, match=message):
-        word_table(IDS, 5, vectors, dim=dim, seed=0)

@@ -40,7 +40,9 @@ def torchrun(verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+# Each command starts three processes, 20 to 30 s of imports; the gradients of both kinds are tested
+# in test_gradients.py and test_students.py.
+@pytest.mark.parametrize("kind", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_two_processes_train_what_one_trains_and_one_of_them_speaks(
     tiny_model, films, tmp_path, kind
 ):
@@ -65,6 +67,7 @@ def test_two_processes_train_what_one_trains_and_one_of_them_speaks(
             assert facts["metrics"]["dev"][name] == pytest.approx(value, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_two_processes_teach_what_one_teaches(film_run, films, tmp_path):
     given = {"teacher": film_run.folder / "model", "keep_layers": "1", "method": "tinybert"}
     given |= {"train": films / "train.csv", "dev": films / "dev.csv", "steps": 8, "lr": 1e-3}

@@ -164,8 +164,7 @@ def model_of(family: str, head: str) -> Any:
     """A model whose weights are large enough for every part to matter."""
     import torch
 
-    from filbert.formats.fresh import fresh_checkpoint
-    from filbert.formats.replaced import replaced_model
+    from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model
     from filbert.model.encoder import initialize
     from filbert.train.trainable import freeze
 

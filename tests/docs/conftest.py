@@ -18,10 +18,10 @@ import torch
 
 import filbert
 from filbert import samples
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.opening import find_model
 from filbert.cli.main import run
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.find import find_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, PretrainingHead
@@ -82,10 +82,6 @@ def _squad(path: Path) -> None:
     path.write_text(
         json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]})
     )
-
-
-def _treebank(path: Path) -> None:
-    path.write_bytes(samples.path("sentences.conllu").read_bytes())
 
 
 def _certificate(path: Path) -> None:
@@ -238,8 +234,6 @@ def standins(tiny_bert: Path, toxic_run: Path) -> dict[str, Maker]:
         "labels.dev.csv": _csv(polarity),
         "sentence_polarity/train.tsv.gz": _csv(reviews),
         "sentence_polarity/dev.tsv.gz": _csv(reviews),
-        "train.conllu": _treebank,
-        "dev.conllu": _treebank,
         "certificate.pem": _certificate,
         "keys.txt": _text("a-key-of-a-test"),
         "student.toml": _text(*STUDENT),

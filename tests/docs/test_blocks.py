@@ -37,12 +37,10 @@ ELSEWHERE = {"annotated-bert.md"}
 # These pages show what real models give.
 REAL = {
     "inspect.md": ("minilm", "filbert-mini"),
-    "neighbours.md": ("minilm", "filbert-mini"),
 }
 # What a page prints that its blocks have to print, too; spaces aside.
 SHOWN = {
     "inspect.md": r"^minilm, layer 3, head 11.*?(?=^```)",
-    "neighbours.md": r"(?<=layer 6 below)[^`]*(?=```)",
 }
 
 # A picture of one point.
@@ -69,8 +67,6 @@ MORE: dict[str, dict[str, str]] = {
     "finetune": SMALL,
     "distill": SMALL | {"batch-size": "8"},
     "pretrain": {"batch-size": "8", "max-length": "32", "dev-rows": "8", "precision": "float32"},
-    "layers": {"epochs": "1"},
-    "heads": {"limit": "8"},
     "push": {"dry-run": ""},
     "quickstart": {"steps": "2"},
 }

@@ -82,15 +82,16 @@ def test_the_pages_promise_no_recipe_that_is_missing():
     assert sorted(table) == sorted(path.stem for path in built_in("pretrain"))
 
 
-def test_the_table_of_layers_on_the_page_of_neighbours_is_what_comes_out(tmp_path, capsys):
-    page = (DOCS / "neighbours.md").read_text(encoding="utf-8")
+def test_the_table_of_neighbours_on_the_page_of_inspect_is_what_the_command_gives(tmp_path, capsys):
+    page = (DOCS / "inspect.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| (\d) \| (\d+) of 12 \| ([\d.]+) \| (\d+) of 12", page, re.MULTILINE)
     assert len(table) == 7
     (rows,) = re.findall(r"^```csv\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "python.csv").write_text(rows, encoding="utf-8")
-    words = ["--word", "python", str(tmp_path / "python.csv"), "--sense-column", "sense", "--json"]
-    assert run(["neighbours", "filbert-mini", *words]) == 0
-    for told, row in zip(json.loads(capsys.readouterr().out)["layers"], table, strict=True):
-        assert round(12 * told["nearest_same"]) == int(row[1])
+    words = [str(tmp_path / "python.csv"), "--word", "python", "--sense-column", "sense", "--json"]
+    assert run(["inspect", "neighbours", "filbert-mini", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for same, mean, row in zip(found["same_sense"], found["mean_cosine"], table, strict=True):
+        assert round(12 * same) == int(row[1])
         # Rounded to two places.
-        assert abs(told["self_similarity"] - float(row[2])) < 0.0051
+        assert abs(mean - float(row[2])) < 0.0051

@@ -89,11 +89,6 @@ def test_no_page_loads_anything_from_another_place(site, pages):
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
 
 
-def test_the_log_is_the_last_page_about_filbert(config):
-    (about,) = (section["About"] for section in config.nav if "About" in section)
-    assert list(about[-1].values()) == ["log.md"]
-
-
 def test_every_option_and_every_public_name_has_its_place(site, public_members):
     for verb in VERBS:
         assert (site / "options" / f"{verb.replace('_', '-')}.html").is_file()

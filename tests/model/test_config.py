@@ -15,11 +15,6 @@ def test_a_layer_has_its_own_number_of_heads_where_some_were_cut_off():
     assert cut.head_size == whole.head_size == 2
 
 
-def test_only_a_recurrent_encoder_gives_embeddings_of_another_width():
-    narrow = EncoderConfig(**SIZES, num_hidden_layers=1, embedding_size=6)
-    assert [narrow.width_of(layer) for layer in (0, 1)] == [8, 8], "ALBERT projects before layer 0"
-    none = {"num_attention_heads": 0, "intermediate_size": 0, "type_vocab_size": 0, "pooler": None}
-    none |= {"pooled": "mean"}
-    sizes = SIZES | none | {"num_hidden_layers": 1, "embedding_size": 6}
-    recurrent = EncoderConfig(**sizes, recurrent=True)
-    assert [recurrent.width_of(layer) for layer in (0, 1)] == [6, 8]
+def test_a_rate_of_dropout_is_set_everywhere():
+    config = EncoderConfig(**SIZES, num_hidden_layers=1).with_dropout(0.3)
+    assert (config.hidden_dropout, config.attention_dropout, config.head_dropout) == (0.3,) * 3

@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, models, normalizers
 from tokenizers import Tokenizer as Backend
 
+from filbert import files
+from filbert.checkpoints import huggingface, weights
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError, FormatError
-from filbert.formats import huggingface, names, weights
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.sentence_transformers import read_sentence_vectors
 from filbert.predict import Predictor
 from filbert.protobuf import encode_field
 from filbert.text import growth, stated
@@ -67,7 +68,7 @@ def edit(path: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("layers", [512, 10_000, 10**18, -1])
 def test_layers_that_no_file_holds_are_not_even_outlined(model, monkeypatch, layers, refused):
-    monkeypatch.setattr(names, "meta_model", None)
+    monkeypatch.setattr(huggingface, "meta_model", None)
     edit(model / "config.json", num_hidden_layers=layers)
     refused(lambda: huggingface.read(model), "num_hidden_layers")
 
@@ -75,7 +76,7 @@ def test_layers_that_no_file_holds_are_not_even_outlined(model, monkeypatch, lay
 def test_layers_without_tensors_are_not_outlined_though_the_last_is_there(
     model, monkeypatch, refused
 ):
-    monkeypatch.setattr(names, "meta_model", None)
+    monkeypatch.setattr(huggingface, "meta_model", None)
     tensors = load_file(model / "model.safetensors")
     tensors["encoder.layer.511.output.dense.bias"] = torch.zeros(32)
     save_file(tensors, model / "model.safetensors")
@@ -137,7 +138,7 @@ def test_json_that_is_nested_without_end_is_refused(model, content, refused):
 def test_json_larger_than_any_config_is_not_parsed(model, monkeypatch, refused):
     (model / "config.json").write_bytes(b"[" + b"{}," * (3 * 2**20) + b"{}]")
     monkeypatch.setattr(json, "loads", None)
-    refused(lambda: weights.read_json(model / "config.json"), "bytes")
+    refused(lambda: files.read_json(model / "config.json"), "bytes")
 
 
 def test_a_config_that_could_not_be_read_again_is_not_written(model, tmp_path):

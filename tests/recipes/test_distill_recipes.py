@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from filbert.checkpoints import huggingface
 from filbert.cli.main import run
-from filbert.formats import huggingface
 from filbert.recipes import built_in, read_recipe, recipe_path
 from filbert.train.distill_options import DistillOptions
 

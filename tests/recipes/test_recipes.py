@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import filbert
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import meta_model
+from filbert.checkpoints.fresh import fresh_config
 from filbert.cli.main import VERBS, read_recipe, run
 from filbert.cli.verbs.pretrain import pretrain as verb
 from filbert.data.shards import write_corpus
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import meta_model
-from filbert.formats.fresh import fresh_config
 from filbert.recipes import built_in
 from filbert.train.pretrain import _phases
 from filbert.train.pretrain_options import PretrainOptions

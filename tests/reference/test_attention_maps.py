@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from filbert.batch import from_padded
-from filbert.formats import huggingface
-from filbert.inspection.maps import attention_maps
+from filbert.checkpoints import huggingface
+from filbert.inspect.attention import attention_maps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

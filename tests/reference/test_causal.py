@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from filbert.batch import from_padded
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.model.encoder import initialize
 from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from filbert.batch import pack
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.fresh import fresh_checkpoint, student_checkpoint
 from filbert.cli.main import run
-from filbert.formats import huggingface
-from filbert.formats.distilled import student_checkpoint
-from filbert.formats.fresh import fresh_checkpoint
 
 transformers = pytest.importorskip("transformers")
 

@@ -1,7 +1,4 @@
-"""Every family and head against transformers' own classes: tiny random weights, float32, CPU.
-
-A difference of 1e-6 is a few units in the last place of what these models give out (about one).
-"""
+"""Every family and head against transformers' own classes: tiny random weights, float32, CPU."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from filbert.batch import PackedBatch, from_padded, pack, split
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, with_new_head
 from filbert.model.heads import HEADS, Model
 
 with warnings.catch_warnings():
@@ -29,7 +26,11 @@ transformers.utils.logging.disable_progress_bar()
 
 VOCAB = 97
 LENGTHS = (9, 3, 17, 1, 12)
-TOLERANCE = 1e-6
+
+# The order of the sums differs between implementations and between instruction sets. Allowed is one
+# unit in the last place, of each implementation, for each of at most 6 stages: the embeddings, 4
+# layers and the head. A wrong configuration is off by 2e-3 and more.
+TOLERANCE = 2 * 6 * torch.finfo(torch.float32).eps
 
 # Odd sizes and numbers that are nobody's default, so that a swapped or ignored field shows.
 _SHARED: dict[str, Any] = {
@@ -185,8 +186,15 @@ def given(model: Model, batch: PackedBatch) -> list[torch.Tensor]:
 
 
 def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
+    """The largest difference, relative to the largest wanted value where that is above 1.
+
+    Hidden states are about 1, so that smaller outputs are sums of values of that size.
+    """
     assert [part.shape for part in found] == [part.shape for part in wanted]
-    return max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+    return max(
+        float((a - b).abs().max() / b.abs().max().clamp(min=1))
+        for a, b in zip(found, wanted, strict=True)
+    )
 
 
 @every_case

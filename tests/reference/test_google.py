@@ -21,11 +21,10 @@ import pytest
 import torch
 
 from filbert.batch import from_padded
+from filbert.checkpoints import google, huggingface
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import InputError
-from filbert.formats import google, huggingface
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
-from filbert.formats.tensor_bundle import TensorBundle, write_bundle
 from filbert.text.tokenizer import Tokenizer
 
 with warnings.catch_warnings():
@@ -357,41 +356,3 @@ def test_filbert_reads_what_tensorflow_writes_of_a_training_run(
     checkpoint = google.read(prefix)
     assert any(f"{len(values)} x optimizer slot adam_m" in note for note in checkpoint.notes)
     assert difference(given(checkpoint.build()), judged(model, kind)) < TOLERANCE
-
-
-_FULL = {
-    "attention/self": "self_attention",
-    "attention/output/dense": "self_attention/attention_output",
-    "attention/output/LayerNorm": "self_attention_layer_norm",
-    "intermediate/dense": "intermediate",
-    "output/dense": "output",
-    "output/LayerNorm": "output_layer_norm",
-    "bert/embeddings/word_embeddings": "word_embeddings/embeddings",
-    "bert/embeddings/position_embeddings": "position_embedding/embeddings",
-    "bert/embeddings/token_type_embeddings": "type_embeddings/embeddings",
-    "bert/embeddings/LayerNorm": "embeddings/layer_norm",
-    "bert/encoder": "transformer",
-    "bert/pooler/dense": "pooler_transform",
-}
-
-
-def test_filbert_reads_what_tensorflow_2_writes_of_objects(
-    vocab: Path, tmp_path: Path, tensorflow: Any
-) -> None:
-    model = make_judge("bert", None)
-    prefix = google_folder(model, "bert", None, vocab, tmp_path)
-    values = {}
-    for name, value in variables(model, "bert", None).items():
-        full = name
-        for old, new in _FULL.items():
-            full = full.replace(old, new)
-        if "/self/" in name:
-            value = value.reshape(*value.shape[:-1], 4, 12)
-        if name.endswith("attention/output/dense/kernel"):
-            value = value.reshape(4, 12, 48)
-        values[full] = value
-    np.savez(tmp_path / "values.npz", **values)
-    tensorflow("objects", tmp_path / "values.npz", prefix)
-    checkpoint = google.read(prefix)
-    assert any("TensorFlow 2" in note for note in checkpoint.notes)
-    assert difference(given(checkpoint.build()), judged(model, None)) < TOLERANCE

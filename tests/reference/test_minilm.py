@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from filbert.batch import pack, split
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.opening import find_model
 from filbert.errors import InputError
-from filbert.formats import huggingface
-from filbert.formats.find import find_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from filbert.batch import PackedBatch, from_padded, pack, split
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, meta_model, with_new_head
-from filbert.formats.families import FAMILIES
-from filbert.formats.fresh import fresh_checkpoint, fresh_config
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_new_head
+from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.fresh import fresh_checkpoint, fresh_config
 from filbert.model.heads import Model
 from filbert.model.pooling import hidden_states
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from filbert.batch import from_padded
-from filbert.formats import huggingface
+from filbert.checkpoints import huggingface
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

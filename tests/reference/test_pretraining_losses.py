@@ -20,13 +20,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import filbert.model.replaced
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model, split_replaced
 from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus, write_corpus
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.replaced import replaced_model, split_replaced
 from filbert.masked_text import measure
 from filbert.speed.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens

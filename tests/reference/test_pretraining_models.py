@@ -14,11 +14,16 @@ import pytest
 import torch
 
 from filbert.batch import pack
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint, meta_model
-from filbert.formats.continued import for_pretraining, grow_vocabulary
-from filbert.formats.fresh import fresh_checkpoint, fresh_config
-from filbert.formats.replaced import replaced_model, split_replaced
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model
+from filbert.checkpoints.fresh import (
+    for_pretraining,
+    fresh_checkpoint,
+    fresh_config,
+    grow_vocabulary,
+    replaced_model,
+    split_replaced,
+)
 from filbert.model.encoder import initialize
 
 with warnings.catch_warnings():

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.convert import convert
 from filbert.errors import ConfigError
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.predict import Predictor
 
 with warnings.catch_warnings():

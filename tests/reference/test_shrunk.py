@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from filbert.batch import pack, to_padded
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_layers, with_new_head
+from filbert.checkpoints.fresh import factorised
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_layers, with_new_head
-from filbert.formats.factorised import factorised
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.predict import Predictor
 from filbert.shrink.heads import prune_heads
 from filbert.shrink.options import ShrinkOptions

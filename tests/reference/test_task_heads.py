@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from filbert.formats import huggingface
+from filbert.checkpoints import huggingface
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -16,9 +16,9 @@ import pytest
 import torch
 import uvicorn
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.opening import read_checkpoint
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.predict import Predictor
 from filbert.serve.app import make_app
 from filbert.serve.engine import Engine, EngineLimits

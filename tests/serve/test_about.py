@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from filbert import __version__
-from filbert.formats.sentence_transformers import SentenceVectors
+from filbert.checkpoints.sentence_transformers import SentenceVectors
 from filbert.serve.routes import about
 
 

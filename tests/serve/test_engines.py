@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import torch
 
 from filbert.errors import ConfigError
-from filbert.model.bigru import BiGRU
-from filbert.model.config import EncoderConfig
-from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.serve.engine import Closed, Engine
 from filbert.serve.engines import Engines, NoSuchModel
@@ -39,22 +35,6 @@ def test_a_model_can_do_what_its_head_is_for_and_what_every_encoder_can(
     can = Engine(name, predictors[name]).can
     assert can[0] == foremost
     assert set(can) == {foremost, "embed", "similarity", "tokenize", "attention"}
-
-
-def test_a_recurrent_model_shows_no_attention(predictors: dict[str, Predictor]) -> None:
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=0,
-        intermediate_size=0,
-        recurrent=True,
-        pooled="mean",
-        pooler=None,
-    )
-    predictor = Predictor(Model(BiGRU(config)), predictors["vectors"].tokenizer)
-    assert Engine("gru", predictor).can == ("embed", "similarity", "tokenize")
 
 
 def test_a_model_is_found_by_its_name_or_else_the_one_that_is_made_for_it(

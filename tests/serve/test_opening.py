@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.serve.conftest import running
 
-from filbert.calibrate import calibrate
+from filbert.cli.main import run
 from filbert.export import export_onnx
 from filbert.predict import Predictor
 from filbert.serve import process
@@ -86,11 +86,12 @@ def test_int8_that_nobody_has_measured_is_told_of(
         (said,) = process.open_app({"one": str(folder)}, Settings(), Operation(**operation))[1]
         return str(said)
 
-    warning = "not compared with float32 on labelled rows: filbert calibrate"
+    warning = "not compared with float32 on labelled rows: filbert convert --to int8"
     assert warning in line(model, precision="int8")
     assert warning not in line(model) and warning not in line(tiny_model, precision="int8")
-    calibrate(str(model), str(films / "dev.csv"))
-    assert warning not in line(model, precision="int8")
+    chosen, dev = tmp_path / "chosen", str(films / "dev.csv")
+    assert run(["convert", str(model), str(chosen), "--to", "int8", "--data", dev]) == 0
+    assert warning not in line(chosen, precision="int8")
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     for name, data in (("blind", None), ("seen", str(films / "dev.csv"))):
         with caplog.at_level(logging.WARNING, logger="filbert.export"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from filbert.data.examples import Example, collate
-from filbert.inspection.maps import attention_maps
+from filbert.inspect.attention import attention_maps
 from filbert.serve.routes.ours import best_first
 
 SENTENCE = "the film was very good"

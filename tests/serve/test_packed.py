@@ -8,7 +8,7 @@ import pytest
 
 import filbert
 from filbert.data.examples import Example, collate
-from filbert.inspection.maps import attention_maps
+from filbert.inspect.attention import attention_maps
 from filbert.model.packed import PackedLinear
 from filbert.serve import process
 from filbert.serve.engine import Engine

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from filbert.batch import PackedBatch, pack
-from filbert.formats.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model

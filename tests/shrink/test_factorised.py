@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from filbert.batch import pack
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_layers
+from filbert.checkpoints.fresh import factorised
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_layers
-from filbert.formats.factorised import factorised
 
 RANK = 7
 # float32 tables behind one more product.

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from filbert.batch import pack, split
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_layers
 from filbert.errors import ConfigError, FormatError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_layers
 from filbert.shrink.heads import most_important, named_heads, prune_heads
 from filbert.shrink.importance import masked_heads
 from filbert.speed.flops import forward_flops

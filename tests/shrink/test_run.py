@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import filbert
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
 from filbert.evaluate import evaluate_model
 from filbert.export import export_onnx
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.masked_text import pretraining_of
 from filbert.predict import Predictor
 from filbert.shrink.options import ShrinkOptions

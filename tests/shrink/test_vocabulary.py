@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from filbert.batch import pack
+from filbert.checkpoints import huggingface
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
 from filbert.shrink.vocabulary import cut_vocabulary
 
 TEXTS = ["the film was good", "she sees films"]

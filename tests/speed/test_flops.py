@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from filbert.data.examples import Example, collate
 from filbert.model.config import EncoderConfig
-from filbert.speed.flops import forward_flops
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model, new_head
+from filbert.speed.flops import forward_flops, training_flops
 
 SMALL = EncoderConfig(
     vocab_size=10,
@@ -22,18 +26,31 @@ SMALL = EncoderConfig(
 PER_TOKEN = 4 * 4 * 4 + 2 * 4 * 6
 
 
+def test_a_masked_lm_is_counted_by_hand():
+    # One sequence of 3 tokens, 2 of them masked; the head's transform and the word table.
+    multiply_adds = 3 * PER_TOKEN + 2 * 4 * 9 + 2 * (4 * 4 + 4 * 10)
+    assert forward_flops(SMALL, [3], num_masked=2) == 2 * multiply_adds
+    assert training_flops(SMALL, [3], num_masked=2) == 3 * 2 * multiply_adds
+
+
+@pytest.mark.parametrize("embedding_size", [None, 4])
+def test_a_masked_lm_is_counted_as_torch_counts_it(embedding_size):
+    config = EncoderConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=20, embedding_size=embedding_size, pooler=None,
+    )  # fmt: skip
+    model = Model(Encoder(config), new_head("masked_lm", config)).train()
+    # Equal lengths: where they differ, padding is multiplied too and is not counted.
+    ids, zeros = np.full(9, 5, np.int32), np.zeros(9, np.int32)
+    batch = collate([Example(0, ids, zeros, 9, None), Example(1, ids, zeros, 9, None)])
+    with FlopCounterMode(display=False) as counter:
+        logits = model(batch, torch.tensor([1, 2, 10, 11, 12]))
+        assert counter.get_total_flops() == forward_flops(config, [9, 9], num_masked=5)
+        logits.sum().backward()
+    assert counter.get_total_flops() == training_flops(config, [9, 9], num_masked=5)
+
+
 @pytest.mark.parametrize(("causal", "num_pairs"), [(False, 9 + 4), (True, 6 + 3)])
 def test_a_causal_token_is_multiplied_with_those_up_to_itself(causal, num_pairs):
     found = forward_flops(replace(SMALL, causal=causal), [3, 2], num_masked=0)
     assert found == 2 * (5 * PER_TOKEN + 2 * 4 * num_pairs)
-
-
-def test_recurrent_layers_are_counted_as_torch_counts_them():
-    config = EncoderConfig(
-        vocab_size=10, embedding_size=6, hidden_size=8, num_hidden_layers=2, num_attention_heads=0,
-        intermediate_size=0, type_vocab_size=0, recurrent=True, pooled="mean", pooler=None,
-    )  # fmt: skip
-    layers = torch.nn.GRU(6, 4, num_layers=2, bidirectional=True)
-    with FlopCounterMode(display=False) as counter:
-        layers(torch.zeros(5, 1, 6))
-    assert forward_flops(config, [3, 2], num_masked=0) == counter.get_total_flops() > 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
 from filbert.export import export_onnx
+from filbert.speed import onnx_session
 from filbert.speed.onnx_session import Session, session_threads, sharing_cores
 
 TEXTS = ["good", "the film was bad"]
@@ -26,6 +29,28 @@ def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
         filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
     assert "was exported in int8 and computes in it" in caplog.text
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+def test_an_older_int8_export_is_reported_where_products_saturate(
+    saturates, film_run, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturates)
+    export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
+    filbert.load(tmp_path / "out", backend="onnxruntime")
+    assert "saturate" not in caplog.text
+    path = tmp_path / "out" / "filbert.json"
+    story = json.loads(path.read_text())
+    del story["onnx"]["exact_products"]
+    path.write_text(json.dumps(story))
+    filbert.load(tmp_path / "out", backend="onnxruntime")
+    assert caplog.text.count("Export the model again") == saturates
+
+
+@pytest.mark.parametrize(("product", "wrong"), [(4 * 255 * 127, False), (2 * 32767, True)])
+def test_a_trial_product_shows_saturation(product, wrong, monkeypatch):
+    monkeypatch.setattr(onnx_session, "integer_product", lambda *_: np.array([[product]]))
+    assert onnx_session.products_saturate.__wrapped__() == wrong
 
 
 def test_torch_leaves_the_cores_to_the_session_while_it_works(film_run, tmp_path, monkeypatch):

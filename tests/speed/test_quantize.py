@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.errors import ConfigError
-from filbert.formats.opening import read_checkpoint
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head

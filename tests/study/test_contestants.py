@@ -53,21 +53,6 @@ def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
     assert not list(Path(frozen.out).parent.glob("*.parts.json"))
 
 
-def test_the_words_of_a_bigru_are_part_of_its_training(job, monkeypatch):
-    options = {"vectors": None, "dim": 4, "hidden": 3, "dropout": 0.1, "max_words": 100,
-               "min_count": 1, "pooling": "mean"}  # fmt: skip
-    made = contestants._write_start
-
-    def slow(job):
-        return made(job) + contestants.Effort(1000.0, 2000.0)
-
-    monkeypatch.setattr(contestants, "_write_start", slow)
-    one = job("bigru", options)
-    carry_out(one)
-    costs = facts_of(one)["costs"]
-    assert 1000 < costs["training_seconds"] < 1100 and costs["cpu_seconds"] > 2000
-
-
 def test_lost_predictions_are_made_by_the_model_that_is_there(job):
     one = job()
     carry_out(one)
@@ -137,18 +122,6 @@ def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     one = replace(job(), labels=labels, positive=None, data=data)
     carry_out(one)
     assert facts_of(one)["labels"] == list(labels)
-
-
-def test_a_bigru_says_how_many_of_its_words_have_a_vector(job, tmp_path, capsys):
-    path = tmp_path / "v.txt"
-    path.write_text("the 1 0 0 0\nqqq 0 1 0 0\n")
-    options = {"vectors": str(path), "dim": 4, "hidden": 3, "dropout": 0.1, "max_words": 100,
-               "min_count": 1, "pooling": "mean"}  # fmt: skip
-    one = job("bigru", options)
-    carry_out(one)
-    known = facts_of(one)["word_vectors"]
-    assert known["with_vectors"] == 1 and 10 < known["words"] < 100
-    assert f"v.txt has 1 of the {known['words']} words (" in capsys.readouterr().err
 
 
 def test_words_of_dev_and_test_have_their_vectors_out_of_a_file(job, tmp_path):

@@ -37,9 +37,6 @@ def with_contestants(recipe, **tables):
         ({**STUDENT, "device": "gpu"}, "gpu"),
         ({**STUDENT, "max_length": 500}, "max_length 500"),
         ({**STUDENT, "student": "minilmm"}, "minilmm"),
-        ({**STUDENT, "student": "bigru"}, "a BiGRU has no layers"),
-        ({"kind": "distilled", "teacher": "tiny", "student": "bigru", "pooling": "x"}, "pooling"),
-        ({"kind": "distilled", "teacher": "tiny", "student": "bigru", "method": "pkd"}, "BiGRU"),
         ({"kind": "quantised"}, "'of' is missing"),
         ({"kind": "quantised", "of": "tfidf"}, "is of kind 'tfidf'"),
         ({"kind": "quantised", "of": "tiny", "precision": "int4"}, "precision 'int4' is not one"),
@@ -76,15 +73,6 @@ def test_integers_are_for_the_processor_wherever_the_others_are_trained(recipe, 
     wrong = with_contestants(recipe, small={"kind": "quantised", "of": "tiny", "device": "cuda"})
     with pytest.raises(FilbertError, match="int8 is for processors, and device is cuda"):
         read(wrong)
-
-
-def test_integers_for_a_bigru_are_refused_also_when_it_is_a_student(recipe, read):
-    gru = {"kind": "distilled", "teacher": "tiny", "student": "bigru"}
-    small = {"kind": "quantised", "of": "gru"}
-    with pytest.raises(ConfigError, match=r"\[contestants.small\]: int8 .* gru is a BiGRU"):
-        read(with_contestants(recipe, gru=gru, small=small))
-    small["precision"] = "bf16"
-    assert read(with_contestants(recipe, gru=gru, small=small)).contestants[-1].depth == 2
 
 
 def test_a_teacher_with_several_cleanings_is_named_by_its_folder(recipe, read):

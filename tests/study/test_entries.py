@@ -96,15 +96,12 @@ def test_how_a_run_with_other_options_failed_is_not_told_of_this_one(mark, statu
     assert entry["error"] == ("No such vectors." if status == "failed" else None)
 
 
-@pytest.mark.parametrize("kind", ["bigru", "distilled"])
-def test_the_options_in_effect_of_a_bigru_are_its_own(kind, tmp_path, monkeypatch):
+def test_the_options_in_effect_of_a_bigru_are_its_own(tmp_path, monkeypatch):
     options = BIGRU | {"vectors": "/here/v.txt", "dim": 50}
-    if kind == "distilled":
-        options |= {"student": "bigru", "teacher": "minilm"}
     folder = tmp_path / "contestants/one/seed-0"
     folder.mkdir(parents=True)
     facts = {
-        "options": {"model": "/there/seed-0.start", "dropout": None, "lr": 1e-3},
+        "options": {"lr": 1e-3},
         "word_vectors": {"words": 900, "with_vectors": 12},
         "costs": {},
         "metrics": {},
@@ -113,9 +110,12 @@ def test_the_options_in_effect_of_a_bigru_are_its_own(kind, tmp_path, monkeypatc
     (folder / "run.json").write_text(json.dumps(facts))
     monkeypatch.setattr("filbert.study.entries.finished_mark", lambda _: "now")
     monkeypatch.setattr("filbert.study.entries._damage", lambda *_: None)
-    entry = entry_of(contestant(kind, **options), tmp_path, {"runs": {}}, {"one/seed-0": "now"}, {})
+    entry = entry_of(
+        contestant("bigru", **options), tmp_path, {"runs": {}}, {"one/seed-0": "now"}, {}
+    )
     assert entry["effective"] == {
-        "lr": 1e-3, "vectors": "v.txt", "dim": 50, "hidden": 128, "dropout": 0.2,
+        "lr": 1e-3, "batch_size": 32, "epochs": 4.0, "max_length": 256, "vectors": "v.txt",
+        "dim": 50, "hidden": 128, "dropout": 0.2,
         "max_words": 50_000, "min_count": 2, "pooling": "mean+max", "words": 900,
         "words_with_vectors": 12, "precision": "float32",
     }  # fmt: skip

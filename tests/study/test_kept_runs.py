@@ -12,7 +12,7 @@ from filbert.errors import ConfigError, FormatError, Interrupted
 from filbert.speed.precision import Precision
 from filbert.study import engine
 from filbert.study.child import Ended
-from filbert.study.contestants import Job, _write_start, finished_mark
+from filbert.study.contestants import finished_mark
 from filbert.study.engine import run_study
 from filbert.study.runs import mark_of, refuse_changed, runs_of
 
@@ -288,25 +288,6 @@ def test_auto_is_settled_once_and_changes_no_mark(recipe, read, tmp_path, no_tra
     plain = runs_of(study, out, state["data"], {})[0]
     assert run.job.training["precision"] == "bf16" and "precision" not in plain.job.training
     assert run.job.fingerprint == plain.job.fingerprint
-
-
-def test_the_start_of_another_bigru_is_not_gone_on_with(films, tmp_path):
-    data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
-    options = {"vectors": None, "dim": 4, "hidden": 3, "dropout": 0.1, "max_words": 100,
-               "min_count": 1, "pooling": "mean"}  # fmt: skip
-
-    def job(mark, **more):
-        out = str(tmp_path / "seed-0")
-        return Job(
-            "b", "bigru", options | more, {}, None, 0, data, ("neg", "pos"), "pos", out, mark
-        )
-
-    first = _write_start(job("one"))
-    weights = (tmp_path / "seed-0.start/model.safetensors").read_bytes()
-    assert _write_start(job("one", dim=6)) == first
-    assert (tmp_path / "seed-0.start/model.safetensors").read_bytes() == weights
-    _write_start(job("two", dim=6))
-    assert (tmp_path / "seed-0.start/model.safetensors").read_bytes() != weights
 
 
 def test_a_run_of_which_nothing_is_known_is_not_removed(recipe, read, tmp_path):

@@ -25,7 +25,7 @@ def test_a_file_of_another_language_is_refused(tmp_path):
 
 
 def test_a_word_of_several_pieces_has_the_mean_of_their_rows(tiny_model):
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 
     table = read_checkpoint(tiny_model).tensors["encoder.embeddings.word.weight"].float().numpy()
     word = "films"

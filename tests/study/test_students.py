@@ -35,7 +35,7 @@ STUDENT = {"kind": "distilled", "teacher": "tiny", "keep_layers": "1", "lr": 3e-
 
 @pytest.fixture(scope="module")
 def made(tiny_model, films, tmp_path_factory, one_process):
-    """A teacher, two students of it, one a BiGRU, and two models in int8; two seeds."""
+    """A teacher, a student of it, and two models in int8; two seeds."""
     recipe = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
     recipe |= {
         "positive": "pos", "near_duplicates": "ignore", "precision": "float32", "device": "cpu",
@@ -43,8 +43,6 @@ def made(tiny_model, films, tmp_path_factory, one_process):
         "contestants": {
             "small-int8": {"kind": "quantised", "of": "small"},
             "small": STUDENT,
-            "gru": {"kind": "distilled", "teacher": "tiny", "student": "bigru", "dim": 8,
-                    "hidden": 4, "min_count": 1},
             "tiny": {"model": str(tiny_model), "lr": 3e-3, "cleaning": ["study"]},
             "tiny-onnx": {"kind": "quantised", "of": "tiny", "backend": "onnxruntime"},
         },
@@ -77,9 +75,9 @@ def test_teachers_run_before_their_students_seed_by_seed(made, read):
     study = read(recipe)
     runs = runs_of(study, compared.folder, DATA, {})
     assert [c.folder for c in study.contestants] == [
-        "small-int8", "small", "gru", "tiny-cleaned", "tiny-onnx",
+        "small-int8", "small", "tiny-cleaned", "tiny-onnx",
     ]  # fmt: skip
-    once = ["tiny-cleaned", "small", "gru", "tiny-onnx", "small-int8"]
+    once = ["tiny-cleaned", "small", "tiny-onnx", "small-int8"]
     assert [run.contestant.folder for run in runs] == once * 2
     for run in runs:
         if run.source is not None:
@@ -116,7 +114,7 @@ def test_a_student_costs_its_own_training_and_a_quantised_model_none(made):
     _, compared = made
     entries = {c["name"]: c for c in compared.results["contestants"]}
     assert {entry["status"] for entry in entries.values()} == {"finished"}
-    for name in ("small", "gru", "tiny, cleaned"):
+    for name in ("small", "tiny, cleaned"):
         assert entries[name]["costs"].keys() >= {
             "training_seconds", "rows_per_second", "latency_seconds", "weight_bytes", "peak_bytes",
             "flops_per_row",
@@ -159,7 +157,7 @@ def test_shares_and_choice_are_told_in_results_and_report(made):
     entries = {c["name"]: c for c in compared.results["contestants"]}
     teacher = entries["tiny, cleaned"]["test"]["pr_auc"]["value"]
     assert entries["tiny, cleaned"]["share"] is None
-    for name in ("small", "gru", "small-int8", "tiny-onnx"):
+    for name in ("small", "small-int8", "tiny-onnx"):
         share = entries[name]["share"]
         assert share["of"] == "tiny, cleaned" and share["low"] <= share["high"]
         assert share["value"] == pytest.approx(entries[name]["test"]["pr_auc"]["value"] / teacher)
@@ -207,7 +205,7 @@ def test_a_student_alone_is_run_when_its_teacher_is_there(kept, read, no_trainin
 def test_a_changed_teacher_changes_the_marks_of_all_that_is_made_from_it(made, kept, read):
     recipe, out = kept
     before = {c.folder: mark_of(c, 0, DATA) for c in read(recipe).contestants}
-    assert len(set(before.values())) == 5
+    assert len(set(before.values())) == 4
     recipe["contestants"]["small"] = {**STUDENT, "temperature": 3.0}
     after = {c.folder: mark_of(c, 0, DATA) for c in read(recipe).contestants}
     assert {name for name in before if before[name] != after[name]} == {"small", "small-int8"}
@@ -229,7 +227,6 @@ def test_the_marks_of_the_first_kinds_are_those_of_the_first_studies(read):
         "contestants": {
             "minilm": {"model": "minilm", "lr": 1e-4, "cleaning": ["none", "study"]},
             "minilm-3": {"model": "minilm", "lr": 1e-4, "keep_layers": "3"},
-            "bigru": {"kind": "bigru", "lr": 1e-3, "epochs": 4.0},
             "tfidf": {"kind": "tfidf"},
             "static": {"kind": "static", "model": "minilm"},
         },
@@ -243,7 +240,6 @@ def test_the_marks_of_the_first_kinds_are_those_of_the_first_studies(read):
         "minilm": "a6a9463737ca0d18",
         "minilm-cleaned": "106fd063527bdca0",
         "minilm-3": "efdcf1fae59a67d8",
-        "bigru": "4d2a25d3c40ff1d2",
         "tfidf": "7e54133f698270ab",
         "static": "e420ac6f30296a71",
     }

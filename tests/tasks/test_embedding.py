@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
+from filbert.checkpoints import huggingface
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, collate
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
 from filbert.model.heads import Model
 from filbert.tasks import embedding
 from filbert.tasks.base import TaskOptions, task_class, task_names

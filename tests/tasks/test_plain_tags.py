@@ -139,9 +139,9 @@ def test_a_model_whose_labels_are_no_tags_is_an_encoder_all_the_same(tiny_model,
 
 def headed(base: Path, folder: Path, labels: tuple[str, ...]) -> None:
     """A model with a token head, as another library writes it: without filbert.json."""
-    from filbert.formats import huggingface
-    from filbert.formats.checkpoint import with_new_head
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints import huggingface
+    from filbert.checkpoints.checkpoint import with_new_head
+    from filbert.checkpoints.opening import read_checkpoint
     from filbert.text.tokenizer import Tokenizer
 
     torch.manual_seed(0)

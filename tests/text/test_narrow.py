@@ -22,7 +22,6 @@ from filbert.text.narrow import (
 )
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import Vocabulary
-from filbert.text.words import learn_words
 
 KINDS = ("bert-base-uncased", "roberta-base", "albert-base-v2")
 ODD = [
@@ -178,13 +177,6 @@ def test_tokens_that_were_added_behind_the_vocabulary_stay(real, name):
     small = narrowed(tokenizer, ["a <city> film"])
     (encoding,) = small.tokenizer.encode(["a <city> film"])
     assert "<city>" in small.tokenizer.tokens(encoding.input_ids)
-
-
-def test_a_vocabulary_of_whole_words_keeps_those_of_the_corpus():
-    tokenizer = learn_words(["the film was good"], min_count=1)
-    small = narrowed(tokenizer, ["the film", "good film"])
-    assert small.tokenizer.id_of("was") is None
-    assert count_changed(tokenizer, small, ["the film", "good film"])[0] == 0
 
 
 def test_counting_does_not_depend_on_how_texts_are_handed_over(real, texts, monkeypatch):

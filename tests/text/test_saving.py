@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import ByteLevel
 
+from filbert.checkpoints.tokenizer_conventions import CONVENTIONS
 from filbert.errors import FormatError
-from filbert.formats.tokenizer_conventions import CONVENTIONS
 from filbert.text.extend import add_entries
 from filbert.text.saving import vocabulary_files
 from filbert.text.spiece import SentencePieceModel, write_spiece

@@ -78,7 +78,7 @@ def test_a_regression_of_one_text_is_compared_with_the_mean():
 
 
 def test_a_regression_of_pairs_is_compared_with_cosines_of_the_untrained_model(tiny_model):
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 
     texts = ["the film was good", "bad", "a great film", "it was very very bad", "good"]
     rows = [

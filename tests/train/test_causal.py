@@ -10,13 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import filbert
+from filbert.checkpoints import huggingface
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
-from filbert.formats import huggingface
-from filbert.formats.bigru_start import write_bigru_start
-from filbert.text.words import learn_words
 from filbert.train.options import FinetuneOptions
 from filbert.train.trainable import layers_to_keep
 
@@ -224,10 +222,3 @@ def test_a_run_cannot_be_continued_as_another_model(changes, deep_model, films, 
     with pytest.raises((ConfigError, RunError)):
         run(deep_model, films, out, steps=2, resume=True, **changes)
     assert not huggingface.read(out / "model").config.causal
-
-
-def test_recurrent_layers_are_refused_a_direction(films, tmp_path):
-    tokenizer = learn_words(["the film was good", "the film was bad"], min_count=1)
-    write_bigru_start(tmp_path / "start", tokenizer, None, dim=8, hidden=8, seed=0)
-    with pytest.raises(ConfigError, match="cannot be made causal"):
-        run(tmp_path / "start", films, tmp_path / "run", causal=True)

@@ -12,17 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
-from filbert.formats.bigru_start import write_bigru_start
-from filbert.formats.checkpoint import Checkpoint, with_new_head
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
-from filbert.text.words import learn_words
 from filbert.train.augmented import _Filler
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distill_rows import digest_of_tokens
@@ -37,36 +35,6 @@ TEXTS = ["good film", "very bad film", "she was not it", "he and a good very fil
 def losses(out):
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return [line["soft_loss"] for line in lines if "soft_loss" in line]
-
-
-@pytest.fixture(scope="module")
-def gru(tmp_path_factory):
-    """A BiGRU's start over words of its own: another vocabulary."""
-    folder = tmp_path_factory.mktemp("gru") / "start"
-    write_bigru_start(folder, learn_words(TEXTS * 5), dim=8, hidden=6, seed=0)
-    return str(folder)
-
-
-@pytest.mark.parametrize("task", ["classification", "tagging", "embedding"])
-def test_a_bigru_with_words_of_its_own_learns_from_the_teacher(task, gru, taught, tmp_path):
-    given = taught(task, tmp_path / "x", student=gru, keep_layers=None, steps=12, lr=0.02, alpha=0)
-    facts = distill_task(given)
-    found = losses(tmp_path / "x")
-    assert found[-1] < 0.8 * found[0]
-    assert facts["student"]["vocab_size"] != facts["teacher"]["vocab_size"]
-
-
-@pytest.mark.parametrize("task", ["classification", "regression", "tagging"])
-def test_a_new_bigru_knows_the_words_of_the_training_rows(task, taught, tmp_path):
-    given = taught(task, tmp_path / "x", student="bigru", keep_layers=None, steps=12, lr=0.02)
-    facts = distill_task(given)
-    assert facts["student"]["name"] == "bigru"
-    config = read_checkpoint(tmp_path / "x" / "model").config
-    assert config.recurrent and (config.embedding_size, config.hidden_size) == (300, 256)
-    known = read_tokenizer(tmp_path / "x" / "model").vocab_size
-    assert 5 < known == config.vocab_size
-    again = distill_task(replace(given, out=str(tmp_path / "y")))
-    assert again["metrics"] == facts["metrics"]
 
 
 def test_answers_go_to_the_words_they_are_for_in_another_vocabulary():

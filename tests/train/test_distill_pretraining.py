@@ -13,13 +13,12 @@ from safetensors.torch import load_file
 
 import filbert
 from filbert.batch import pack
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import with_new_head
+from filbert.checkpoints.fresh import fresh_checkpoint, grow_vocabulary
+from filbert.checkpoints.opening import read_checkpoint
 from filbert.data.build import build_corpus
 from filbert.errors import ConfigError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import with_new_head
-from filbert.formats.continued import grow_vocabulary
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.opening import read_checkpoint
 from filbert.model.encoder import initialize
 from filbert.model.lessons import Lesson
 from filbert.model.student import Student, Teacher

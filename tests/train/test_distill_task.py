@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 import filbert
 from filbert.batch import pack
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.main import run as command
-from filbert.formats import huggingface
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.model.encoder import initialize
 from filbert.model.lessons import Lesson
 from filbert.model.student import Student, Teacher

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import filbert
+from filbert import files
 from filbert.cli.main import run as cli
 from filbert.errors import InputError
-from filbert.formats import files
 from filbert.predict import Predictor
 from filbert.train import trainer
 from filbert.train.distributed import Parallel

@@ -123,7 +123,7 @@ def test_vectors_have_no_sides_to_change(tiny_model: Path, fast: None) -> None:
             {"metric": "f1", "loss": 0.0137, "change": 0.02},
             "int8 costs 1.37 points of f1 on the dev",
         ),
-        (None, "int8 was not compared with float32 on labelled rows: filbert calibrate"),
+        (None, "int8 was not compared with float32 on labelled rows: filbert convert --to int8"),
     ],
     ids=["bearable", "dear", "unknown"],
 )

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import filbert
+from filbert.checkpoints import huggingface
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.formats import huggingface
 from filbert.speed.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import folder, pretrain_sources, trainer

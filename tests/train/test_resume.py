@@ -20,7 +20,6 @@ import filbert
 from filbert.errors import ConfigError, Interrupted
 from filbert.train import trainer
 from filbert.train.state import digest_of, newest_state
-from filbert.train.verify import verify_resume
 
 TASKS = ("classification", "regression", "tagging", "multiple_choice", "embedding", "span_qa")
 
@@ -226,19 +225,6 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
     monkeypatch.setattr(trainer, "accumulate", never)
     with pytest.raises(ConfigError, match="Step 1: out of memory .* Lower --max-tokens"):
         run(options(place, "regression", tmp_path / "x"))
-
-
-@pytest.mark.parametrize("given", [{"seeds": 2}, {"time": "5s"}])
-def test_verify_resume_refuses_what_it_could_not_compare(place, tmp_path, given):
-    with pytest.raises(ConfigError, match="follows one run of so many steps"):
-        verify_resume(options(place, "tagging", tmp_path / "x", **given))
-
-
-def test_verify_resume_prints_two_equal_digests_and_the_control_differs(place, tmp_path):
-    given = options(place, "tagging", tmp_path / "x", epochs=3.0)
-    verdict = verify_resume(given)
-    assert verdict.same and len(verdict.straight) == 64
-    assert 0 < verdict.killed_after < verdict.steps
 
 
 def test_random_kills_never_leave_an_unusable_folder_or_another_result(place, tmp_path):

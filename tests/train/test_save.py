@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 import filbert
-from filbert.formats.files import portable, sha256_of
+from filbert.files import portable, sha256_of
 from filbert.predict import Predictor
 from filbert.train.provenance import commit
 

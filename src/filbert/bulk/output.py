@@ -13,7 +13,7 @@ from filbert.bulk.journal import Entry, append, read_journal, whole_entries, wri
 from filbert.bulk.work import Part, Work, plan_of
 from filbert.data.unfinished import locked
 from filbert.errors import ConfigError, InputError
-from filbert.formats.files import flush
+from filbert.files import flush
 
 ANSWERS, JOURNAL = "answers", "journal.jsonl"
 _WORDS = {"made_by": "version of filbert or torch", "model": "model"}

@@ -13,8 +13,7 @@ from rich.text import Text
 from filbert.errors import printable
 
 if TYPE_CHECKING:
-    from filbert.formats.differences import ModelDifferences, Pair
-    from filbert.formats.tensor_differences import GroupDifference
+    from filbert.checkpoints.differences import GroupDifference, ModelDifferences, Pair
     from filbert.train.replay import Figure
 
 _NOTHING = "–"

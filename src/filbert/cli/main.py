@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,18 +48,20 @@ GROUPS = {
     "First steps": ("quickstart", "doctor"),
     "Data and text": ("check", "tokenize", "vocab", "corpus"),
     "Train and compare": (
-        "finetune", "pretrain", "distill", "compare", "evaluate", "replay", "verify_resume",
+        "finetune", "pretrain", "distill", "compare", "evaluate", "replay",
     ),
     "Answers": ("predict", "embed", "fill", "score", "serve"),
-    "Models": ("info", "convert", "calibrate", "export", "shrink", "push"),
-    "Look inside": ("inspect", "explain", "heads", "neighbours", "layers", "bias"),
+    "Models": ("info", "convert", "export", "shrink", "push"),
+    "Look inside": ("inspect", "explain"),
     "Speed": ("bench",),
 }  # fmt: skip
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
+# Commands below a verb, functions of its module: filbert inspect heads.
+SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
 # Their --out may be -; what others write is a folder, or several files.
 TO_STDOUT = (
-    "predict", "embed", "fill", "score", "inspect", "explain", "neighbours", "bias",
+    "predict", "embed", "fill", "score", "inspect", "explain",
 )  # fmt: skip
 # Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
 RECIPE_VERBS = ("pretrain", "distill")
@@ -88,7 +91,15 @@ for place, (title, verbs) in enumerate(GROUPS.items()):
             group=group,
             sort_key=order,
         )
+for verb, names in SUBCOMMANDS.items():
+    for name in names:
+        app[verb].command(getattr(import_module(f"filbert.cli.verbs.{verb}"), name))
 app.command(install_completion, name="--install-completion")
+
+
+def command_app(path: Sequence[str]) -> App:
+    """Return the app of a verb, or of a verb and its subcommand."""
+    return reduce(App.__getitem__, path, app)
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
@@ -135,15 +146,19 @@ def launch(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
         )
     known = tokens[:1] and tokens[0] in {verb.replace("_", "-") for verb in VERBS}
+    # The verb, or the verb and its subcommand.
+    path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
     if known:
-        refuse_fractions(app[tokens[0]], flags_with_values(tokens[1:]))
-        tokens = files_last(app[tokens[0]], tokens)
+        refuse_fractions(command_app(path), flags_with_values(tokens[len(path) :]))
+        tokens = files_last(command_app(path), tokens)
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
         content = without_overruled(read_recipe(recipe), tokens)
         if known:
-            refuse_fractions(app[tokens[0]], content.items(), str(recipe))
-        app.config = (Dict({tokens[0]: content}, source=str(recipe)),)
+            refuse_fractions(command_app(path), content.items(), str(recipe))
+        for name in reversed(path):
+            content = {name: content}
+        app.config = (Dict(content, source=str(recipe)),)
     written = tuple(disguised(unabbreviated(token)) for token in tokens)
     command, bound, _ = app.parse_args(written, exit_on_error=False, print_error=False)
     given = {name: undisguised(value) for name, value in bound.arguments.items()}

@@ -24,8 +24,9 @@ from filbert.data.shards import (
     write_shard,
 )
 from filbert.data.streams import OnError
-from filbert.data.unfinished import UNFINISHED, flush, locked, look_into, write_json
+from filbert.data.unfinished import UNFINISHED, locked, look_into
 from filbert.errors import ConfigError, InputError, Interrupted
+from filbert.files import flush, write_json
 from filbert.text.tokenizer import Tokenizer
 
 SENTENCES = ("rules", "lines")

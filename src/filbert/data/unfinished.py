@@ -14,6 +14,7 @@ from typing import Any
 
 from filbert.data.shards import MANIFEST, PROGRESS, TOKENIZER, read_manifest, verify_shard
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.files import write_json
 
 # Where a shard is written before it gets its name.
 UNFINISHED = ".shard.tmp"
@@ -127,26 +128,5 @@ def locked(folder: Path) -> Iterator[Path]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
             error.filename = str(folder)  # writing to an open file names none
         raise
-    finally:
-        os.close(descriptor)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file by new content, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    flush(path.parent)
-
-
-def flush(folder: Path) -> None:
-    """Force a folder's list of names onto the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from filbert.data.streams import Lines, Report, require_file, shown
 from filbert.errors import InputError, printable
-from filbert.text.word_vectors import WordVectors
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,26 @@ log = logging.getLogger(__name__)
 _FIRST = 100
 LARGEST_DIM = 4096
 _MOST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """Words and what stands for them.
+
+    Attributes:
+        words: n different ones.
+        table: float32 (n, d), a row a word.
+        source: the file they come from, for messages.
+    """
+
+    words: list[str]
+    table: np.ndarray
+    source: str = "the vectors"
+
+    @property
+    def dim(self) -> int:
+        """d, numbers a word."""
+        return int(self.table.shape[1])
 
 
 def read_vectors(

@@ -9,7 +9,6 @@ from filbert.errors import ConfigError
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 POOLERS = (None, "tanh", "relu", "gelu")
 POOLED = ("cls", "mean")
-RECURRENT_POOLED = ("mean+max", "mean", "max")
 
 # Far above any published encoder; they bound what a hostile config.json can make us allocate.
 _UPPER_BOUND = {
@@ -25,7 +24,6 @@ _UPPER_BOUND = {
     "local_window": 1_048_576,
 }
 _MAY_BE_ZERO = ("type_vocab_size", "position_offset", "local_window")
-_NOT_IN_RECURRENT = ("num_attention_heads", "intermediate_size")
 # The largest published base is 16 million.
 _MOST_ROTARY_BASE = 1e12
 
@@ -54,9 +52,6 @@ class EncoderConfig:
             otherwise (ModernBERT: 3).
         causal: a token sees itself and those before it, no later one. The first token then knows
             nothing of the text, so that the last stands for a sequence instead.
-        recurrent: the layers are bidirectional GRUs over the bare word table (model/bigru.py): half
-            of H from either end. Nothing here about attention, positions, feed-forward layers or
-            LayerNorm then counts, and the first two widths are 0.
         type_vocab_size: rows of the token type table; 0 for no table (DistilBERT).
         embedding_size: width of the embedding tables when narrower than H (ALBERT, ELECTRA-small);
             None for H itself.
@@ -71,13 +66,12 @@ class EncoderConfig:
             pooler and the outputs of heads always do.
         layer_norm_eps: added to the variance in every LayerNorm.
         pooled: what stands for a sequence: its first token ("cls"; the last one where attention is
-            causal) or the mean of all ("mean"); with recurrent layers also "max" or "mean+max".
+            causal) or the mean of all ("mean").
         pooler: activation of the dense layer over that, or None for no such layer.
         pooler_dropout: dropout also before that dense layer (RoBERTa's and ELECTRA's classifiers).
         head_transform: every head begins as the masked-LM head does, with a dense layer, the
             activation and LayerNorm.
-        hidden_dropout: rate on embeddings and sub-layer outputs, in [0, 1). With recurrent layers
-            on whole elements of a sequence's word vectors, and between layers.
+        hidden_dropout: rate on embeddings and sub-layer outputs, in [0, 1).
         attention_dropout: rate on attention probabilities, in [0, 1).
         head_dropout: rate on what a task head reads, in [0, 1).
         initializer_range: standard deviation of the truncated normal that new weights are drawn
@@ -97,7 +91,6 @@ class EncoderConfig:
     local_window: int | None = None
     global_every: int = 1
     causal: bool = False
-    recurrent: bool = False
     type_vocab_size: int = 2
     embedding_size: int | None = None
     num_hidden_groups: int | None = None
@@ -120,17 +113,14 @@ class EncoderConfig:
             value = getattr(self, field.name)
             bound = _UPPER_BOUND.get(field.name)
             if bound is not None and not (field.name == "local_window" and value is None):
-                absent = self.recurrent and field.name in _NOT_IN_RECURRENT
-                least = 0 if absent or field.name in _MAY_BE_ZERO else 1
+                least = 0 if field.name in _MAY_BE_ZERO else 1
                 if not isinstance(value, int) or not least <= value <= bound:
                     raise ConfigError(
                         f"{field.name} is {value!r}; it must be from {least} to {bound}."
                     )
         if self.embedding_size is not None and not 1 <= self.embedding_size <= 65_536:
             raise ConfigError(f"embedding_size is {self.embedding_size}; it must be 1 to 65536.")
-        if self.recurrent:
-            self._check_recurrent()
-        elif self.hidden_size % self.num_attention_heads:
+        if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} is not a multiple of "
                 f"num_attention_heads {self.num_attention_heads}."
@@ -139,9 +129,8 @@ class EncoderConfig:
             raise ConfigError(f"hidden_act {self.hidden_act!r} is not one of {list(ACTIVATIONS)}.")
         if self.pooler not in POOLERS:
             raise ConfigError(f"pooler {self.pooler!r} is not one of {list(POOLERS)}.")
-        known = RECURRENT_POOLED if self.recurrent else POOLED
-        if self.pooled not in known:
-            raise ConfigError(f"pooled {self.pooled!r} is not one of {list(known)}.")
+        if self.pooled not in POOLED:
+            raise ConfigError(f"pooled {self.pooled!r} is not one of {list(POOLED)}.")
         if self.causal and self.local_window is not None:
             raise ConfigError(
                 f"causal with local_window {self.local_window}: layers that see a window see it to "
@@ -164,19 +153,11 @@ class EncoderConfig:
         if not self.layer_norm_eps > 0 or not self.initializer_range > 0:
             raise ConfigError("layer_norm_eps and initializer_range must be above zero.")
 
-    def _check_recurrent(self) -> None:
-        if self.hidden_size % 2:
-            raise ConfigError(f"hidden_size is {self.hidden_size}; two directions share it evenly.")
-        if self.causal:
-            raise ConfigError("its layers read every text from both ends.")
-        if self.num_hidden_groups is not None or self.pooler is not None:
-            raise ConfigError("recurrent layers share no weights and have no pooler.")
-
     def _check_heads(self) -> None:
         counts = self.heads_per_layer
         if counts is None:
             return
-        if self.recurrent or self.num_groups < self.num_hidden_layers:
+        if self.num_groups < self.num_hidden_layers:
             raise ConfigError("heads_per_layer: only layers with heads of their own can lose some.")
         if len(counts) != self.num_hidden_layers or not all(
             isinstance(count, int) and 1 <= count <= self.num_attention_heads for count in counts
@@ -212,8 +193,7 @@ class EncoderConfig:
 
     def with_dropout(self, rate: float) -> EncoderConfig:
         """The same with this rate wherever there is a place for dropout."""
-        attention = 0.0 if self.recurrent else rate
-        return replace(self, hidden_dropout=rate, attention_dropout=attention, head_dropout=rate)
+        return replace(self, hidden_dropout=rate, attention_dropout=rate, head_dropout=rate)
 
     def is_local(self, index: int) -> bool:
         """Whether layer `index` sees no more than `local_window`."""
@@ -228,15 +208,6 @@ class EncoderConfig:
     def head_size(self) -> int:
         """D = H / num_attention_heads."""
         return self.hidden_size // self.num_attention_heads
-
-    @property
-    def pooled_size(self) -> int:
-        """Width of the vector that stands for a sequence."""
-        return self.hidden_size * len(self.pooled.split("+"))
-
-    def width_of(self, layer: int) -> int:
-        """Width of what layer `layer` gives, from 1; 0 for the embeddings."""
-        return self.table_size if self.recurrent and layer == 0 else self.hidden_size
 
     @property
     def table_size(self) -> int:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.dropout import dropout
 from filbert.model.encoder import Encoder, initialize, new_norm
@@ -160,7 +159,7 @@ class SequenceHead(Head):
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.pooled_size, num_labels)
+        self.out = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (S, C)."""
@@ -256,7 +255,7 @@ def new_head(kind: str, config: EncoderConfig, num_labels: int | None = None) ->
 class Model(nn.Module):
     """An encoder and, when there is a task, its head."""
 
-    def __init__(self, encoder: Encoder | BiGRU, head: Head | None = None) -> None:
+    def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
@@ -282,7 +281,7 @@ class Model(nn.Module):
             return self.read(encoder(batch), batch, at)
         if head.per_token and at is not None:
             return self.read(encoder(batch, at), batch)
-        if head.reads_tokens or isinstance(encoder, BiGRU) or self.config.pooled != "cls":
+        if head.reads_tokens or self.config.pooled != "cls":
             return self.read(encoder(batch), batch, at)
         rows_SH = encoder(batch, standing_rows(batch, causal=self.config.causal))
         return self._answer(rows_SH, encoder.through_pooler(rows_SH), batch, None)

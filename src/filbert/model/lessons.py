@@ -2,7 +2,7 @@
 
 T tokens in the batch, S sequences, H hidden size.
 
-Layers are numbered as in `EncoderConfig.width_of`: 0 is the embeddings, i the output of the i-th
+Layers are numbered from 0: 0 is the embeddings, i the output of the i-th
 layer, or the attention inside it.
 """
 
@@ -91,11 +91,6 @@ def check_lessons(
         ConfigError: a layer that is not there, widths or heads that do not fit.
     """
     for lesson in lessons:
-        if student.recurrent or teacher.recurrent:
-            raise ConfigError(
-                f"{lesson.kind}: recurrent layers cannot be compared with a teacher's layer by "
-                "layer. Learn the teacher's answers alone, with method soft."
-            )
         for pair in lesson.layers:
             for config, number, whose in zip((student, teacher), pair, _WHOSE, strict=True):
                 if not 0 <= number <= config.num_hidden_layers:

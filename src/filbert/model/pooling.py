@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, split
 from filbert.errors import ConfigError, printable
-from filbert.model.bigru import BiGRU
 from filbert.model.encoder import Encoder
 from filbert.model.grouping import max_of_sequences, mean_of_sequences, standing_rows
 
@@ -107,7 +106,7 @@ def pool(
     return [piece.mean(0) for piece in pieces]
 
 
-def hidden_states(encoder: Encoder | BiGRU, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
+def hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
     """Outputs of the chosen layers side by side, (T, H * len(layers)), collected by hooks."""
     config = encoder.config
     if layers == (config.num_hidden_layers,):

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from filbert.batch import PackedBatch
-from filbert.model.bigru import BiGRU
 from filbert.model.config import EncoderConfig
 from filbert.model.distil_losses import soft_targets
 from filbert.model.encoder import Encoder
@@ -140,9 +139,7 @@ class Student(nn.Module):
         output = _tensor(self.model.read(tokens_TH, batch, at))
         return Taught(output, answer, torch.stack(sums) if sums else tokens_TH.new_zeros(0))
 
-    def _listen(
-        self, encoder: Encoder | BiGRU, batch: PackedBatch, side: int
-    ) -> tuple[Tensor, Trace]:
+    def _listen(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
         """An encoder's output and what the lessons read inside it."""
         hidden, qkv = (
             {number for lesson in self.lessons for number in lesson.layers_of(source, side)}
@@ -150,7 +147,6 @@ class Student(nn.Module):
         )
         if not hidden and not qkv:
             return encoder(batch), Trace()
-        assert isinstance(encoder, Encoder), "check_lessons refuses recurrent layers"
         with traced(encoder, hidden, qkv) as trace:
             tokens_TH = encoder(batch)
         last = encoder.config.num_hidden_layers

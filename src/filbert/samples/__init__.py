@@ -12,12 +12,11 @@ def path(name: str) -> Path:
     """Where a sample file lies, for example `path("toxic_train.csv.gz")`.
 
     The three `toxic_{train,dev,test}.csv.gz` have the columns `text,label` with the labels "ok" and
-    "toxic"; `sentences.conllu` holds 40 invented sentences with dependency trees and mentions.
+    "toxic".
     Raises InputError for a name that does not ship, listing those that do.
     """
     folder = Path(str(files(__name__)))
-    kinds = ("*.csv.gz", "*.conllu")
-    names = sorted(file.name for kind in kinds for file in folder.glob(kind))
+    names = sorted(file.name for file in folder.glob("*.csv.gz"))
     if name not in names:
         raise InputError(f"there is no sample {name!r}. The samples are: {', '.join(names)}.")
     return folder / name

@@ -23,6 +23,9 @@ class Operation:
         backend: torch, or onnxruntime for folders that filbert export made.
         device: cpu, cuda, ...; the first GPU when there is one.
         max_length: cut texts to this many tokens; each model's own limit when not given.
+        null_threshold: of question answering models: the answer is "" where the null score is above
+            it. When not given, the threshold stored with each model; models of other tools have
+            none and always answer.
         log_json: log one JSON object a line; when not given, unless the log goes to a terminal.
     """
 
@@ -33,6 +36,7 @@ class Operation:
     backend: str = "torch"
     device: str | None = None
     max_length: int | None = None
+    null_threshold: float | None = None
     log_json: bool | None = None
 
     def __post_init__(self) -> None:
@@ -47,7 +51,7 @@ class Operation:
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `Predictor.load` among them."""
-        names = ("precision", "backend", "device", "max_length")
+        names = ("precision", "backend", "device", "max_length", "null_threshold")
         return {name: getattr(self, name) for name in names}
 
 

@@ -19,7 +19,7 @@ from filbert.data.examples import Example, collate, rows_of
 from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.fill import Scorer, candidates_of, mask_examples, scorer_of
-from filbert.inspection.maps import attention_maps, numbers_of
+from filbert.inspect.attention import attention_maps, layers_and_heads
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
@@ -225,7 +225,7 @@ class Attended(NamedTuple):
 
     Attributes:
         input_ids: of the tokens, integers (n,).
-        maps: float32 (layers, heads, n, n); see `inspection.maps`.
+        maps: float32 (layers, heads, n, n); see `inspect.attention`.
     """
 
     input_ids: np.ndarray
@@ -244,7 +244,7 @@ class Maps:
     is_small = False
 
     def __post_init__(self) -> None:
-        chosen = numbers_of(self.predictor.model, self.layers, self.heads)
+        chosen = layers_and_heads(self.predictor.model, self.layers, self.heads)
         for name, numbers in zip(("layers", "heads"), chosen, strict=True):
             object.__setattr__(self, name, tuple(numbers))
 
@@ -378,6 +378,6 @@ def abilities(predictor: Predictor) -> tuple[str, ...]:
         found += ["embed", "similarity"]
     found.append("tokenize")
     with suppress(ConfigError):
-        numbers_of(model)
+        layers_and_heads(model)
         found.append("attention")
     return tuple(found)

@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.config import EncoderConfig
 
 _ASKED = re.compile(r"(\d{1,4}):(\d{1,4}(?:,\d{1,4})*)")
@@ -94,10 +94,10 @@ def prune_heads(checkpoint: Checkpoint, kept: Kept) -> Checkpoint:
         ConfigError: the layers have no heads, or share them.
     """
     config = checkpoint.config
-    if config.recurrent or config.num_groups < config.num_hidden_layers:
+    if config.num_groups < config.num_hidden_layers:
         raise ConfigError(
             "heads: only layers with heads of their own can lose some, and this model's "
-            f"{'are recurrent' if config.recurrent else 'share their weights'}."
+            "share their weights."
         )
     counts = tuple(map(len, kept))
     if counts == tuple(map(config.heads_of, range(config.num_hidden_layers))):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from filbert.data.examples import Example, collate, rows_of
 from filbert.data.loader import Loader
 from filbert.errors import ConfigError
-from filbert.model.encoder import Encoder, Layer
+from filbert.model.encoder import Layer
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.execution import default_max_tokens
@@ -151,8 +151,6 @@ def metrics_without(
 def _layers(model: Model) -> list[Layer]:
     """The layers of an encoder, each with heads of its own."""
     encoder = model.encoder
-    if not isinstance(encoder, Encoder):
-        raise ConfigError("This model's layers are recurrent: there are no attention heads.")
     if encoder.config.num_groups < encoder.config.num_hidden_layers:
         raise ConfigError(
             "This model's layers share their weights, so a head belongs to several of them. "

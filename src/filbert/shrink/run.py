@@ -9,15 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filbert.checkpoints.checkpoint import with_layers
+from filbert.checkpoints.fresh import factorised
+from filbert.checkpoints.opening import find_model
 from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.examples import Example
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model, figure_names
-from filbert.formats.checkpoint import with_layers
-from filbert.formats.factorised import factorised
-from filbert.formats.find import find_model
 from filbert.masked_text import pretraining_of
 from filbert.model.heads import Model
 from filbert.predict import Predictor

@@ -10,15 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filbert.errors import printable
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder
-from filbert.formats.sentence_transformers import (
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.sentence_transformers import (
     SentenceVectors,
     read_sentence_vectors,
     write_sentence_vectors,
 )
+from filbert.errors import printable
+from filbert.files import replace_folder
 from filbert.text.tokenizer import Tokenizer
 
 # What filbert.json keeps of the old one: how the model is used, and not how it was trained.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import FormatError
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.heads import Model
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.packing import pack_layers
@@ -20,7 +20,7 @@ def built(
 
     Args:
         checkpoint: what was read.
-        precision: settled; in "int8" the layers that `filbert calibrate` noted stay float32.
+        precision: settled; in "int8" the layers that filbert.json lists stay float32.
         device: where it will compute.
         packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
 
@@ -54,7 +54,7 @@ def number_format(
 
 
 def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
-    """The dense layers that stay float32 beside int8, as `filbert calibrate` noted them.
+    """The dense layers that stay float32 next to int8, as `filbert convert --to int8` chose them.
 
     Raises:
         FormatError: filbert.json notes something else.
@@ -67,6 +67,6 @@ def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
     if not isinstance(names, list) or any(name not in known for name in names):
         raise FormatError(
             f"{checkpoint.source or 'filbert.json'}: what filbert.json notes on int8 is not about "
-            "this model. Run filbert calibrate on it again."
+            "this model. Run filbert convert --to int8 again."
         )
     return names

@@ -43,7 +43,7 @@ def default_max_tokens(
     """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
-    if config is None or config.recurrent:
+    if config is None:
         return MAX_TOKENS_CPU
     return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.intermediate_size))
 

@@ -23,8 +23,6 @@ def forward_flops(
         num_pooled: sequences whose first token, or last of a causal encoder, goes through the
             pooler.
     """
-    if config.recurrent:
-        return 2 * _recurrent(config) * sum(lengths)
     width, wide, table = config.hidden_size, config.intermediate_size, config.table_size
     # Query, key, value and output; the feed-forward network's two products and its gate.
     matrices = 3 if config.gated else 2
@@ -48,14 +46,6 @@ def forward_flops(
     products += num_masked * (width * table + table * config.vocab_size)
     products += num_pooled * width * width
     return 2 * products
-
-
-def _recurrent(config: EncoderConfig) -> int:
-    """Multiply-adds of a token: both directions, three gates, over the input and the last state."""
-    half = config.hidden_size // 2
-    inputs = [config.embedding_size or config.hidden_size]
-    inputs += [config.hidden_size] * (config.num_hidden_layers - 1)
-    return sum(2 * 3 * half * (size + half) for size in inputs)
 
 
 def training_flops(

@@ -94,7 +94,9 @@ class PrecisionLoss(NamedTuple):
             ConfigError: one does, or there is none.
         """
         if fault := self.fault(limit):
-            way = " filbert calibrate finds what to leave alone." if precision == "int8" else ""
+            way = ""
+            if precision == "int8":
+                way = " filbert convert --to int8 chooses layers that stay float32."
             raise ConfigError(f"{what}: {fault}.{way}")
 
 

@@ -40,7 +40,7 @@ def dense_layers(model: Model) -> list[str]:
     """The names of all layers that `quantized` replaces, input side first.
 
     Raises:
-        ConfigError: there are none, as in a BiGRU.
+        ConfigError: there are none.
     """
     if not isinstance(model.encoder, Encoder):
         raise ConfigError(

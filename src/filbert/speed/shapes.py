@@ -35,8 +35,6 @@ def few_shapes(batch: PackedBatch, model: nn.Module) -> PackedBatch:
     """
     if batch.input_ids.device.type != "cpu" or not isinstance(model, Model):
         return batch
-    if model.config.recurrent:
-        return batch
     more = next_size(batch.num_sequences) - batch.num_sequences
     empty = next_size(batch.num_tokens + more) - batch.num_tokens
     if not empty:

@@ -6,14 +6,12 @@ S sequences, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from filbert.data.examples import Example, collate
-from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.pooling import Dense, hidden_states, pool, row_read
 from filbert.speed.execution import in_eval_mode, to_host
@@ -65,7 +63,7 @@ def run_vectors(
                 if at is not None:
                     hidden = encoder(filled, at)[: batch.num_sequences]
                 else:
-                    hidden = hidden_states(cast("Encoder", encoder), filled, layers)
+                    hidden = hidden_states(encoder, filled, layers)
                     hidden = hidden[: batch.num_tokens]
             hidden = hidden.float()
             pooled = list(hidden) if at is not None else pool(hidden, moved, pooling, causal=causal)

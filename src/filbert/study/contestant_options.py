@@ -8,14 +8,10 @@ from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.text.words import SPECIALS
 from filbert.train.options import FinetuneOptions, TrainOptions
-
-if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
 
 # What a contestant of each kind may say beside the options of `finetune`, with the default.
 BIGRU: dict[str, Any] = {
@@ -26,10 +22,13 @@ BIGRU: dict[str, Any] = {
     "max_words": 50_000,
     "min_count": 2,
     "pooling": "mean+max",
+    "lr": 1e-3,  # a model without pre-training takes larger steps
+    "batch_size": 32,
+    "epochs": 4.0,
+    "steps": None,
+    "max_length": 256,
 }
 POOLINGS = ("mean+max", "mean", "max")
-# What learns from nothing takes larger steps than what goes on from pre-training.
-BIGRU_LR = 1e-3
 TFIDF: dict[str, Any] = {"C": None, "ngrams": 2, "min_df": 2}
 STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
 # How long a training takes; of several that are given only one counts.
@@ -66,19 +65,19 @@ def contestant_options(
         ConfigError, InputError, FormatError: an option that is not there or cannot be.
     """
     extra = {"bigru": BIGRU, "tfidf": TFIDF, "static": STATIC}.get(kind, {})
-    trained = kind in ("encoder", "bigru")
+    trained = kind == "encoder"
     known = {*extra}
     if trained:
         known |= {f.name for f in fields(FinetuneOptions)} - STUDYS
-    if kind == "bigru":
-        known -= {"model"}
     refuse_unknown(where, said, known, trained=trained)
-    options = merged(extra, shared if trained else {}, said, own if trained else {})
-    if kind == "bigru":
-        options = {"lr": BIGRU_LR} | options
+    shared = {key: value for key, value in shared.items() if key in known}
+    own = {key: value for key, value in own.items() if key in known}
+    options = merged(extra, shared, said, own)
     with named_contestant(where, options):
         if trained:
-            _check_trained(kind, options, "dim" in said, labels)
+            _check_trained(options, labels)
+        elif kind == "bigru":
+            _check_bigru(options, "dim" in said)
         else:
             _check_linear(kind, options)
     return options
@@ -130,14 +129,9 @@ def named_contestant(where: str, options: Mapping[str, Any]) -> Iterator[None]:
         raise type(error)(f"{where}: {named}{error}{near(model, _BUILT_IN)}") from error
 
 
-def _check_trained(kind: str, options: dict[str, Any], says_dim: bool, labels: int | None) -> None:
+def _check_trained(options: dict[str, Any], labels: int | None) -> None:
     paths = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
-    if kind == "bigru":
-        check_bigru(options, says_dim)
-        given = {key: value for key, value in options.items() if key not in BIGRU}
-        chosen = FinetuneOptions.from_keywords({**given, **paths, "model": "start"})
-    else:
-        chosen = FinetuneOptions.from_keywords({**options, **paths})
+    chosen = FinetuneOptions.from_keywords({**options, **paths})
 
     from filbert.data.columns import ColumnNames
     from filbert.tasks.classification import Classification
@@ -145,7 +139,7 @@ def _check_trained(kind: str, options: dict[str, Any], says_dim: bool, labels: i
     # The way with long texts is checked by the task itself.
     task = Classification.from_options(chosen, ColumnNames())
     check_running(chosen, labels)
-    _check_layers(chosen, task.head_kind, _bigru_of(options) if kind == "bigru" else None)
+    _check_layers(chosen, task.head_kind)
 
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
@@ -169,26 +163,14 @@ def check_running(chosen: TrainOptions, labels: int | None) -> None:
     choose_device(chosen.device)
 
 
-def _bigru_of(options: Mapping[str, Any]) -> Checkpoint:
-    """The shape of what a BiGRU's training begins with."""
-    from filbert.formats.bigru_start import bigru_config
-    from filbert.formats.checkpoint import Checkpoint
-
-    shape = {name: options[name] for name in ("dim", "hidden", "dropout", "pooling")}
-    return Checkpoint(bigru_config(options["max_words"], **shape), "bigru", {})
-
-
-def _check_layers(
-    chosen: FinetuneOptions, head_kind: str | None, checkpoint: Checkpoint | None
-) -> None:
-    """Lengths and layers that the model does not have; `checkpoint` stands for `chosen.model`."""
-    from filbert.formats.checkpoint import as_causal, meta_model, with_layers
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
+def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
+    """Refuse lengths and layers that the model does not have."""
+    from filbert.checkpoints.checkpoint import as_causal, meta_model, with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.stored_task import check_max_length
     from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
 
-    checkpoint = checkpoint or read_checkpoint(find_model(chosen.model))
+    checkpoint = read_checkpoint(find_model(chosen.model))
     check_max_length(chosen.max_length, checkpoint.config)
     if chosen.keep_layers is not None:
         layers = layers_to_keep(chosen.keep_layers, checkpoint.config.num_hidden_layers)
@@ -199,15 +181,15 @@ def _check_layers(
     reinitialize_top(model, chosen.reinit_layers)
 
 
-def check_bigru(options: dict[str, Any], says_dim: bool) -> None:
+def _check_bigru(options: dict[str, Any], says_dim: bool) -> None:
     """Its own options; the dimension is that of the vectors unless it is said."""
-    _check_numbers(options, ("dim", "hidden", "max_words", "min_count"))
+    whole = ("dim", "hidden", "max_words", "min_count", "batch_size", "max_length")
+    _check_numbers(options, whole if options["steps"] is None else (*whole, "steps"))
     pooling, dropout = options["pooling"], options["dropout"]
-    if options["max_words"] <= len(SPECIALS):
-        raise ConfigError(
-            f"max_words is {options['max_words']}, and {len(SPECIALS)} entries are no words. "
-            f"Give more than {len(SPECIALS)}."
-        )
+    for name in ("lr", "epochs"):
+        _check_positive(options, name)
+    if options["max_words"] < 3:
+        raise ConfigError(f"max_words is {options['max_words']}; give at least 3.")
     if pooling not in POOLINGS:
         raise ConfigError(
             f"pooling is {pooling!r}; it must be one of {list(POOLINGS)}.{near(pooling, POOLINGS)}"
@@ -232,10 +214,8 @@ def check_bigru(options: dict[str, Any], says_dim: bool) -> None:
 
 
 def _check_linear(kind: str, options: dict[str, Any]) -> None:
-    strength = options["C"]
-    is_number = isinstance(strength, int | float) and not isinstance(strength, bool)
-    if strength is not None and not (is_number and 0 < strength < math.inf):
-        raise ConfigError(f"C is {strength!r}; give a finite number above zero, or leave it out.")
+    if options["C"] is not None:
+        _check_positive(options, "C")
     if kind == "tfidf":
         _check_numbers(options, ("ngrams", "min_df"))
         return
@@ -252,7 +232,7 @@ def _check_linear(kind: str, options: dict[str, Any]) -> None:
     if not isinstance(options["model"], str):
         raise ConfigError(f"model is {options['model']!r}; it must be the name of a model.")
 
-    from filbert.formats.find import find_model
+    from filbert.checkpoints.opening import find_model
 
     find_model(options["model"])
 
@@ -261,6 +241,13 @@ def _check_numbers(options: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         if type(options[name]) is not int or options[name] < 1:
             raise ConfigError(f"{name} is {options[name]!r}; it must be a whole number from 1.")
+
+
+def _check_positive(options: Mapping[str, Any], name: str) -> None:
+    value = options[name]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 < value < math.inf):
+        raise ConfigError(f"{name} is {value!r}; give a finite number above zero.")
 
 
 def _check_file(path: Any) -> None:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.formats.files import write_atomically, write_json
+from filbert.files import write_atomically, write_json
+from filbert.study.bigru import BiGRU, fit_bigru
 from filbert.study.costs import (
     Effort,
     Watch,
@@ -29,8 +30,8 @@ from filbert.study.costs import (
     parts_of,
     weight_bytes,
 )
-from filbert.study.linear import Features, WordCounts, fit_linear, joined
-from filbert.study.run_facts import linear_facts, requantised_facts
+from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joined
+from filbert.study.run_facts import fitted_facts, requantised_facts
 from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
@@ -88,16 +89,6 @@ class Job:
         write_json(path, asdict(self))
 
     @property
-    def start(self) -> Path:
-        """Where the word vectors lie that a network without pre-training starts from."""
-        return Path(self.out).with_name(f"{Path(self.out).name}.start")
-
-    @property
-    def begins_as_bigru(self) -> bool:
-        """Whether its training begins with `start`."""
-        return self.kind == "bigru" or self.options.get("student") == "bigru"
-
-    @property
     def source_model(self) -> Path:
         """The model folder of the contestant that it is made from."""
         assert self.source is not None
@@ -151,7 +142,6 @@ def carry_out(job: Job) -> None:
         "machine_threads": os.cpu_count(),
     }
     shutil.rmtree(out / "state", ignore_errors=True)
-    shutil.rmtree(job.start, ignore_errors=True)
     parts.path.unlink(missing_ok=True)
     story = {"contestant": job.contestant, "fingerprint": job.fingerprint}
     # What was measured when it was trained stays, if only its predictions had to be made again.
@@ -187,10 +177,7 @@ def _trained(job: Job, task: Classification) -> Made:
     from filbert.train.finetune import finetune
 
     is_student = job.kind == "distilled"
-    start = _write_start(job) if job.begins_as_bigru else Effort()
     given: dict[str, Any] = {}
-    if job.begins_as_bigru:
-        given["student" if is_student else "model"] = str(job.start)
     if is_student:
         # Labels, the positive one and cleaning are the teacher's.
         given["teacher"] = str(job.source_model)
@@ -211,8 +198,6 @@ def _trained(job: Job, task: Classification) -> Made:
         # Keywords take names apart at commas, and a label may hold one.
         options = replace(FinetuneOptions.from_keywords(given), labels=job.labels)
         facts, device = finetune(options), options.device
-    if job.begins_as_bigru:
-        facts["word_vectors"] = _word_vectors(job)
     model = Path(job.out) / "model"
     predictor = Predictor.load(model, device=device)
 
@@ -229,59 +214,8 @@ def _trained(job: Job, task: Classification) -> Made:
     seconds = facts["training_seconds"] + tokenising + facts.get("features_seconds", 0.0)
     seconds += facts.get("answers_seconds", 0.0) + facts.get("augment_seconds", 0.0)
     cpu = facts.get("training_cpu_seconds")
-    effort = start + Effort(seconds, math.nan if cpu is None else cpu)
+    effort = Effort(seconds, math.nan if cpu is None else cpu)
     return Made(facts, effort, predict, model, weight_bytes(predictor.model), predictor)
-
-
-def _write_start(job: Job) -> Effort:
-    """The folder that a BiGRU's training begins with: words of the training rows, their vectors.
-
-    Gives what making it took, also where an interrupted part of the same run made it.
-    """
-    from filbert.data.word_vectors import read_vectors
-    from filbert.formats.bigru_start import write_bigru_start
-    from filbert.text.words import known_words, learn_words
-
-    marked = job.start / "study.json"
-    if marked.is_file():
-        told = json.loads(marked.read_text(encoding="utf-8"))
-        if told["fingerprint"] == job.fingerprint:
-            return Effort(told["seconds"], told["cpu_seconds"])
-    shutil.rmtree(job.start, ignore_errors=True)
-    watch = Watch()
-    chosen = job.options
-    cleaning = Cleaning.parse(job.cleaning)
-    texts = [joined(row, cleaning) for row in _rows(job, "train")]
-    words = learn_words(texts, size=chosen["max_words"], min_count=chosen["min_count"])
-    vectors = None
-    if chosen["vectors"] is not None:
-        vectors = read_vectors(Path(chosen["vectors"]), known_words(words))
-    write_bigru_start(
-        job.start,
-        words,
-        vectors,
-        dim=chosen["dim"],
-        hidden=chosen["hidden"],
-        dropout=chosen["dropout"],
-        pooling=chosen["pooling"],
-        seed=job.seed,
-    )
-    made = watch.so_far()
-    write_json(marked, {"fingerprint": job.fingerprint, **asdict(made)})
-    if vectors is not None:
-        found = _word_vectors(job)
-        num, words = found["with_vectors"], found["words"]
-        say(
-            f"vectors: {vectors.source} has {num:,} of the {words:,} words ({num / words:.1%}); "
-            "the others are drawn at random"
-        )
-    return made
-
-
-def _word_vectors(job: Job) -> dict[str, Any]:
-    """How many words a BiGRU begins with, and how many of them have a vector."""
-    story = json.loads((job.start / "filbert.json").read_text(encoding="utf-8"))
-    return {name: story["word_vectors"][name] for name in ("words", "with_vectors")}
 
 
 def _rows(job: Job, split: str) -> list[Row]:
@@ -316,27 +250,33 @@ def _quantised(job: Job, task: Classification) -> Made:
     return Made(facts, None, predict, folder, size, predictor)
 
 
-def _linear(job: Job, task: Classification) -> Made:
-    """Fit, write the run folder; facts in the shape of finetune's."""
+def _fitted(job: Job, task: Classification) -> Made:
+    """Train a linear model or a BiGRU; facts in the shape of finetune's."""
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     rows = {name: list(task.read(path, ColumnNames())) for name, path in job.data.items()}
     task = task.fit_labels(rows["train"])
     cleaning = Cleaning.parse(job.cleaning)
     others: list[str] = []
-    if job.options.get("vectors") is not None:
+    if job.kind == "static" and job.options["vectors"] is not None:
         others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
     watch = Watch()
     texts = [joined(row, cleaning) for row in rows["train"]]
-    features = _features(job, texts, others)
-    fitted, fitting = fit_linear(
-        task,
-        features,
-        (texts, rows["train"]),
-        rows["dev"],
-        strength=job.options["C"],
-        cleaning=cleaning,
-        watch=watch,
-    )
+    train = (texts, rows["train"])
+    fitted: Linear | BiGRU
+    if job.kind == "bigru":
+        fitted, fitting = fit_bigru(
+            task, job.options, train, rows["dev"], seed=job.seed, cleaning=cleaning, watch=watch
+        )
+    else:
+        fitted, fitting = fit_linear(
+            task,
+            _features(job, texts, others),
+            train,
+            rows["dev"],
+            strength=job.options["C"],
+            cleaning=cleaning,
+            watch=watch,
+        )
     out = Path(job.out)
     shutil.rmtree(out, ignore_errors=True)
     fitted.save(out / "model")
@@ -346,12 +286,20 @@ def _linear(job: Job, task: Classification) -> Made:
         predictions = fitted.predict_rows(rows[name])
         metrics[name] = fitted.task.metrics(gold, predictions)
         _write_predictions(job, name, rows[name], predictions)
-    facts = linear_facts(job, fitted, rows, metrics) | {
+    facts = fitted_facts(job, fitted, rows, metrics) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - clock,
         "training_seconds": fitting.seconds,
     }
+    if isinstance(fitted, BiGRU):
+        known = {"words": len(fitted.words), "with_vectors": fitted.num_with_vectors}
+        facts["word_vectors"] = known
+        if job.options["vectors"] is not None:
+            say(
+                f"vectors: {job.options['vectors']} has {fitted.num_with_vectors:,} of the "
+                f"{len(fitted.words):,} words; the others are drawn at random"
+            )
     return Made(facts, fitting, fitted.predict_rows, out / "model")
 
 
@@ -385,7 +333,8 @@ def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features
 
 # By kind; all others take optimiser steps.
 _WAYS: dict[str, Callable[[Job, Classification], Made]] = {
-    "tfidf": _linear,
-    "static": _linear,
+    "tfidf": _fitted,
+    "static": _fitted,
+    "bigru": _fitted,
     "quantised": _quantised,
 }

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from filbert.data.records import Row
-from filbert.formats.files import write_json
+from filbert.files import write_json
 from filbert.model.quantized import QuantizedLinear
 from filbert.speed.flops import forward_flops
 

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError
 from filbert.study.contestant_options import (
-    BIGRU,
-    BIGRU_LR,
     STUDYS,
-    check_bigru,
     check_running,
     merged,
     named_contestant,
@@ -25,17 +22,16 @@ from filbert.study.contestant_options import (
 from filbert.train.distill_options import DistillOptions
 
 if TYPE_CHECKING:
-    from filbert.formats.checkpoint import Checkpoint
+    from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.study.recipe import Contestant
 
 # By kind, the option that names the other contestant.
 SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
 # Whose models others can be made from, by kind.
-_SOURCES = {"distilled": ("encoder", "bigru", "distilled"), "quantised": ("encoder", "distilled")}
+_SOURCES = {"distilled": ("encoder", "distilled"), "quantised": ("encoder", "distilled")}
 QUANTISED: dict[str, Any] = {"precision": "int8", "backend": "torch"}
 # By what runs it: the formats that are not those of the contestant itself.
 _PRECISIONS = {"torch": ("int8", "bf16"), "onnxruntime": ("int8", "float32")}
-_BIGRU = "bigru"
 
 
 def title_of(name: str, titles: Collection[str]) -> str:
@@ -101,19 +97,16 @@ def derived_options(
     said = {**said, SOURCE_KEYS[kind]: source.folder}
     if kind == "quantised":
         return _quantised(where, said, shared, own, source)
-    is_bigru = said.get("student") == _BIGRU
     known = {f.name for f in fields(DistillOptions)} - STUDYS - {"corpus", "cache"}
     if "cache" in said:
         raise ConfigError(
             f"{where}: a study asks teachers on the way, so that a student's cost is all its own; "
             "leave cache out."
         )
-    refuse_unknown(where, said, known | (BIGRU.keys() if is_bigru else set()), trained=True)
-    options = merged(BIGRU if is_bigru else {}, shared, said, own)
-    if is_bigru:
-        options = {"lr": BIGRU_LR} | options
+    refuse_unknown(where, said, known, trained=True)
+    options = merged({}, shared, said, own)
     with named_contestant(where, options):
-        _check_distilled(options, source, "dim" in said, labels)
+        _check_distilled(options, source, labels)
     return options
 
 
@@ -149,35 +142,25 @@ def _quantised(
         if precision == "int8" and place.type != "cpu" and "device" in options:
             raise ConfigError(f"int8 is for processors, and device is {place}. Leave it out.")
         if backend == "onnxruntime":
-            from filbert.formats.onnx_folder import check_installed
+            from filbert.checkpoints.onnx_folder import check_installed
 
             check_installed()
-        if precision == "int8" and _start_of(source.kind, source.options, source.source) is None:
-            raise ConfigError(
-                f"int8 is for the dense layers of a Transformer encoder, and {source.name} is a "
-                "BiGRU."
-            )
     return options
 
 
-def _check_distilled(
-    options: dict[str, Any], source: Contestant, says_dim: bool, labels: int | None
-) -> None:
+def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | None) -> None:
     """Refuse what `distill` would, as far as it can be told before the teacher is trained."""
     if options.get("student") is None and options.get("keep_layers") is None:
         raise ConfigError(
-            'It needs a student: some of the teacher\'s layers (keep_layers = "0,2,4"), another '
-            'model (student = "...") or a new BiGRU (student = "bigru").'
+            'It needs a student: some of the teacher\'s layers (keep_layers = "0,2,4") or another '
+            'model (student = "...").'
         )
     given = {key: value for key, value in options.items() if key != "teacher"}
-    if options.get("student") == _BIGRU:
-        check_bigru(options, says_dim)
-        given = {key: value for key, value in given.items() if key not in BIGRU}
     places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     chosen = DistillOptions.from_keywords({**given, **places})
     check_running(chosen, labels)
     if chosen.augment_with is not None:
-        from filbert.formats.find import find_model
+        from filbert.checkpoints.opening import find_model
 
         find_model(chosen.augment_with)
     if chosen.extra is not None:
@@ -187,42 +170,32 @@ def _check_distilled(
 
     from filbert.stored_task import check_max_length
 
-    if student is not None:
-        check_max_length(chosen.max_length, student.config)
+    check_max_length(chosen.max_length, student.config)
     if chosen.method == "soft":
         return
-    if teacher is None or student is None:
-        raise ConfigError(
-            f"method {chosen.method} compares layers, and a BiGRU has none; take method soft."
-        )
 
     from filbert.train.distill_task import lessons_of
 
     lessons_of(chosen, student.config, teacher.config)
 
 
-def _start_of(
-    kind: str, options: Mapping[str, Any], source: Contestant | None
-) -> Checkpoint | None:
-    """What a contestant's training begins with, in shape; None for a new BiGRU.
+def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) -> Checkpoint:
+    """The checkpoint that a contestant's training begins with.
 
     Raises:
         ConfigError: layers to keep that are not there.
     """
-    from filbert.formats.checkpoint import with_layers
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints.checkpoint import with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.train.trainable import layers_to_keep
 
     named = options.get("model") if kind == "encoder" else options.get("student")
-    checkpoint: Checkpoint | None = None
-    if named is not None and named != _BIGRU:
+    if named is not None:
         checkpoint = read_checkpoint(find_model(str(named)))
-    elif named is None and source is not None:
+    else:
+        assert source is not None
         checkpoint = _start_of(source.kind, source.options, source.source)
     if options.get("keep_layers") is None:
         return checkpoint
-    if checkpoint is None:
-        raise ConfigError("keep_layers: a BiGRU has no layers to choose from; leave it out.")
     layers = layers_to_keep(options["keep_layers"], checkpoint.config.num_hidden_layers)
     return with_layers(checkpoint, layers)

@@ -13,7 +13,7 @@ from typing import Any
 
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, Interrupted
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device, choose_precision
 from filbert.study.child import Ended, run_child

@@ -25,7 +25,7 @@ EFFECTIVE = (
     "weight_decay", "clip", "dropout", "layer_decay", "freeze", "keep_layers", "reinit_layers",
     "causal", "patience", "eval_every", "metric", "on_overflow", "C", "ngrams", "min_df", "vectors",
     "model", "method", "alpha", "temperature", "beta", "layer_map", "hidden_share",
-    "hidden_lr", "hidden_schedule",
+    "hidden_lr", "hidden_schedule", "new_head",
 )  # fmt: skip
 # The fastest pass over the slowest, above which a speed is remarked upon.
 UNEVEN = 1.25
@@ -107,10 +107,8 @@ def _damage(who: str, folder: Path, place: Path, data: Mapping[str, Any]) -> str
 def _effective(one: Contestant, run: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(run.get("options") or {})
     own: dict[str, Any] = {}
-    if one.kind == "bigru" or one.options.get("student") == "bigru":
-        # The run knows but the folder that it began with, which is made of these.
+    if one.kind == "bigru":
         own = {name: one.options.get(name) for name in BIGRU}
-        options.pop("model", None)
         known = run.get("word_vectors") or {}
         own["words"] = known.get("words")
         own["words_with_vectors"] = known.get("with_vectors") if own["vectors"] else None

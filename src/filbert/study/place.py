@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.formats.files import write_json
+from filbert.files import write_json
 
 
 @contextmanager

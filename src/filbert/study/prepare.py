@@ -18,7 +18,7 @@ from filbert.data.near_duplicates import leakage, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
 from filbert.errors import ConfigError, InputError, printable
-from filbert.formats.files import sha256_of, write_atomically
+from filbert.files import sha256_of, write_atomically
 from filbert.study.recipe import Study
 from filbert.study.slices import is_missing
 

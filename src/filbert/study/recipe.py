@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from filbert.errors import ConfigError
-from filbert.study.contestant_options import BIGRU, contestant_options, near
+from filbert.study.contestant_options import contestant_options, near
 from filbert.study.derived_options import SOURCE_KEYS, derived_options, source_of, title_of
 from filbert.study.options import SHARED, StudyFlags
 from filbert.study.target import Target, target_of
@@ -17,7 +17,7 @@ from filbert.train.options import names_of
 
 KINDS = ("encoder", "bigru", "tfidf", "static", *SOURCE_KEYS)
 # Those that take optimiser steps.
-TRAINED = ("encoder", "bigru", "distilled")
+TRAINED = ("encoder", "distilled")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
 
@@ -165,12 +165,8 @@ def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Con
 
 def training_options(contestant: Contestant) -> dict[str, Any]:
     """Of a contestant's options those that `finetune` or `distill` takes."""
-    own: Collection[str] = BIGRU if contestant.kind == "bigru" else ()
-    if contestant.kind == "distilled":
-        own = {"teacher"}
-        if contestant.options.get("student") == "bigru":
-            own |= {"student", *BIGRU}
-    return {name: value for name, value in contestant.options.items() if name not in own}
+    own = "teacher" if contestant.kind == "distilled" else None
+    return {name: value for name, value in contestant.options.items() if name != own}
 
 
 def _teachers_first(tables: Mapping[str, Any]) -> list[str]:

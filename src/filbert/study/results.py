@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from filbert.formats.files import write_json
+from filbert.files import write_json
 from filbert.study.choice import choice_of
 from filbert.study.entries import are_alike, entry_of, nameless, notes_of
 from filbert.study.recipe import Study

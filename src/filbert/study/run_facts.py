@@ -10,6 +10,7 @@ import torch
 
 from filbert.data.records import Row
 from filbert.predict import Predictor
+from filbert.study.bigru import BiGRU
 from filbert.study.linear import Linear
 from filbert.tasks.base import Task
 from filbert.train.facts import device_name
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from filbert.study.contestants import Job
 
 
-def linear_facts(
-    job: Job, fitted: Linear, rows: dict[str, list[Row]], metrics: dict[str, Any]
+def fitted_facts(
+    job: Job, fitted: Linear | BiGRU, rows: dict[str, list[Row]], metrics: dict[str, Any]
 ) -> dict[str, Any]:
-    """Of a linear model.
+    """Facts of a linear model or a BiGRU.
 
     Args:
         job: what was asked for.
@@ -32,11 +33,12 @@ def linear_facts(
         metrics: of dev and test.
     """
     task = fitted.task
+    own = {"C": fitted.strength} if isinstance(fitted, Linear) else {}
     common = _common(job, task, torch.device("cpu"), metrics, task.selection_metric)
     return common | {
-        "options": {**job.options, "C": fitted.strength, "clean": job.cleaning, "seed": job.seed},
+        "options": {**job.options, **own, "clean": job.cleaning, "seed": job.seed},
         "versions": versions() | {"scikit-learn": version("scikit-learn")},
-        "precision": "float64",
+        "precision": "float64" if isinstance(fitted, Linear) else "float32",
         "model": {
             "source": job.options.get("model") or job.options.get("vectors"),
             "family": job.kind,

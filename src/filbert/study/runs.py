@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError
-from filbert.formats.files import sha256_of
+from filbert.files import sha256_of
 from filbert.study.contestants import Job, finished_mark, trained_mark
 from filbert.study.prepare import SPLITS
 from filbert.study.recipe import TRAINED, Contestant, Study, training_options
@@ -143,8 +143,7 @@ def _digests(options: Mapping[str, Any]) -> dict[str, str]:
     if options.get("model") is not None:
         found |= _digests_of(Path(str(options["model"])))
     for name in ("student", "augment_with", "extra"):
-        # A new BiGRU lies nowhere yet.
-        if options.get(name) not in (None, "bigru"):
+        if options.get(name) is not None:
             files = _digests_of(Path(str(options[name])))
             found |= {f"{name}: {path}": digest for path, digest in files.items()}
     return found
@@ -240,7 +239,6 @@ def refuse_changed(
     for run in changed:
         say(f"{run.contestant.name}: {_what_changed(run, state)}; it is run anew")
         shutil.rmtree(run.out)
-        shutil.rmtree(run.job.start, ignore_errors=True)
 
 
 def _what_changed(run: Run, state: Mapping[str, Any]) -> str:

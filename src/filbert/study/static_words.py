@@ -46,8 +46,7 @@ def word_table(
 
 def _of_model(words: Sequence[str], model: str) -> np.ndarray:
     """float32 (words, embedding size)."""
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_checkpoint, read_tokenizer
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 
     place = find_model(model)
     table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 from filbert.errors import FilbertError
-from filbert.formats.files import write_json
+from filbert.files import write_json
 
 EXIT_INTERRUPTED = 130
 

@@ -27,7 +27,7 @@ class Extension(NamedTuple):
         tokenizer: knows the old and the new entries; all old ids but those of re-used [unused]
             entries mean what they meant.
         rows_from: id of every new entry to the old ids that its text was cut into; none where it
-            was unknown. `formats.continued.grow_vocabulary` makes the model's rows of it.
+            was unknown. `checkpoints.fresh.grow_vocabulary` makes the model's rows of it.
         notes: sentences on where the entries went, and which were there already.
     """
 

@@ -225,8 +225,6 @@ def _letters(tokenizer: Tokenizer, content: dict[str, Any], use: Use) -> set[int
         if isinstance(vocab, list)
         else vocab
     )
-    if tokenizer.kind == "words":
-        return set()
     if tokenizer.kind == "bytebpe":
         return {number for text, number in ids.items() if len(text) == 1}
     seen: set[str] = set()

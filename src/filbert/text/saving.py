@@ -188,15 +188,10 @@ def _unigram(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
     return {name: write_spiece(written, control)}
 
 
-def _words(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
-    raise FormatError("No classic file says how whole words are cut; tokenizer.json does.")
-
-
 _WRITERS = {
     "wordpiece": _wordpiece,
     "bytebpe": _bytebpe,
     "unigram": _unigram,
-    "words": _words,
 }
 _CLASSIC_NAMES = ("vocab.txt", "vocab.json", "merges.txt", *SPIECE_NAMES, "added_tokens.json")
 

@@ -39,7 +39,6 @@ _KINDS = {
     "WordPiece": "wordpiece",
     "BPE": "bytebpe",
     "Unigram": "unigram",
-    "WordLevel": "words",
 }
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
@@ -51,7 +50,7 @@ class Tokenizer:
     """A vocabulary at work. `load` makes one.
 
     Attributes:
-        kind: "wordpiece", "bytebpe", "unigram" or "words" (whole words, see text/words.py).
+        kind: "wordpiece", "bytebpe" or "unigram".
         vocab_size: one more than the largest id.
         max_length: the limit that the folder states, in tokens with specials, or None.
         lowercase: whether text is lower-cased.

@@ -226,10 +226,10 @@ def _read_tokenizer_json(
 ) -> Tokenizer:
     text = read_text(path)
     backend = Tokenizer.from_str(text)
-    if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram", "WordLevel"):
+    if type(backend.model).__name__ not in ("WordPiece", "BPE", "Unigram"):
         raise FormatError(
             f"{path}: a {type(backend.model).__name__} tokenizer. "
-            "filbert reads WordPiece, BPE, Unigram and WordLevel."
+            "filbert reads WordPiece, BPE and Unigram."
         )
     normalizer = backend.normalizer
     kind = str(options.get("tokenizer_class") or _GENERIC)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.formats.checkpoint import Checkpoint
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Prediction, Task

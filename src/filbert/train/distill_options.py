@@ -62,8 +62,8 @@ class StudentOptions:
         task: what the teacher must have been trained for; whatever it was when not given.
         teacher: model to learn from, a folder, built-in name or Hub id: for rows a fine-tuned one,
             whose task becomes the student's; for raw text any encoder.
-        student: model to start from, likewise; bigru for a new one over the words of the training
-            rows; the teacher itself, with fewer layers, when not given.
+        student: model to start from, likewise; the teacher itself, with fewer layers, when not
+            given.
         keep_layers: the student is the teacher with some of its layers: 3 for the first three, or
             their numbers from 0 such as 0,2,4; of a student that is named, its own.
         layers: from raw text: how many layers the student has, copied from teacher layers spread

@@ -15,14 +15,12 @@ import torch
 from torch import nn
 
 from filbert.batch import pack
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers, with_new_head
+from filbert.checkpoints.fresh import check_scores_words, for_pretraining, student_checkpoint
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.errors import ConfigError, InputError
-from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
-from filbert.formats.continued import for_pretraining
-from filbert.formats.distilled import check_scores_words, student_checkpoint
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.masked_text import measure
 from filbert.model.lessons import check_lessons
 from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached

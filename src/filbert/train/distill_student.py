@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.errors import ConfigError
-from filbert.formats.bigru_start import write_bigru_start
-from filbert.formats.checkpoint import Checkpoint, with_layers, with_new_head
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
 from filbert.stored_task import check_max_length
-from filbert.tasks.base import Task
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.words import learn_words
 from filbert.train.distill_options import DistillOptions
 from filbert.train.log import say
+from filbert.train.prepare import with_task_head
 from filbert.train.teacher import TaskTeacher
 from filbert.train.trainable import layers_to_keep
-
-# A student of this name is made anew, where no folder is called so.
-NEW_BIGRU = "bigru"
 
 
 class Start(NamedTuple):
     """A student before its first step.
 
     Attributes:
-        checkpoint: with the task's head: a model's own where it has the very same, else a new one.
+        checkpoint: with the task's head; see `with_task_head`.
         tokenizer: the student's.
         max_length: its texts are cut there.
         shares_tokens: whether teacher and student read the same tokens.
@@ -44,7 +34,7 @@ class Start(NamedTuple):
 
 
 def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
-    """Read the model that is named, make a new BiGRU, or take layers of the teacher.
+    """Read the model that is named, or take layers of the teacher.
 
     Raises:
         ConfigError: neither is asked for; or the method cannot compare these two.
@@ -55,20 +45,18 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
             "Name a smaller model with --student, or keep some of the teacher's layers with "
             "--keep-layers, such as --keep-layers 0,2,4."
         )
-    with _folder_of(options, teacher.task) as folder:
-        tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
-        config = checkpoint.config
-        for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
-            say(note)
+    folder = find_model(options.student or options.teacher)
+    tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+        say(note)
     if options.keep_layers is not None:
         layers = layers_to_keep(options.keep_layers, config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
-    if config.recurrent and options.distributed == "fsdp":
-        raise ConfigError("Recurrent models are small: distributed fsdp does not serve them.")
     if options.dropout is not None:
         changed = checkpoint.config.with_dropout(options.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = _with_head(checkpoint, teacher.task)
+    checkpoint = with_task_head(checkpoint, teacher.task)
     theirs = teacher.predictor
     limit = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
@@ -81,35 +69,6 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
             f"{'' if options.method == 'soft' else ', or method soft'}."
         )
     return Start(checkpoint, tokenizer, max_length, shares)
-
-
-@contextmanager
-def _folder_of(options: DistillOptions, task: Task) -> Iterator[Path]:
-    """Of the model that is named; of a new BiGRU as long as it is read."""
-    if options.student != NEW_BIGRU or Path(NEW_BIGRU).exists():
-        yield find_model(options.student or options.teacher)
-        return
-    rows = task.reading(options).read(str(options.train), options)
-    found = (text for row in rows for text in task.sequences(row))
-    texts = (text if isinstance(text, str) else " ".join(text) for text in found)
-    with TemporaryDirectory() as name:
-        write_bigru_start(name, learn_words(texts), seed=options.seed)
-        yield Path(name)
-
-
-def _with_head(checkpoint: Checkpoint, task: Task) -> Checkpoint:
-    """With the head that it has, where that answers the same question; else with a fresh one."""
-    same_labels = task.labels is None or checkpoint.labels == task.labels
-    sames = checkpoint.head == task.head_kind and checkpoint.problem_type == task.problem_type
-    if sames and same_labels and checkpoint.num_labels == task.num_labels:
-        return dataclasses.replace(checkpoint, filbert=None)
-    return with_new_head(
-        checkpoint,
-        task.head_kind,
-        num_labels=task.num_labels,
-        labels=task.labels if task.head_kind is not None else None,
-        problem_type=task.problem_type,
-    )
 
 
 def _shares_tokens(

@@ -18,7 +18,7 @@ import torch
 from filbert.data.examples import collate
 from filbert.data.loader import Loader
 from filbert.errors import ConfigError
-from filbert.formats.files import portable
+from filbert.files import portable
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.lessons import Lesson, check_lessons

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import lengths_of, rows_of
-from filbert.formats.checkpoint import Checkpoint
 from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task

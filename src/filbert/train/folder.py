@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
-from filbert.formats.files import write_json
+from filbert.files import write_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import Precision, choose_precision
 from filbert.train.distributed import Parallel

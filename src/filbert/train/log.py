@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from filbert.formats.files import write_atomically
+from filbert.files import write_atomically
 
 
 def progress_bar(*columns: str) -> Progress:

@@ -204,6 +204,8 @@ class DataOptions(DataFlags):
             the text, in place of the first.
         keep_layers: start from a smaller model with some of the layers: 3 for the first three, or
             their numbers from 0 such as 0,2,5 or 0-2,5; other options count those that are left.
+        new_head: draw a new head even if the model has one that was trained for the same task and
+            labels.
         show_texts: the report shows the texts of the worst errors.
     """
 
@@ -217,6 +219,7 @@ class DataOptions(DataFlags):
     max_length: int | None = None
     causal: bool = False
     keep_layers: str | None = None
+    new_head: bool = False
     show_texts: bool = False
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filbert.formats.checkpoint import Checkpoint
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.model.quantized import has_integer_products
 from filbert.speed.building import built
 from filbert.speed.execution import default_max_tokens, run_model
@@ -46,9 +46,7 @@ def precision_losses(
     # Nothing that was noted on int8 of the weights before training is true of these.
     trained = replace(checkpoint, tensors=weights, filbert=None)
     wanted = {"bf16": choose_precision("auto", device).name == "bf16"}
-    wanted["int8"] = (
-        device.type == "cpu" and has_integer_products() and not checkpoint.config.recurrent
-    )
+    wanted["int8"] = device.type == "cpu" and has_integer_products()
     return {
         f"{name}_loss": _loss(trained, name, task, dev, exact, device) if is_fast else None
         for name, is_fast in wanted.items()

@@ -8,15 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.chunks import characters_in, chunks
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.errors import ConfigError
-from filbert.formats.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
-from filbert.formats.files import portable
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_checkpoint, read_tokenizer
+from filbert.files import portable
 from filbert.model.heads import Model
 from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task, task_class, uncleaned
@@ -37,7 +36,7 @@ _FREE = (
 # earlier version began can be resumed.
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
-    "hidden_lr", "hidden_schedule",
+    "hidden_lr", "hidden_schedule", "new_head",
 )  # fmt: skip
 
 
@@ -128,16 +127,11 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
 
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
-    """The encoder to start from with a fresh head, its tokenizer, the length to cut texts at."""
+    """The model to start from, with the task's head, its tokenizer, the length to cut texts at."""
     folder = find_model(options.model)
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    if config.recurrent and options.distributed == "fsdp":
-        raise ConfigError(
-            "Recurrent layers walk from word to word, and a model of them is small: distributed "
-            "fsdp does not serve it; leave it out."
-        )
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
         say(note)
     positions = config.max_tokens_per_sequence
@@ -147,14 +141,59 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     if options.dropout is not None:
         changed = config.with_dropout(options.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)
-    checkpoint = with_new_head(
+    return with_task_head(checkpoint, task, new_head=options.new_head), tokenizer, max_length
+
+
+def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
+    """Return the checkpoint with a head for a task.
+
+    The head is kept if it was trained for the same task and the same labels. Labels in another
+    order move its rows. Any other checkpoint gets a new head, drawn at random.
+
+    Args:
+        checkpoint: stays as it is.
+        task: with its labels.
+        new_head: draw a new head in any case.
+    """
+    if new_head or not _is_for(task, checkpoint):
+        return with_new_head(
+            checkpoint,
+            task.head_kind,
+            num_labels=task.num_labels,
+            labels=task.labels if task.head_kind is not None else None,
+            problem_type=task.problem_type,
+        )
+    tensors, labels = checkpoint.tensors, checkpoint.labels
+    if task.labels is not None and labels is not None:
+        rows = [labels.index(label) for label in task.labels]
+        tensors = {
+            name: tensor[rows] if name.startswith("head.out.") else tensor
+            for name, tensor in tensors.items()
+        }
+        labels = task.labels
+    size = f" with {task.num_labels} outputs" if task.num_labels else ""
+    note = f"head kept: {task.head_kind}{size}, trained for the same task."
+    return dataclasses.replace(
         checkpoint,
-        task.head_kind,
-        num_labels=task.num_labels,
-        labels=task.labels if task.head_kind is not None else None,
+        tensors=tensors,
+        labels=labels,
         problem_type=task.problem_type,
+        notes=(*checkpoint.notes, note),
+        filbert=None,
     )
-    return checkpoint, tokenizer, max_length
+
+
+def _is_for(task: Task, checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has a head for this task and exactly its labels, in any order."""
+    if task.head_kind is None or checkpoint.head != task.head_kind:
+        return False
+    # Without a problem_type in config.json, one output means regression, as in transformers.
+    usual = "regression" if checkpoint.num_labels == 1 else "single_label_classification"
+    if task.problem_type not in (None, checkpoint.problem_type or usual):
+        return False
+    if task.labels is None:
+        return task.num_labels == checkpoint.num_labels
+    return sorted(task.labels) == sorted(checkpoint.labels or ())
 
 
 def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.replaced import split_replaced
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import split_replaced
 from filbert.model.config import EncoderConfig
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.pretrain_card import distilled_card, pretrained_card

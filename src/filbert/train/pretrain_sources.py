@@ -6,17 +6,19 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import (
+    for_pretraining,
+    fresh_checkpoint,
+    grow_vocabulary,
+    replaced_model,
+)
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.blocks import default_workers
 from filbert.data.build import Progress, build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.continued import for_pretraining, grow_vocabulary
-from filbert.formats.find import find_model
-from filbert.formats.fresh import fresh_checkpoint
-from filbert.formats.opening import read_checkpoint, read_tokenizer
-from filbert.formats.replaced import replaced_model
 from filbert.model.heads import Model
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.text.extend import add_entries

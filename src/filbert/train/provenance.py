@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
-from filbert.formats.files import sha256_of
-from filbert.formats.weights import weight_files
+from filbert.files import sha256_of
 from filbert.train.options import DECLARED
 
 # Names that only filbert knows, as the Hub knows them; None where it does not.

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.formats.find import find_model
-from filbert.formats.weights import read_json
+from filbert.files import read_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device
 from filbert.tasks.base import task_names

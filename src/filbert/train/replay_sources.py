@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.data.columns import ColumnNames
 from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
 from filbert.errors import FilbertError, InputError
-from filbert.formats.find import find_model
-from filbert.formats.opening import read_tokenizer
-from filbert.formats.weights import read_json
+from filbert.files import read_json
 from filbert.train.folder import read_run
 from filbert.train.options import names_of
 from filbert.train.provenance import BUILT_IN, base_model

@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from filbert.formats import huggingface
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import replace_folder, write_atomically, write_json
-from filbert.formats.sentence_transformers import SentenceVectors, write_sentence_vectors
-from filbert.formats.weights import read_json
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.files import read_json, replace_folder, write_atomically, write_json
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.errors import ConfigError, RunError
-from filbert.formats.files import write_json
+from filbert.files import write_json
 from filbert.train.finetune import finetune
 from filbert.train.folder import check_out, finished_otherwise, finished_run, run_folder
 from filbert.train.log import say

@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from filbert.errors import InputError, RunError
-from filbert.formats.files import flush, replace_folder, sha256_of
+from filbert.files import flush, replace_folder, sha256_of
 
 _FORMAT = 1
 _STEP = re.compile(r"step-([0-9]{8,})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from filbert.formats.files import portable
+from filbert.files import portable
 
 # What is told, in this order.
 _TOLD = (

@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.loader import Loader
-from filbert.formats.checkpoint import Checkpoint
-from filbert.formats.files import write_atomically, write_json
+from filbert.files import write_atomically, write_json
 from filbert.model.heads import Model
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, FormatError
-from filbert.formats.files import write_atomically, write_json
-from filbert.formats.weights import read_json
+from filbert.files import read_json, write_atomically, write_json
 from filbert.train.log import progress_bar
 from filbert.train.teacher import StreamedAnswers
 

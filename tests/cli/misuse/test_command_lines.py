@@ -18,7 +18,6 @@ FILES = {
     "study.toml": b'[contestants.one]\nmodel = "filbert-mini"\n',
     "study-typo.toml": b'data = "rows.csv"\n[contestants.one]\nmodle = "filbert-mini"\n',
     "study-none.toml": b'data = "rows.csv"\n',
-    "words.toml": b"x = 1\n",
 }
 FINETUNE = "finetune --task classification --model m --train t.csv --out out "
 PRETRAIN = "pretrain --corpus text.txt --tokenizer minilm --out out "
@@ -31,9 +30,7 @@ KINDS = {
     "a verb that there is not": ("train", "train"),
     "an option that there is not before the verb": ("--verbose predict m", "--verbose"),
     "a verb in capitals": ("Predict m", "predict"),
-    "a verb with an underscore": ("verify_resume --task classification", "verify-resume"),
     # What is missing
-    "bias without a model": ("bias", "MODEL"),
     "check without a task": ("check rows.csv", "--task"),
     "check without a file": ("check --task classification", "FILES"),
     "compare without a recipe": ("compare --out out", "RECIPE"),
@@ -61,11 +58,11 @@ KINDS = {
     "fill without anything": ("fill", "[MASK]"),
     "finetune without a task": ("finetune --model m --train t --out o", "--task"),
     "finetune without rows": ("finetune --task classification --model m --out o", "--train"),
-    "heads without a model": ("heads", "MODEL"),
+    "heads without a model": ("inspect heads", "MODEL"),
     "info without a model": ("info", "MODEL"),
     "inspect without a text": ("inspect m", "TEXT"),
-    "layers without dev rows": ("layers --task classification --model m --train t", "--dev"),
-    "neighbours without a word": ("neighbours m 'a text'", "--word"),
+    "layers without dev rows": ("inspect layers m --task classification --train t", "--dev"),
+    "neighbours without a word": ("inspect neighbours m text.txt", "--word"),
     "predict without a model": ("predict", "MODEL"),
     "pretrain without text": ("pretrain --tokenizer minilm --out out", "--corpus"),
     "pretrain without a place": ("pretrain --corpus text.txt --tokenizer minilm", "--out"),
@@ -76,9 +73,6 @@ KINDS = {
     "shrink without anything to do": ("shrink filbert-mini --out out", "--keep-layers"),
     "shrink without a place": ("shrink filbert-mini --keep-layers 1", "--out"),
     "tokenize without a model": ("tokenize", "MODEL"),
-    "verify-resume without a model": (
-        "verify-resume --task classification --train t --out o", "--model",
-    ),
     "vocab without a size": ("vocab text.txt --out out --kind wordpiece", "--size"),
     "vocab without text": ("vocab --out out --kind wordpiece --size 9", "CORPUS"),
     "an option without its value": ("predict m --max-length", "--max-length"),
@@ -154,10 +148,6 @@ KINDS = {
     "a way of sentences": (
         "corpus text.txt --tokenizer minilm --out out --sentences nltk", "nltk", "rules",
     ),
-    "a plot of neighbours": (
-        "neighbours filbert-mini text.txt --word film --plot tsne", "tsne", "pca",
-    ),
-    "a part of bias": ("bias filbert-mini --only gender", "gender", "associations"),
     "a method of explain": ("explain filbert-mini 'a [MASK]' --method shap", "shap", "gradient"),
     "a license": (FINETUNE + "--license 'Apache License'", "Apache License", "apache-2.0"),
     "a language": (FINETUNE + "--language English", "English", "en"),
@@ -196,9 +186,7 @@ KINDS = {
     "no candidates": ("fill filbert-mini 'a [MASK]' --top 0", "top is 0"),
     "no words of explain": ("explain filbert-mini 'a [MASK]' --top 0", "--top", "0"),
     "no points of the integral": ("explain filbert-mini 'a [MASK]' --steps 0", "--steps", "0"),
-    "no draws": ("bias filbert-mini --resamples 0", "resamples", "0"),
-    "a level of everything": ("bias filbert-mini --level 1", "level", "1"),
-    "no places": ("neighbours filbert-mini text.txt --word film --limit 0", "--limit", "0"),
+    "no places": ("inspect heads filbert-mini text.txt --limit 0", "--limit", "0"),
     "a negative tolerance": ("replay m --tolerance -1", "tolerance", "-1"),
     "a negative loss": (
         "evaluate filbert-mini --data rows.csv --against float32 --max-loss -1", "max-loss",
@@ -232,14 +220,10 @@ KINDS = {
     "resume and overwrite of a run": (FINETUNE + "--resume --overwrite", "--resume", "Give one"),
     "resume and overwrite of pre-training": (PRETRAIN + "--resume --overwrite", "Give one"),
     "resume and overwrite of distillation": (DISTILL + "--resume --overwrite", "Give one"),
-    "a check of resuming that resumes": (
-        "verify-resume --task classification --model m --train t --out o --resume", "Leave them",
-    ),
     "resume without a file": ("predict m text.txt --resume", "--out"),
     "a run folder called -": (
         "finetune --task classification --model m --train t.csv --out -", "standard output",
     ),
-    "figures of heads on stdout": ("heads filbert-mini --out -", "standard output", "Name one"),
     "an export on stdout": ("export filbert-mini --out - --format onnx", "standard output"),
     "a converted model on stdout": ("convert filbert-mini - --to google", "standard output"),
     "training rows on stdin": (
@@ -252,16 +236,9 @@ KINDS = {
     "two documents on stdout": ("score filbert-mini text.txt --json --out -", "--json", "--out -"),
     "a text like an option": ("fill filbert-mini '-5 degrees is [MASK].'", "behind --"),
     "an option behind --": ("fill filbert-mini -- '-5 is [MASK].' --json", "--json stands behind"),
-    "a negative seed of samples": (
-        "neighbours filbert-mini --word film text.txt --seed -1", "seed is -1",
-    ),
-    "a negative seed of draws": ("bias filbert-mini --seed -1", "seed is -1"),
     "resume of stdin": ("predict m --out a.jsonl --resume", "--resume", "Give a file"),
     "workers without a cluster": (
         "predict m text.txt --out a.jsonl --workers 2", "--workers", "ray",
-    ),
-    "two forms of one answer": (
-        "layers --task classification --model m --train t --dev d --json --markdown", "--json",
     ),
     "inspect without page or table": ("inspect filbert-mini hello", "--out", "--text"),
     "rows and raw text to distil on": (DISTILL + "--corpus text.txt", "--corpus"),
@@ -279,7 +256,6 @@ KINDS = {
         PRETRAIN + "--model filbert-mini --hidden-size 64", "hidden_size",
     ),
     "two lengths without a second phase": (PRETRAIN + "--second-batch-size 8", "second"),
-    "a probe without its judge": ("heads filbert-mini --probe text.txt", "--treebank"),
 }  # fmt: skip
 
 

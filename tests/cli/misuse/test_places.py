@@ -36,9 +36,6 @@ KINDS = {
     "an attention page in a missing folder": (
         "inspect TINY hello --out no/page.html", "no/page.html",
     ),
-    "a page of words in a missing folder": (
-        "neighbours TINY 'the film' 'a film' --word film --out no/page.html", "no/page.html",
-    ),
     "a page that is no page": ("explain FILM 'the film' --out page.pdf", "page.pdf", "page.html"),
     "a conversion where files are": (
         "convert TINY taken --to huggingface --part taken/notes.txt", "taken",
@@ -59,20 +56,11 @@ KINDS = {
         "export TINY --out taken --format onnx --data taken/notes.txt", "taken",
     ),
     "a study among other files": ("compare study.toml --out taken --data taken/notes.txt", "taken"),
-    "a comparison of layers where a file is": (
-        "layers --task classification --model TINY --train rows.csv --dev rows.csv --out rows.csv",
-        "rows.csv",
-    ),
-    "heads where a file is": ("heads TINY rows.csv --out rows.csv", "rows.csv"),
     "pre-training where a file is": (PRETRAIN + "text.txt --out text.txt", "text.txt"),
     "distillation where a file is": (
         "distill --teacher FILM --train rows.csv --out rows.csv", "rows.csv",
     ),
     "a quickstart where a file is": ("quickstart --out rows.csv", "rows.csv"),
-    "a check of resuming where a file is": (
-        "verify-resume --task classification --model TINY --train rows.csv --out rows.csv",
-        "rows.csv",
-    ),
     # Nothing to go on with
     "a run to resume that is another's": (TRAIN + "taken --resume --dev taken/notes.txt", "taken"),
     "an address that is not ours": ("serve FILM --host 203.0.113.9 --port 0", "203.0.113.9"),
@@ -147,7 +135,7 @@ def test_a_machine_that_cannot_go_on_says_so_and_leaves_nothing(
 
 
 def test_ctrl_c_is_no_error_of_anybody(refused, monkeypatch):
-    monkeypatch.setattr("filbert.formats.find.find_model", stopped)
+    monkeypatch.setattr("filbert.checkpoints.opening.find_model", stopped)
     refused("info TINY", "interrupted", status=130)
 
 
@@ -172,10 +160,6 @@ EXTRAS = {
     "serve": ("serve FILM --port 0", "uvicorn", '".[serve]"'),
     "onnx": ("export TINY --out out --format onnx", "onnx", '".[onnx]"'),
     "ray": ("predict FILM rows.csv --out a.jsonl --engine ray", "ray", '".[ray]"'),
-    "umap": (
-        "neighbours TINY 'a film' 'the film' --word film --plot umap --out p.html",
-        "umap", "umap-learn",
-    ),
     "tensorboard": (TRAIN + "out --tensorboard", "tensorboard", '".[tensorboard]"'),
 }  # fmt: skip
 

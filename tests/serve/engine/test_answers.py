@@ -11,7 +11,7 @@ import pytest
 
 from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
-from filbert.inspection.maps import attention_maps
+from filbert.inspect.attention import attention_maps
 from filbert.predict import Predictor
 from filbert.serve.engine import Engine
 

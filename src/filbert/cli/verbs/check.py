@@ -79,8 +79,7 @@ def check(
     judge: Task = task_class(task).from_options(data, data)
     tokenizer, limit = None, max_length or 512
     if model is not None:
-        from filbert.formats.find import find_model
-        from filbert.formats.opening import read_tokenizer
+        from filbert.checkpoints.opening import find_model, read_tokenizer
         from filbert.stored_task import cleaned_alike
 
         place = find_model(model)

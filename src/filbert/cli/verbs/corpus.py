@@ -102,8 +102,7 @@ def corpus(
         shard_tokens=shard_tokens,
         skip_bad_lines=skip_bad_lines,
     )
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
+    from filbert.checkpoints.opening import find_model, read_tokenizer
 
     with progress_on_stderr(corpus) as (on_progress, on_bad), _skipping_named():
         built = build_corpus(

@@ -24,6 +24,7 @@ def evaluate(
     options: Annotated[DataFlags | None, Parameter(name="*")] = None,
     json: bool = False,
     max_length: int | None = None,
+    null_threshold: float | None = None,
     precision: str = "float32",
     against: str | None = None,
     max_loss: float | None = None,
@@ -55,6 +56,9 @@ def evaluate(
     max_length:
         cut texts to this many tokens; the model's own limit when not given. Of text for a
         masked-LM model, tokens of a row: those of its pre-training when not given.
+    null_threshold:
+        of a question answering MODEL: the answer is "" where the null score is above it. When not
+        given, the threshold stored with the model, or 0 where it has none and rows have no answer.
     precision:
         float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
     against:
@@ -78,6 +82,10 @@ def evaluate(
         raise ConfigError(
             "--against compares precisions of one folder; an export has one. Evaluate the export "
             "and the model that it was made from, each without --against."
+        )
+    if null_threshold is not None and model is None:
+        raise ConfigError(
+            "--null-threshold needs a MODEL: predictions have been decided. Leave it out."
         )
     if max_loss is not None and against is None:
         raise ConfigError("--max-loss goes with --against, the precision to compare with.")
@@ -108,7 +116,12 @@ def evaluate(
             given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
             raise ConfigError(f"{given}: only with --predictions; a MODEL knows its own.")
         predictor = Predictor.load(
-            model, precision=precision, backend=backend, device=device, max_length=max_length
+            model,
+            precision=precision,
+            backend=backend,
+            device=device,
+            max_length=max_length,
+            null_threshold=null_threshold,
         )
         task_of_model = judged_for(predictor.task, flags.positive, repair_tags=flags.repair_tags)
         predictor.task = task_of_model

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from filbert.inspect.explain import Explanation
+
+BAR_WIDTH = 20
 
 
 def explain(
@@ -13,118 +18,113 @@ def explain(
     text_b: str | None = None,
     /,
     *,
-    method: str | None = None,
+    method: str = "integrated-gradients",
     target: str | None = None,
     word: str | None = None,
-    baseline: str | None = None,
     steps: int | None = None,
     top: int = 10,
     json: bool = False,
     out: Annotated[str | None, Parameter(name="--out")] = None,
-    max_length: int | None = None,
     device: str | None = None,
 ) -> None:
-    """Say which words speak for a model's answer, and which against it.
+    """Show which words support a model's answer, and which oppose it.
 
     Parameters
     ----------
     model:
-        folder, built-in name or Hub id: of a classifier, a regression, a tagger, a question
-        answerer or a masked LM; a sentence encoder for the likeness of two texts.
+        folder, built-in name or Hub id of a model for classification, regression, tagging or
+        question answering.
     text:
-        the text; of a question answerer the question; of a masked LM a text with a [MASK]. - is
-        stdin.
+        the text, or the question; - is stdin.
     text_b:
-        second text of a pair; of a question answerer the context. - is stdin.
+        second text of a pair, or the context of a question; - is stdin.
     method:
-        integrated-gradients, gradient (times input), leave-one-out or rollout; several with
-        commas between, or all that the model and its answer allow.
+        integrated-gradients, gradient (times input) or leave-one-out; several with commas between,
+        or all.
     target:
-        label, tag, answer or word to explain; what the model itself says when not given.
+        label, tag or answer to explain; the model's own answer if not given.
     word:
-        tagging: the word, or its number from 1; the first with a tag when not given. Several
-        masks: the number of one.
-    baseline:
-        what words give way to: mask (the default where there is one), pad or zero.
+        tagging: the word, or its number from 1; the first word with a tag if not given.
     steps:
-        points of the integral; when not given as many as bring the error below 1 %.
+        points of the integral.
     top:
         words in the table.
     json:
-        print JSON instead.
+        print JSON.
     out:
-        page to write: one HTML file; - is stdout, with nothing else on it.
-    max_length:
-        longest text in tokens; the model's own limit when not given.
+        HTML file to write; - is stdout.
     device:
-        cpu, cuda, ...; the first GPU when there is one.
+        cpu, cuda, ...; the first GPU if there is one.
     """
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from filbert.cli.explained import print_explanation
-    from filbert.cli.flags import STDIO, print_json, typed_text
+    from filbert.cli.flags import print_json
     from filbert.cli.page_file import check_page, write_page
-    from filbert.errors import ConfigError
-    from filbert.inspection.attributions import (
-        METHODS,
-        check_method,
-        explained,
-        methods_of,
-        usual_method,
-    )
-    from filbert.inspection.claim_kinds import claim_of
+    from filbert.inspect.explain import attribute, explanation_page, find_target
     from filbert.predict import Predictor
-    from filbert.report.explanation import explanation_page
+
+    check_page(out, printed="--json" if json else None)
+    points = _steps_by_method(method, steps, top)
+    predictor = Predictor.load(model, device=device)
+    chosen = find_target(predictor, _item(text, text_b), target=target, word=word)
+    explanations = [attribute(predictor, chosen, method=m, steps=n) for m, n in points.items()]
+    free = write_page(out, lambda: explanation_page(explanations, model))
+    documents = [one.to_dict() for one in explanations]
+    if json:
+        print_json(documents if len(documents) > 1 else documents[0])
+    for one in explanations if free and not json else ():
+        _print(one, top)
+
+
+def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int | None]:
+    """Check the options, and return for each method asked for the number of steps."""
+    from filbert.errors import ConfigError
+    from filbert.inspect.explain import METHODS, check_method
 
     if top < 1:
         raise ConfigError(f"--top is {top}; give at least 1.")
+    names = METHODS if method == "all" else tuple(name.strip() for name in method.split(","))
+    points = {name: steps if name == METHODS[0] or len(names) == 1 else None for name in names}
+    for name, count in points.items():
+        check_method(name, steps=count)
+    return points
+
+
+def _item(text: str, text_b: str | None) -> str | tuple[str, str]:
+    """Return the text or pair, one of which may come from stdin."""
+    from filbert.cli.flags import STDIO, typed_text
+    from filbert.errors import ConfigError
+
     if text == STDIO and text_b == STDIO:
         raise ConfigError("Only one of the two texts can come from stdin.")
-    check_page(out, printed="--json" if json else None)
-    predictor = Predictor.load(model, device=device, max_length=max_length)
-    first, second = typed_text(text), None if text_b is None else typed_text(text_b)
-    if second is not None and predictor.task is not None and predictor.task.name == "tagging":
-        raise ConfigError("A tagger reads one text, and two are given.")
-    claim = claim_of(
-        predictor, first if second is None else (first, second), target=target, word=word
-    )
-    if method == "all":
-        asked = list(methods_of(claim))
-        if left_out := [name for name in METHODS if name not in asked]:
-            note = f"Not for this model and answer: {', '.join(left_out)}."
-            claim = replace(claim, notes=(*claim.notes, note))
-    else:
-        asked = [name.strip() for name in method.split(",")] if method else [usual_method(claim)]
-    options = [_own_options(name, len(asked), baseline, steps) for name in asked]
-    for name, own in zip(asked, options, strict=True):
-        # All of them, before the first costs anything.
-        check_method(claim, name, **own)
-    found = [
-        explained(predictor, claim, method=name, **own)
-        for name, own in zip(asked, options, strict=True)
-    ]
-    free = write_page(out, lambda: explanation_page(found, model))
-    if json:
-        several = len(found) > 1 or method == "all"
-        print_json([one.to_dict() for one in found] if several else found[0].to_dict())
-        return
-    if not free:
-        return
+    return typed_text(text) if text_b is None else (typed_text(text), typed_text(text_b))
+
+
+def _print(explanation: Explanation, top: int) -> None:
+    """Print the coloured texts, a table of the largest shares, and how to read them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from filbert.errors import printable
+    from filbert.inspect.explain import CAVEATS
+
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"Why {claim.says}?")
-    for note in claim.notes:
-        console.print(note)
-    for one in found:
-        print_explanation(one, console, top=top)
-
-
-def _own_options(method: str, count: int, baseline: str | None, steps: int | None) -> Any:
-    """What of the options goes to a method: among several, only what it has."""
-    own = {"baseline": baseline, "steps": steps}
-    if count > 1 and method != "integrated-gradients":
-        own["steps"] = None
-    if count > 1 and method in ("gradient", "rollout"):
-        own["baseline"] = None
-    return own
+    console.print(f"Why {explanation.target.description}? ({explanation.method})")
+    for which, name in enumerate(explanation.target.names if console.color_system else ()):
+        line = Text(f"{name}: ")
+        for text, word, share in explanation.segments(which):
+            clean = "".join(c if c.isprintable() else " " for c in text)
+            (red, green, blue), strength = explanation.colour(share)
+            # Blended with white, because terminals have no transparency.
+            mixed = [round(255 - (255 - part) * strength * 0.75) for part in (red, green, blue)]
+            style = f"black on rgb({mixed[0]},{mixed[1]},{mixed[2]})" if strength > 0.05 else ""
+            line.append(clean, style if word is not None else "")
+        console.print(line)
+    ranked = explanation.ranked()
+    for word, share in ranked[:top]:
+        (red, green, blue), strength = explanation.colour(share)
+        line = Text(f"{share:+.3f}  ")
+        line.append("█" * round(strength * BAR_WIDTH), f"rgb({red},{green},{blue})")
+        line.append(f" {printable(word.text)}")
+        console.print(line, soft_wrap=True)
+    if len(ranked) > top:
+        console.print(f"and {len(ranked) - top} more words; see --top, --out or --json.")
+    console.print(f"{explanation.summary} {CAVEATS[explanation.method]}")

@@ -46,7 +46,8 @@ def export(
         labelled rows, to compare the task's metrics on. With --int8 and without this: the dev rows
         of the model's training, where they lie as they lay then.
     max_loss:
-        refuse when a metric falls by more on these rows, such as 0.005.
+        the most that a metric may fall by on these rows, such as 0.005. With --int8, the layers
+        that cost most stay float32 until it holds; otherwise the export is refused.
     columns:
         names of the columns of --data.
     overwrite:
@@ -61,10 +62,10 @@ def export(
     if max_loss is not None and not max_loss >= 0:
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
 
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.export import export_onnx
-    from filbert.formats.find import find_model
 
     folder = find_model(model)
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))

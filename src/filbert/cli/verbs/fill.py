@@ -112,8 +112,8 @@ def built_in() -> str:
     Raises:
         InputError: this installation has none.
     """
+    from filbert.checkpoints.opening import find_model
     from filbert.errors import InputError
-    from filbert.formats.find import find_model
 
     try:
         return str(find_model(BUILT_IN, local_files_only=True))

@@ -49,13 +49,12 @@ def info(model: str, other: str | None = None, /, *, json: bool = False) -> None
 
 def tensor_report(name: str) -> list[dict[str, Any]] | None:
     """What becomes of each tensor of a TensorFlow checkpoint; None for other formats."""
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import is_google
+    from filbert.checkpoints.opening import find_model, is_google
 
     place = find_model(name)
     if not is_google(place):
         return None
-    from filbert.formats import google
+    from filbert.checkpoints import google
 
     return google.tensor_report(place)
 
@@ -79,10 +78,10 @@ def _print_tensors(tensors: list[dict[str, Any]], console: Console) -> None:
 def _compare(first: str, second: str, json: bool) -> None:
     from rich.console import Console
 
+    from filbert.checkpoints.differences import differences
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.comparison import print_differences
     from filbert.cli.flags import print_json
-    from filbert.formats.differences import differences
-    from filbert.formats.find import find_model
 
     found = differences((first, second), (find_model(first), find_model(second)))
     if json:
@@ -118,9 +117,9 @@ def _figure(value: Any) -> str:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from filbert.formats.checkpoint import meta_model
-    from filbert.formats.find import find_model
-    from filbert.formats.onnx_folder import is_export
+    from filbert.checkpoints.checkpoint import meta_model
+    from filbert.checkpoints.onnx_folder import is_export
+    from filbert.checkpoints.opening import find_model
     from filbert.predict import Predictor
 
     exported = is_export(find_model(name))
@@ -167,7 +166,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _int8(stored: dict[str, Any]) -> dict[str, Any] | None:
-    """What `filbert calibrate` noted, without what each layer costs."""
+    """What `filbert convert --to int8` recorded, without the metrics."""
     noted = stored.get("int8")
     if not isinstance(noted, dict):
         return None

@@ -1,16 +1,24 @@
-"""filbert inspect."""
+"""filbert inspect, and filbert inspect heads, neighbours and layers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-if TYPE_CHECKING:
-    from filbert.inspection.show import Inspection
+import filbert
+from filbert.data.columns import ColumnNames
 
-# Characters of a page that is worth a word of warning.
+if TYPE_CHECKING:
+    from filbert.inspect.attention import View
+    from filbert.inspect.neighbours import Sentence, WordNeighbours
+    from filbert.inspect.page import Inspection
+
+# A page of so many characters is slow to open.
 LARGE = 10_000_000
+# Tokens that are named for each row if a map is wider than the terminal.
+_NAMED = 4
 
 
 def inspect(
@@ -30,84 +38,89 @@ def inspect(
     max_length: int | None = None,
     device: str | None = None,
 ) -> None:
-    """Show where every attention head looks: a page for the browser, or a table on the terminal.
+    """Show the attention of every head, as a page for the browser or a table on the terminal.
 
     Parameters
     ----------
     model:
         folder, built-in name or Hub id.
     text:
-        what the model reads; - is stdin.
+        text that the model reads; - is stdin.
     text_b:
         second text of a pair; - is stdin.
     out:
-        HTML file to write; it needs no network and no other file.
+        HTML file to write, without outside requests.
     print_text:
-        print a heat map on the terminal: in per cent, rows look at columns.
+        print a table of percentages; each row shows where one token attends.
     layer:
-        which layer, counted from 0: where the page opens, or what is printed (the mean over all
-        when not given).
+        layer from 0 that the page opens or the table shows; the mean over all if not given.
     head:
-        which head of it, counted from 0 (the mean over all when not given).
+        head from 0 in that layer; the mean over all if not given.
     words:
-        print words instead of the vocabulary's pieces; the page shows both.
+        print words instead of tokens; the page shows both.
     and_model:
-        another model beside the first; may be given several times.
+        another model to compare; may be given several times.
     and_text:
-        another text beside the first; may be given several times.
+        another text to compare; may be given several times.
     neurons:
-        heads such as 3.7 (layer.head) whose queries and keys a page of a long text shall hold.
+        heads such as 3.7 (layer.head) whose queries and keys the page of a long text holds.
     max_length:
-        cut the text to this many tokens; without it a text that is too long is refused.
+        truncate the text to this many tokens; without it a text that is too long is refused.
     device:
-        cpu, cuda, ...; the first GPU when there is one.
+        cpu, cuda, ...; the first GPU if there is one.
     """
-    import sys
-
-    from filbert.cli.flags import STDIO
-    from filbert.cli.page_file import check_page, write_page
-    from filbert.errors import ConfigError
-    from filbert.inspection.show import inspect as look
-
-    if out is None and not print_text:
-        raise ConfigError(
-            "Where shall it be shown? Name a page with --out page.html, or print with --text."
-        )
-    check_page(out, printed="--text" if print_text else None)
-    heads = [_head(name) for name in neurons or ()]
-    if [text, text_b, *(and_text or ())].count(STDIO) > 1:
-        raise ConfigError("Only one of the texts can come from stdin.")
-    first = _read(text)
-    found = look(
+    _check_output(out, print_text=print_text)
+    inspection = filbert.inspect(
         [model, *(and_model or ())],
-        [first if text_b is None else (first, _read(text_b)), *map(_read, and_text or ())],
+        _items(text, text_b, and_text or ()),
         layer=layer,
         head=head,
-        neurons=heads,
+        neurons=list(map(_head, neurons or ())),
         max_length=max_length,
         device=device,
     )
-    for view in found.views:
+    _write(inspection, out)
+    _print_maps(inspection if print_text else None, words=words)
+
+
+def _check_output(out: str | None, *, print_text: bool) -> None:
+    from filbert.cli.page_file import check_page
+    from filbert.errors import ConfigError
+
+    if out is None and not print_text:
+        raise ConfigError("Write a page with --out page.html, or print a table with --text.")
+    check_page(out, printed="--text" if print_text else None)
+
+
+def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
+    """Return the texts and pairs to inspect, one of which may come from stdin."""
+    from filbert.cli.flags import STDIO, typed_text
+    from filbert.errors import ConfigError
+
+    texts = [text, *others, *(() if text_b is None else (text_b,))]
+    if texts.count(STDIO) > 1:
+        raise ConfigError("Only one of the texts can come from stdin.")
+    texts = [typed_text(one).strip() if one == STDIO else one for one in texts]
+    return texts if text_b is None else [(texts[0], texts[-1]), *texts[1:-1]]
+
+
+def _write(inspection: Inspection, out: str | None) -> None:
+    """Write the page, and report texts that were cut and a page that is too large."""
+    import sys
+
+    from filbert.cli.page_file import write_page
+
+    for view in inspection.views:
         if view.truncated:
-            print(
-                f"{view.model} sees the first {len(view.tokens):,} of {view.num_tokens:,} tokens.",
-                file=sys.stderr,
-            )
-    write_page(out, lambda: found.html)
-    if out is not None and len(found.html) > LARGE:
+            cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
+            print(f"{view.model} reads {cut}.", file=sys.stderr)
+    write_page(out, lambda: inspection.html)
+    if out is not None and len(inspection.html) > LARGE:
         print(
             "The page is larger than 10 MB and slow to open. Show fewer texts, models or "
             "--neurons at once, or cut with --max-length.",
             file=sys.stderr,
         )
-    if print_text:
-        _print(found, layer, head, words)
-
-
-def _read(text: str) -> str:
-    from filbert.cli.flags import STDIO, typed_text
-
-    return typed_text(text).strip() if text == STDIO else text
 
 
 def _head(name: str) -> tuple[int, int]:
@@ -115,26 +128,270 @@ def _head(name: str) -> tuple[int, int]:
 
     layer, dot, head = name.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
-        raise ConfigError(f"--neurons {name!r} is no head; write layer.head, such as 3.7.")
+        raise ConfigError(f"--neurons {name!r} is not a head; write layer.head, such as 3.7.")
     return int(layer), int(head)
 
 
-def _print(found: Inspection, layer: int | None, head: int | None, words: bool) -> None:
+def _print_maps(inspection: Inspection | None, *, words: bool) -> None:
+    if inspection is not None:
+        for view in inspection.views:
+            _print_map(view, inspection.layer, inspection.head, words=words)
+
+
+def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) -> None:
+    """Print a map in per cent, or the largest weights of each row if it is too wide."""
     from rich.console import Console
 
-    from filbert.cli.heat_map import print_heat_map
-    from filbert.inspection.maps import merged
-    from filbert.inspection.view import chosen_map
+    from filbert.errors import printable
+    from filbert.inspect.attention import mean_map, merge_words
 
-    console = Console(highlight=False, markup=False, emoji=False)
     which = "all layers" if layer is None else f"layer {layer}"
     which += ", all heads" if head is None else f", head {head}"
-    for number, view in enumerate(found.views):
-        if number:
-            console.print()
-        console.print(f"{view.model}, {which}: per cent, rows look at columns", style="bold")
-        weights = chosen_map(view, layer, head)
-        if words:
-            print_heat_map(merged(weights, view.units), view.words, console)
-        else:
-            print_heat_map(weights, view.tokens, console)
+    print(f"{view.model}, {which}: per cent of each row's attention")
+    weights = 100 * mean_map(view, layer, head)
+    if words:
+        weights = merge_words(weights, view.units)
+    names = [printable(name, 16) for name in (view.words if words else view.tokens)]
+    numbers = range(1, len(names) + 1)
+    headings = ["", "", *map(str, numbers)]
+    rows = [
+        [str(number), name, *(f"{weight:.0f}" for weight in row)]
+        for number, name, row in zip(numbers, names, weights.tolist(), strict=True)
+    ]
+    if sum(max(map(len, column)) + 1 for column in zip(headings, *rows, strict=True)) > (
+        Console().width
+    ):
+        headings = ["", "", "attends to"]
+        for row, one in zip(rows, weights, strict=True):
+            best = (-one).argsort(kind="stable")[:_NAMED].tolist()
+            row[2:] = [", ".join(f"{names[at]} {one[at]:.0f}" for at in best)]
+    _print_table(headings, rows, left=(1, 2) if len(headings) == 3 else (1,))
+
+
+def heads(
+    model: str,
+    file: str,
+    /,
+    *,
+    limit: int = 200,
+    max_length: int = 512,
+    text_column: str = "text",
+    json: bool = False,
+    device: str | None = None,
+) -> None:
+    """Summarise every attention head: distance, entropy, and the share on special tokens.
+
+    Parameters
+    ----------
+    model:
+        folder, built-in name or Hub id.
+    file:
+        texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
+    limit:
+        number of texts to read.
+    max_length:
+        truncate texts to this many tokens, or to what the model reads.
+    text_column:
+        name of the column with the text.
+    json:
+        print JSON.
+    device:
+        cpu, cuda, ...; the first GPU if there is one.
+    """
+    from itertools import islice
+
+    from filbert.cli.flags import print_json
+    from filbert.data.texts import holds_text, read_texts, text_of
+    from filbert.errors import ConfigError, InputError
+    from filbert.inspect.heads import STATISTICS, summarise_heads
+    from filbert.predict import Predictor
+
+    if limit < 1:
+        raise ConfigError(f"--limit is {limit}; give at least 1.")
+    predictor = Predictor.load(model, device=device)
+    predictor.max_length = min(predictor.max_length, max_length)
+    clean = getattr(predictor.task, "clean", None)
+    rows = filter(holds_text, read_texts(file, ColumnNames(text_column=text_column)))
+    texts = [text_of(row, clean) for row in islice(rows, limit)]
+    if not texts:
+        raise InputError(f"{file} holds no text.")
+    summary = summarise_heads(predictor, texts)
+    if json:
+        print_json(summary.to_dict())
+        return
+    print(f"{model}: {summary.num_texts:,} texts, {summary.num_tokens:,} tokens")
+    records = summary.to_dict()["heads"]
+    table = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in r.values()] for r in records]
+    _print_table(["layer", "head", *STATISTICS], table)
+    for name, meaning in STATISTICS.items():
+        print(f"{name}: {meaning}")
+
+
+def neighbours(
+    model: str,
+    file: str,
+    /,
+    *,
+    word: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
+    layer: Annotated[int, Parameter(allow_leading_hyphen=True)] = -1,
+    limit: int = 100,
+    text_column: str = "text",
+    sense_column: str | None = None,
+    max_length: int | None = None,
+    json: bool = False,
+    device: str | None = None,
+) -> None:
+    """Compare the contextual vectors of one word in different sentences.
+
+    Parameters
+    ----------
+    model:
+        folder, built-in name or Hub id.
+    file:
+        texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
+    word:
+        whole word to look for, in any case; repeat for further forms: --word bank --word banks.
+    layer:
+        0 is the embedding layer, -1 the last layer.
+    limit:
+        number of occurrences to compare.
+    text_column:
+        name of the column with the text.
+    sense_column:
+        name of the column with the known sense of the word.
+    max_length:
+        cut texts around the word to this many tokens.
+    json:
+        print JSON.
+    device:
+        cpu, cuda, ...; the first GPU if there is one.
+    """
+    from filbert.cli.flags import print_json
+    from filbert.inspect.neighbours import find_neighbours, word_pattern
+    from filbert.predict import Predictor
+
+    word_pattern(word)
+    sentences = _sentences(file, ColumnNames(text_column=text_column), sense_column)
+    predictor = Predictor.load(model, device=device, max_length=max_length)
+    found = find_neighbours(predictor, word, sentences, layer=layer, limit=limit)
+    if json:
+        print_json(found.to_dict())
+        return
+    print(
+        f"Layer {found.layer} of {model}: {len(found.occurrences)} of {found.num_found} occurrences"
+    )
+    _print_neighbours(found)
+
+
+def _print_neighbours(found: WordNeighbours) -> None:
+    """Print the nearest neighbour of each occurrence, and the figures of every layer."""
+    from filbert.errors import printable
+
+    rows = []
+    for number, one in enumerate(found.occurrences):
+        (nearest,) = found.nearest(number)
+        text = one.sentence.text[max(0, one.start - 30) : one.end + 30]
+        cosine = f"{found.cosines[number, nearest]:.2f}"
+        sense = one.sentence.sense or ""
+        rows.append([str(number + 1), printable(text, 80), str(nearest + 1), cosine, sense])
+    headings = ["", "sentence", "nearest", "cosine", "sense"]
+    count = 4 if found.same_sense is None else 5
+    _print_table(headings[:count], [row[:count] for row in rows], left=(1, 4))
+    print()
+    by_layer = [[str(layer), f"{mean:.2f}"] for layer, mean in enumerate(found.mean_cosine)]
+    headings = ["layer", "mean cosine"]
+    if found.same_sense is not None:
+        headings.append("nearest has the same sense")
+        by_layer = [
+            [*row, f"{same:.2f}"] for row, same in zip(by_layer, found.same_sense, strict=True)
+        ]
+    _print_table(headings, by_layer)
+
+
+def _sentences(file: str, columns: ColumnNames, sense_column: str | None) -> Sequence[Sentence]:
+    """Read the rows of a file with the sense of the word in each."""
+    from filbert.data.texts import read_texts
+    from filbert.errors import InputError
+    from filbert.inspect.neighbours import Sentence
+
+    sentences = []
+    for row in read_texts(file, columns, extra=() if sense_column is None else (sense_column,)):
+        sense = None if sense_column is None else str(row.values[sense_column] or "").strip()
+        if sense == "":
+            raise InputError(f"{row.where}: no {sense_column}. Fill it in, or drop the row.")
+        sentences.append(Sentence(row.values["text"], row.where, sense))
+    return sentences
+
+
+def layers(
+    model: str,
+    /,
+    *,
+    task: str,
+    train: str,
+    dev: str,
+    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
+    max_length: int | None = None,
+    json: bool = False,
+    device: str | None = None,
+) -> None:
+    """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
+
+    Parameters
+    ----------
+    model:
+        folder, built-in name or Hub id.
+    task:
+        classification (one label) or tagging.
+    train:
+        labelled rows that the probes are fitted on.
+    dev:
+        labelled rows that they are compared on.
+    columns:
+        names of the columns of both files.
+    max_length:
+        truncate texts to this many tokens.
+    json:
+        print JSON.
+    device:
+        cpu, cuda, ...; the first GPU if there is one.
+    """
+    from filbert.cli.flags import columns_of, print_json
+    from filbert.inspect.layers import probe_layers
+    from filbert.predict import Predictor
+
+    predictor = Predictor.load(model, device=device, max_length=max_length)
+    scores = probe_layers(predictor, task, train=train, dev=dev, names=columns_of(columns))
+    if json:
+        print_json(scores.to_dict())
+        return
+    print(f"{model}, frozen: {scores.num_train:,} train rows, {scores.num_dev:,} dev rows")
+    names = [n for n, v in scores.metrics[0].items() if v is None or isinstance(v, float)]
+    rows = [
+        [str(layer), *("-" if one[name] is None else f"{one[name]:.4f}" for name in names)]
+        for layer, one in enumerate(scores.metrics)
+    ]
+    _print_table(["layer", *names], rows)
+    print(f"Best {scores.metric}: layer {scores.best}.")
+
+
+def _print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, left: Sequence[int] = ()
+) -> None:
+    """Print a table; the columns in `left` are texts, the others numbers."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for number, heading in enumerate(headings):
+        is_text = number in left
+        table.add_column(
+            heading,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(emoji=False, highlight=False).print(table)

@@ -16,6 +16,7 @@ def predict(
     /,
     *,
     out: str | None = None,
+    null_threshold: float | None = None,
     columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
@@ -29,6 +30,9 @@ def predict(
         CSV, TSV, JSONL, Parquet or one text per line, compressed or not; - is stdin.
     out:
         file to write instead of stdout.
+    null_threshold:
+        of question answering: the answer is "" where the null score is above it. When not given,
+        the threshold stored with the model; models of other tools have none and always answer.
     columns:
         names of the columns.
     flags:
@@ -46,7 +50,8 @@ def predict(
     from filbert.cli.telling import warn_of_int8
 
     names = columns_of(columns)
-    job = job_of(Job(model, flags.loading, Answers), flags, out)
+    loading = flags.loading | {"null_threshold": null_threshold}
+    job = job_of(Job(model, loading, Answers), flags, out)
     work = job.open()
     warn_of_int8(work.predictor)
     rows = work.predictor.known_task().read(file, names, labelled=False)

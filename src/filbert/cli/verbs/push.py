@@ -32,7 +32,7 @@ def push(
     """
     from pathlib import Path
 
-    from filbert.formats import hub
+    from filbert.checkpoints import hub
 
     hub.check_repo(repo)
     folder = Path(model).expanduser()

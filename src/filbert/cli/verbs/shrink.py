@@ -65,10 +65,10 @@ def shrink(
     json:
         print what was done as JSON.
     """
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.errors import ConfigError
-    from filbert.formats.find import find_model
     from filbert.shrink.options import ShrinkOptions
 
     names = columns_of(columns)
@@ -112,7 +112,7 @@ def shrink(
     place = find_model(model)
     check_target(out, place, overwrite=overwrite, markers=("config.json",))
 
-    from filbert.formats.opening import read_checkpoint
+    from filbert.checkpoints.opening import read_checkpoint
     from filbert.shrink.run import shrink as shrink_model
     from filbert.train.trainable import layers_to_keep
 

@@ -29,11 +29,10 @@ def tokenize(
     max_length:
         cut texts to this many tokens; not cut when not given.
     """
+    from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts, text_of
-    from filbert.formats.find import find_model
-    from filbert.formats.opening import read_tokenizer
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)

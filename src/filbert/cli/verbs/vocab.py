@@ -67,7 +67,7 @@ def vocab(
 
     from filbert.cli.flags import print_json
     from filbert.data.records import file_digest
-    from filbert.formats.files import replace_folder, write_json
+    from filbert.files import replace_folder, write_json
     from filbert.text.learning import LearnOptions, learn, report_of
 
     options = LearnOptions(

@@ -1,0 +1,559 @@
+"""config.json <-> EncoderConfig, head kind and labels, by the families' tables."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from filbert.checkpoints.families import (
+    CAUSAL_CLASS,
+    CAUSAL_TYPE,
+    FAMILIES,
+    REQUIRED,
+    Family,
+    HeadLayout,
+)
+from filbert.errors import ConfigError, FormatError, printable
+from filbert.model.config import POOLED, EncoderConfig
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+}
+_WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+_FLOATS = frozenset(
+    (
+        "layer_norm_eps",
+        "hidden_dropout",
+        "attention_dropout",
+        "head_dropout",
+        "initializer_range",
+        "rotary_base",
+        "local_rotary_base",
+    )
+)
+# How transformers ends the names of classes whose head predicts the next token.
+_NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+# Kinds with as many outputs as there are labels.
+LABELLED = ("sequence", "tokens")
+
+
+def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], path: Path) -> None:
+    """Refuse settings that the encoder, or a head, cannot express.
+
+    Raises:
+        FormatError: a key of `must` with a value that is not one of its values.
+    """
+    for key, allowed in must.items():
+        if key in raw and raw[key] not in allowed:
+            raise FormatError(
+                f"{path}: {key} is {short(raw[key])}; filbert's encoder has only "
+                f"{short(allowed[0])}."
+            )
+
+
+def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bool) -> Any:
+    value = raw.get(key, default)
+    if value is REQUIRED:
+        raise FormatError(f"{path} has no {key}.")
+    is_number = isinstance(value, (int, float) if real else int) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= 2**31:  # so also NaN
+        kind = "number" if real else "whole number"
+        raise FormatError(f"{path}: {key} is {short(value)}; it must be a {kind} of sensible size.")
+    return float(value) if real else value
+
+
+# Of config.json: layer to the heads that it has lost. transformers 4 reads it, 5 has no pruning.
+_PRUNED_HEADS = "pruned_heads"
+_MOST_LAYERS = 9999
+
+
+def _heads_per_layer(
+    raw: dict[str, Any], layers: int, heads: int, path: Path
+) -> tuple[int, ...] | None:
+    """How many heads each layer has left; None where none has lost any."""
+    pruned = raw.get(_PRUNED_HEADS)
+    if not pruned:
+        return None
+
+    def is_loss(layer: str, numbers: Any) -> bool:
+        return (
+            layer.isdecimal()
+            and len(layer) < 5
+            and int(layer) < min(layers, _MOST_LAYERS)
+            and isinstance(numbers, list)
+            and all(type(number) is int and 0 <= number < heads for number in numbers)
+            and len(set(numbers)) == len(numbers) < heads
+        )
+
+    if not isinstance(pruned, dict) or not all(is_loss(*entry) for entry in pruned.items()):
+        raise FormatError(
+            f"{path}: {_PRUNED_HEADS} is {short(pruned)}; it must give each layer, of 0 to "
+            f"{layers - 1}, the heads that it has lost, of 0 to {heads - 1}, and leave it one."
+        )
+    left = {int(key): heads - len(numbers) for key, numbers in pruned.items()}
+    found = tuple(left.get(layer, heads) for layer in range(min(layers, _MOST_LAYERS)))
+    return found if set(found) != {heads} else None
+
+
+def stated_causal(raw: dict[str, Any], family: Family) -> bool:
+    """Whether config.json describes an encoder that attends causally."""
+    by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
+    return by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
+
+
+def encoder_config(
+    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
+) -> EncoderConfig:
+    """The EncoderConfig that config.json describes.
+
+    Args:
+        raw: content of config.json.
+        family: of `raw`.
+        kind: of the head.
+        has_pooler: whether the weights hold the pooler that goes with this kind.
+        path: of config.json, for messages.
+
+    Raises:
+        FormatError: a missing, mistyped, absurd or contradictory value, or one that the encoder
+            cannot express.
+    """
+    head = family.heads[kind]
+    check_expressible(raw, head.must, path)
+    causal = stated_causal(raw, family)
+    by_key = causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type
+    if by_key and str((raw.get("architectures") or [""])[0]).endswith(_NEXT_TOKEN):
+        raise FormatError(
+            f"{path} describes a {short(raw['architectures'][0])}, which predicts the next token; "
+            "filbert has no such head."
+        )
+    if by_key and not family.says_causal(kind, has_pooler=has_pooler):
+        raise FormatError(
+            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
+            "token, which then sees no other; filbert's causal encoders read the last."
+        )
+    if family.flattened is not None:
+        raw = family.flattened(raw, path)
+    values: dict[str, Any] = dict(family.constants)
+    for name, (key, default) in family.keys.items():
+        if name == "hidden_act":
+            given = raw.get(key, default)
+            if not isinstance(given, str) or given not in _ACTIVATIONS:
+                raise FormatError(
+                    f"{path}: {key} is {short(given)}, not one of {', '.join(_ACTIVATIONS)}."
+                )
+            values[name] = _ACTIVATIONS[given]
+        elif name == "pooled":
+            values[name] = raw.get(key, default)
+            if values[name] not in POOLED:
+                raise FormatError(
+                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(POOLED)}."
+                )
+        else:
+            values[name] = _number(raw, key, default, path, real=name in _FLOATS)
+    if head.activation not in (None, values["hidden_act"]):
+        raise FormatError(
+            f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
+            f"{family.class_name(kind)} has {head.activation} in its head, and filbert can express "
+            "only both alike."
+        )
+    if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
+        values["embedding_size"] = None
+    if family.offset_by_pad:
+        values["position_offset"] = _number(raw, "pad_token_id", 1, path, real=False) + 1
+    values["head_dropout"] = values["hidden_dropout"]
+    dropout_key, default = head.dropout
+    if dropout_key is not None and raw.get(dropout_key, default) is not None:
+        values["head_dropout"] = _number(raw, dropout_key, default, path, real=True)
+    slot = head.pooler if has_pooler else None
+    layers, heads = values["num_hidden_layers"], values["num_attention_heads"]
+    values["heads_per_layer"] = _heads_per_layer(raw, layers, heads, path)
+    values["causal"] = causal
+    values["pooler"] = slot.activation if slot else None
+    values["pooler_dropout"] = slot is not None and slot.dropout_before
+    try:
+        config = EncoderConfig(**values)
+    except ConfigError as error:
+        text = str(error)
+        for name, (key, _) in family.keys.items():
+            text = text.replace(name, key)
+        raise FormatError(f"{path}: {text}") from error
+    layers, groups = config.num_hidden_layers, config.num_groups
+    # transformers computes the group in floating point, which for a few odd pairs (18 layers, 14
+    # groups) rounds to another group.
+    if any(int(i / (layers / groups)) != i * groups // layers for i in range(layers)):
+        raise FormatError(
+            f"{path}: {layers} layers in {groups} groups; "
+            "use a number of groups that divides the layers."
+        )
+    return config
+
+
+def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
+    """The labels by id; LABEL_0, LABEL_1 ... for a number without names; None for neither.
+
+    Raises:
+        FormatError: ids that are not 0..n-1, a label twice, or one that cannot be printed.
+    """
+    given = raw.get("id2label")
+    if given is None:
+        given = _inverted(raw.get("label2id"))
+    if given is None:
+        # The second is how transformers called it inside, and sometimes wrote it, until 2020.
+        key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
+        if key is None:
+            return None
+        count = _number(raw, key, 2, path, real=False)
+        if not 1 <= count <= 1_000_000:
+            raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
+        return tuple(f"LABEL_{i}" for i in range(count))
+    if (
+        not isinstance(given, dict)
+        or not given
+        or set(given) != {str(i) for i in range(len(given))}
+        or any(isinstance(name, list | dict) for name in given.values())
+    ):
+        raise FormatError(
+            f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
+        )
+    names = tuple(str(given[str(i)]) for i in range(len(given)))
+    if len(set(names)) < len(names):
+        counts = Counter(names)
+        twice = next(name for name in names if counts[name] > 1)
+        raise FormatError(
+            f"{path}: id2label gives the label {short(twice)} to two ids; rename one of them."
+        )
+    for name in names:
+        if unprintable(name):
+            raise FormatError(
+                f"{path}: id2label has the label {printable(ascii(name))}, which holds a control "
+                "character or half a surrogate pair; rename it."
+            )
+    return names
+
+
+def _inverted(label2id: Any) -> dict[str, Any] | None:
+    """`id2label` from `label2id` where only that is given; None if it does not count its ids."""
+    if not isinstance(label2id, dict) or not label2id:
+        return None
+    given = {str(id_): name for name, id_ in label2id.items()}
+    return given if set(given) == {str(i) for i in range(len(label2id))} else None
+
+
+def unprintable(label: str) -> bool:
+    """Whether a label holds what cannot be stored as UTF-8 or steers a terminal."""
+    return any(unicodedata.category(character) in ("Cc", "Cs") for character in label)
+
+
+def problem_type(raw: dict[str, Any], path: Path) -> str | None:
+    """`problem_type` of config.json, or None."""
+    value = raw.get("problem_type")
+    if value is not None and value not in PROBLEM_TYPES:
+        raise FormatError(
+            f"{path}: problem_type is {short(value)}, not one of {', '.join(PROBLEM_TYPES)}."
+        )
+    return value
+
+
+def check_head(family: Family, kind: str | None) -> None:
+    """Refuse a head kind for which the family has no class.
+
+    Raises:
+        ConfigError: the family has no such head.
+    """
+    if kind not in family.heads:
+        known = ", ".join(name for name in family.heads if name)
+        raise ConfigError(f"A {family.model_type} model has no {kind!r} head; it can have {known}.")
+
+
+def config_values(config: EncoderConfig, family: Family, kind: str | None) -> dict[str, Any]:
+    """What config.json says about an encoder and its head kind.
+
+    Raises:
+        ConfigError: the family's layout has no place for one of the fields.
+    """
+    head, has_pooler = family.heads[kind], config.pooler is not None
+    by_key = config.causal and family.says_causal(kind, has_pooler=has_pooler)
+    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if config.causal and not by_key else ("", "")
+    raw: dict[str, Any] = {
+        "architectures": [ours[0] + family.class_name(kind)],
+        "model_type": ours[1] + family.model_type,
+        **family.written,
+        **{key: allowed[0] for key, allowed in head.must.items()},
+    }
+    for name, (key, _) in family.keys.items():
+        raw[key] = getattr(config, name)
+    for key, name in family.repeated.items():
+        raw[key] = getattr(config, name)
+    if by_key and family.causal_key is not None:
+        raw[family.causal_key] = True
+    if "hidden_act" in family.keys:
+        raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
+    if "embedding_size" in raw and config.embedding_size is None and not family.always_projects:
+        raw["embedding_size"] = config.hidden_size
+    if family.offset_by_pad:
+        raw["pad_token_id"] = config.position_offset - 1
+    if head.dropout[0] is not None:
+        raw[head.dropout[0]] = config.head_dropout
+    if config.heads_per_layer is not None:
+        # Those that are left have been counted anew from 0, so the last ones are those missing.
+        raw[_PRUNED_HEADS] = {
+            str(layer): list(range(count, config.num_attention_heads))
+            for layer, count in enumerate(config.heads_per_layer)
+            if count < config.num_attention_heads
+        }
+    path = Path("config.json")
+    try:
+        back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
+    except FormatError as error:
+        raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
+    # Where a class has no key of its own for its head's dropout, the hidden dropout stands in.
+    lost = [
+        field.name
+        for field in fields(config)
+        if field.name != "head_dropout" and getattr(config, field.name) != getattr(back, field.name)
+    ]
+    if lost:
+        found = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
+        raise ConfigError(f"A {family.class_name(kind)} has no way to say {found}.")
+    return raw
+
+
+# Which family and head a folder holds, if config.json does not say or the tensors contradict it.
+
+
+# Encoders that people take for relatives of this family, and what filbert's encoder has not.
+_NO_RELATIVES = {
+    "mpnet": "adds relative position biases inside attention",
+    "deberta": "has attention over relative positions",
+    "deberta-v2": "has attention over relative positions",
+    "big_bird": "has sparse attention over blocks",
+    "longformer": "has attention over windows, with further weights for global tokens",
+    "xlnet": "reads in permuted orders, with relative positions",
+    "t5": "has relative position biases and a decoder",
+    "gpt2": "is a decoder, which reads from left to right",
+    "nystromformer": "approximates attention by landmarks",
+    "convbert": "has convolutions inside attention",
+    "mobilebert": "has bottlenecks around every layer",
+    "funnel": "shortens the sequence between its layers",
+    "ernie": "adds a table of task types to its embeddings",
+}
+
+
+def named_family(raw: dict[str, Any], path: Path) -> Family | None:
+    """The family that config.json names in `model_type`, None when it names none.
+
+    Raises:
+        FormatError: it names one that filbert does not read, or a setting that the encoder cannot
+            express.
+    """
+    if "model_type" not in raw:
+        return None
+    model_type = raw["model_type"]
+    name = model_type.removeprefix(CAUSAL_TYPE) if isinstance(model_type, str) else ""
+    family = FAMILIES.get(name)
+    if family is None:
+        raise FormatError(_unknown(model_type, path))
+    check_expressible(raw, family.must, path)
+    return family
+
+
+def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: list[str]) -> Family:
+    """The family of `model_type`, else the one whose tensors these are.
+
+    Args:
+        raw: content of config.json.
+        names: of the file's tensors.
+        path: of config.json, for messages.
+        notes: gets a sentence when the tensors had to decide.
+
+    Raises:
+        FormatError: as `named_family`, or tensors that belong to another family or to several.
+    """
+    family = named_family(raw, path)
+    if family is None:
+        family = _inferred(raw, names, path)
+        check_expressible(raw, family.must, path)
+        notes.append(
+            f"read as {family.model_type}: config.json names no model_type, and the tensors are "
+            f"those of {family.model_type}."
+        )
+        return family
+    owners = _by_prefix(names)
+    if owners and not _owns(names, family):
+        raise FormatError(
+            f"{path} says model_type {short(family.model_type)}, but the tensors beside it are "
+            f"those of {owners[0].model_type}. Correct model_type."
+        )
+    return family
+
+
+def _unknown(model_type: Any, path: Path) -> str:
+    text = f"{path} names model_type {short(model_type)}; filbert reads {', '.join(FAMILIES)}."
+    reason = _NO_RELATIVES.get(model_type) if isinstance(model_type, str) else None
+    if reason is not None:
+        text += f" This one {reason}, so it is no BERT-family encoder that filbert can express."
+    return text
+
+
+def _named(raw: dict[str, Any]) -> list[Family]:
+    """The family of the first class in `architectures`, the longest of the prefixes that fit."""
+    names = raw.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        return []
+    fitting = [f for f in FAMILIES.values() if names[0].startswith(f.class_prefix)]
+    return sorted(fitting, key=lambda family: -len(family.class_prefix))[:1]
+
+
+def _by_prefix(names: Collection[str]) -> list[Family]:
+    """Families with a tensor of theirs, prefix and all; dialects share theirs."""
+    return [
+        family
+        for family in FAMILIES.values()
+        if f"{family.embeddings['word']}.weight" in names
+        and any(name.startswith(family.layer.format(0)) for name in names)
+    ]
+
+
+def _owns(names: Collection[str], family: Family) -> bool:
+    """Whether the file holds the family's word table, with or without its prefix."""
+    table = f"{family.embeddings['word']}.weight"
+    return table in names or table.removeprefix(family.prefix) in names
+
+
+def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family:
+    owners = _by_prefix(names)
+    named = _named(raw)
+    if named and (_owns(names, named[0]) or named[0].prefix in {f.prefix for f in owners}):
+        return named[0]
+    if owners:
+        return owners[0]
+    # Names without a prefix: the families' layers differ, but a few are called alike.
+    bare = [
+        family
+        for family in FAMILIES.values()
+        if _owns(names, family)
+        and any(
+            name.startswith(family.layer.format(0).removeprefix(family.prefix)) for name in names
+        )
+        and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
+    ]
+    distinct = {family.prefix: family for family in reversed(bare)}
+    if len(distinct) > 1:
+        # Those that project their tables have a tensor that the others lack; those that count
+        # positions from the padding id have one token type.
+        projects = [f for f in distinct.values() if _has_projection(names, f)]
+        plain = [f for f in distinct.values() if "embedding_size" not in f.keys]
+        offset = raw.get("type_vocab_size") == 1
+        plain = [f for f in plain if f.offset_by_pad == offset]
+        distinct = {f.prefix: f for f in (projects or plain)}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
+    raise FormatError(
+        f'{path} names no model_type, and the tensors do not tell one. Add "model_type": "..." to '
+        f"it, one of {', '.join(FAMILIES)}."
+    )
+
+
+def _has_projection(names: Collection[str], family: Family) -> bool:
+    module = family.embeddings.get("project")
+    return module is not None and f"{module}.weight".removeprefix(family.prefix) in names
+
+
+def _modules(head: HeadLayout, family: Family) -> set[str]:
+    """The modules of a head that lie outside the encoder's names."""
+    wanted = set(head.modules.values())
+    if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
+        wanted.add(head.pooler.name)
+    return wanted
+
+
+def _declared(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
+    """The head kind of the first of `architectures`; empty for none or one that is not known."""
+    names = raw.get("architectures")
+    if not names:
+        return ()
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise FormatError(
+            f"{path}: architectures is {short(names)}; it must be a list of one class name."
+        )
+    # Dialects of one family are often saved under each other's class names.
+    prefixes = {other.class_prefix for other in FAMILIES.values() if other.prefix == family.prefix}
+    name = names[0].removeprefix("TF").removeprefix("Flax").removeprefix(CAUSAL_CLASS)
+    return tuple(
+        kind
+        for kind, head in family.heads.items()
+        if name in {prefix + head.suffix for prefix in prefixes}
+    )
+
+
+def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str | None]]:
+    """The modules outside the encoder, and the head kinds that take up the most of them."""
+    names = {head.tied.get(name, name) for head in family.heads.values() for name in found}
+    modules = {name.rpartition(".")[0] for name in names}
+    outside = {name for name in modules if not name.startswith(family.prefix)}
+    fitting = {
+        kind: len(_modules(head, family))
+        for kind, head in family.heads.items()
+        if _modules(head, family) <= outside
+        and (head.pooler is None or not head.pooler.required or head.pooler.name in modules)
+    }
+    most = max(fitting.values(), default=0)
+    return outside, [kind for kind, count in fitting.items() if count == most]
+
+
+def kind_of(
+    raw: dict[str, Any], family: Family, found: Collection[str], path: Path, notes: list[str]
+) -> str | None:
+    """The head kind: the one `architectures` names if its tensors are there, else what is there.
+
+    Args:
+        raw: content of config.json.
+        family: of `raw`.
+        found: the file's tensors by the table's names.
+        path: of config.json, for messages.
+        notes: gets a sentence when it is not what config.json says.
+
+    Raises:
+        FormatError: the tensors do not tell one kind from another.
+    """
+    outside, best = _present(family, found)
+    declared = _declared(raw, family, path)
+    name = raw["architectures"][0] if raw.get("architectures") else None
+    says = "config.json names no class"
+    for kind in declared:
+        # The one mix-up that is the rule rather than the exception, in the oldest checkpoints.
+        if (kind, best) == ("masked_lm", ["pretraining"]):
+            says = f"config.json says {name}, but the file also holds the head for sentence pairs"
+            break
+        if (kind, best) == ("pretraining", ["masked_lm"]):
+            says = f"config.json says {name}, but the file has no head for sentence pairs"
+            break
+        wanted = _modules(family.heads[kind], family)
+        # A part of a head is a damaged file; what is missing is to be named.
+        if not wanted or wanted & outside or len(best) != 1:
+            return kind
+        says = f"config.json says {name}, but the file has no tensor of its head"
+    if name is not None and not declared:
+        says = f"config.json says {short(name)}, which filbert does not know"
+    if len(best) != 1:
+        listed = ", ".join(family.class_name(kind) for kind in best) or "none of the known heads"
+        lacks = "has no architectures" if name is None else f"names the class {short(name)}"
+        raise FormatError(
+            f"{path} {lacks}, and the weights fit {listed}. "
+            'Set "architectures": ["..."] to say which class they are of.'
+        )
+    notes.append(f"read as {family.class_name(best[0])}: {says}.")
+    return best[0]

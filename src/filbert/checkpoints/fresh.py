@@ -1,0 +1,641 @@
+"""Models drawn at random, for pre-training from nothing: every family at its usual size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_layers, with_new_head
+from filbert.checkpoints.config_json import check_head, config_values
+from filbert.checkpoints.families import FAMILIES
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import initialize
+from filbert.model.heads import DiscriminatorHead, new_head
+from filbert.model.replaced import ReplacedTokenModel, generator_config
+
+PRETRAINING_HEADS = ("masked_lm", "pretraining", "discriminator")
+
+# Every published model of these families, base, large or small, has heads of this width.
+_HEAD_SIZE = 64
+
+_BASE: dict[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 512,
+}
+
+# Where a family differs from Devlin et al. 2019, table 1 and section 3. Sources: Liu et al. 2019,
+# appendix B; Sanh et al. 2019, section 3; Lan et al. 2020, table 1, and version 2 of its published
+# models (no dropout); Clark et al. 2020, table 6 (small); Warner et al. 2024, table 4.
+_USUAL: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "distilbert": {"num_hidden_layers": 6, "type_vocab_size": 0},
+    "albert": {
+        "embedding_size": 128,
+        "num_hidden_groups": 1,
+        "hidden_act": "gelu_tanh",
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    "electra": {"hidden_size": 256, "embedding_size": 128},
+    "modernbert": {
+        **FAMILIES["modernbert"].constants,
+        "num_hidden_layers": 22,
+        "max_position_embeddings": 8192,
+        "rotary_base": 160_000.0,
+        "local_rotary_base": 10_000.0,
+        "local_window": 128,
+        "global_every": 3,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+}
+
+# The padding id where nobody says otherwise: that of each family's published vocabulary.
+_PAD_ID = {"roberta": 1}
+# config.json's names for CLS and SEP, in the families whose own files have them. Other tools fall
+# back on the ids of the published vocabularies when they are missing.
+_MARKS = {
+    "roberta": ("bos_token_id", "eos_token_id"),
+    "albert": ("bos_token_id", "eos_token_id"),
+    "modernbert": ("cls_token_id", "sep_token_id"),
+}
+
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "embedding_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "dropout",
+)
+
+
+def fresh_config(
+    family: str, *, vocab_size: int, head: str, pad_id: int | None = None, **sizes: Any
+) -> EncoderConfig:
+    """The shape of a new model; the arguments are those of `fresh_checkpoint`.
+
+    With `checkpoint.meta_model` it tells the number of parameters at no cost.
+
+    Raises:
+        ConfigError: as `fresh_checkpoint`.
+    """
+    if family not in _USUAL:
+        raise ConfigError(
+            f"No new model of the family {family!r} can be made; choose {_choice(family, _USUAL)}."
+        )
+    table = FAMILIES[family]
+    if head not in PRETRAINING_HEADS:
+        raise ConfigError(f"head {head!r} is not one of {_choice(head, PRETRAINING_HEADS)}.")
+    check_head(table, head)
+    for name in sizes:
+        if name not in _SIZES:
+            raise ConfigError(f"{name!r} is not one of {_choice(name, _SIZES)}.")
+    given = {name: value for name, value in sizes.items() if value is not None}
+    values = {**_BASE, **_USUAL[family]}
+    if table.offset_by_pad:
+        pad = _PAD_ID[family] if pad_id is None else pad_id
+        values["position_offset"] = pad + 1
+        values["max_position_embeddings"] += pad + 1
+    values |= {name: value for name, value in given.items() if name != "dropout"}
+    if "dropout" in given:
+        values |= {"hidden_dropout": given["dropout"], "attention_dropout": given["dropout"]}
+    _fill_widths(values)
+    slot = table.heads[head].pooler
+    needs_pooler = slot is not None and slot.required
+    values["pooler"] = slot.activation if slot is not None and needs_pooler else None
+    config = EncoderConfig(vocab_size=vocab_size, **values)
+    usual_dropout = table.heads[head].dropout[1]
+    config = replace(
+        config,
+        head_dropout=config.hidden_dropout if usual_dropout is None else usual_dropout,
+        embedding_size=None
+        if config.embedding_size == config.hidden_size and not table.always_projects
+        else config.embedding_size,
+    )
+    config_values(config, table, head)  # Refuses what no other tool could read back.
+    return config
+
+
+def fresh_checkpoint(
+    family: str,
+    *,
+    vocab_size: int,
+    head: str,
+    pad_id: int | None = None,
+    cls_id: int | None = None,
+    sep_id: int | None = None,
+    **sizes: Any,
+) -> Checkpoint:
+    """A model drawn from torch's default generator.
+
+    Args:
+        family: bert, roberta, distilbert, albert, electra or modernbert.
+        vocab_size: rows of the word table.
+        head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
+        pad_id: the tokenizer's padding id, for config.json; the family's usual one when not given.
+            RoBERTa counts positions from one more than it.
+        cls_id: the tokenizer's, for the families whose config.json names it.
+        sep_id: as `cls_id`.
+        sizes: what differs from the family's base model (ELECTRA: small): num_hidden_layers,
+            hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
+            (4 * hidden_size; ModernBERT 1.5), embedding_size, hidden_act, max_position_embeddings
+            (rows of the table: RoBERTa's 514 serve 512 tokens) and dropout (inside the layers, of
+            hidden states and attention). None is as good as not given.
+
+    Raises:
+        ConfigError: an unknown name (the nearest is given), or sizes that do not go together.
+    """
+    config = fresh_config(family, vocab_size=vocab_size, head=head, pad_id=pad_id, **sizes)
+    for name, number in (("pad_id", pad_id), ("cls_id", cls_id), ("sep_id", sep_id)):
+        if number is not None and not 0 <= number < vocab_size:
+            raise ConfigError(f"{name} {number} is not one of the {vocab_size} entries.")
+    extra = {"pad_token_id": _PAD_ID.get(family, 0) if pad_id is None else pad_id}
+    for key, number in zip(_MARKS.get(family, ()), (cls_id, sep_id), strict=False):
+        if number is not None:
+            extra[key] = number
+    # Laid out without numbers first: the layers' own random numbers would be thrown away.
+    model = meta_model(config, None).to_empty(device="cpu")
+    initialize(model, config.initializer_range)
+    bare = Checkpoint(config, family, model.state_dict(), extra=extra)
+    return replace(with_new_head(bare, head), config=config, notes=())
+
+
+def _fill_widths(values: dict[str, Any]) -> None:
+    """What follows from the hidden size where nothing else is said."""
+    width = values["hidden_size"]
+    if not isinstance(width, int):
+        raise ConfigError(f"hidden_size is {width!r}; it must be a whole number.")
+    if "num_attention_heads" not in values:
+        if width % _HEAD_SIZE:
+            raise ConfigError(
+                f"hidden_size {width} is not a multiple of {_HEAD_SIZE}, the usual width of an "
+                "attention head. Give num_attention_heads too."
+            )
+        values["num_attention_heads"] = width // _HEAD_SIZE
+    values.setdefault("intermediate_size", 3 * width // 2 if values.get("gated") else 4 * width)
+
+
+def _choice(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    near = get_close_matches(str(name), known, 1)
+    return ", ".join(known) + (f" (did you mean {near[0]}?)" if near else "")
+
+
+# Models whose pre-training is continued.
+
+
+# Where each kind of head keeps its parts.
+_PARTS = {
+    "masked_lm": {"masked_lm": "head."},
+    "pair": {"pair": "head."},
+    "pretraining": {"masked_lm": "head.masked_lm.", "pair": "head.pair."},
+    "discriminator": {"discriminator": "head."},
+}
+
+_WORDS = "encoder.embeddings.word.weight"
+_BIASES = ("head.bias", "head.masked_lm.bias")
+
+
+def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
+    """The checkpoint with the head of an objective; what it has of that head is kept.
+
+    What has to be drawn comes from torch's default generator, and one note says so; another note
+    says what is left out.
+
+    Args:
+        checkpoint: stays as it is; the result shares its tensors.
+        head: masked_lm, pretraining or discriminator.
+
+    Raises:
+        ConfigError: no such objective, or the family has no such head.
+    """
+    if head not in PRETRAINING_HEADS:
+        raise ConfigError(f"head {head!r} is not one of {', '.join(PRETRAINING_HEADS)}.")
+    if checkpoint.head == head:
+        return checkpoint
+    drawn = with_new_head(checkpoint, head)
+    old, new = _PARTS.get(checkpoint.head or "", {}), _PARTS[head]
+    tensors = dict(drawn.tensors)
+    for part in old.keys() & new.keys():
+        for name, tensor in checkpoint.tensors.items():
+            if name.startswith(old[part]):
+                tensors[new[part] + name.removeprefix(old[part])] = tensor
+    # The last of the notes is about the head as a whole, which is not all new here.
+    notes = list(drawn.notes[:-1])
+    has = f"the checkpoint has {'a ' + checkpoint.head if checkpoint.head else 'no'} head"
+    notes += [f"new head: {part}, drawn at random: {has}." for part in new if part not in old]
+    left = [part for part in old if part not in new]
+    if checkpoint.head is not None and not old:
+        left = [checkpoint.head]
+    notes += [f"head left out: {part}." for part in left]
+    return replace(drawn, tensors=tensors, notes=tuple(notes))
+
+
+def grow_vocabulary(
+    checkpoint: Checkpoint, vocab_size: int, rows_from: Mapping[int, Sequence[int]]
+) -> Checkpoint:
+    """The checkpoint with rows for new vocabulary entries, in the word table and masked-LM bias.
+
+    The row of a new entry is the mean of the rows of the pieces that its text was cut into before;
+    with no such pieces, of all rows. Source: Gee et al. 2022 ("Fast Vocabulary Transfer"),
+    section 3, for the pieces; Hewitt 2021 ("Initializing New Word Embeddings for Pretrained
+    Language Models") for all rows. That the bias is treated alike is our own choice.
+
+    Args:
+        checkpoint: stays as it is; the result shares the other tensors.
+        vocab_size: entries of the new vocabulary. A table that is longer already keeps its length.
+        rows_from: id of a new entry, which may have belonged to an unused one, to ids of the old
+            vocabulary.
+
+    Raises:
+        ValueError: an id outside the tables; a mistake of the caller's.
+    """
+    old_size = checkpoint.config.vocab_size
+    size = max(vocab_size, old_size)
+    sources = dict.fromkeys(range(old_size, size), ()) | {
+        row: tuple(pieces) for row, pieces in rows_from.items()
+    }
+    if any(not 0 <= row < size for row in sources):
+        raise ValueError(f"rows {sorted(sources)[:1]}..{sorted(sources)[-1:]} of {size}")
+    if any(not 0 <= piece < old_size for pieces in sources.values() for piece in pieces):
+        raise ValueError(f"a piece is not one of the {old_size} old entries")
+    if not sources:
+        return checkpoint
+    tensors = dict(checkpoint.tensors)
+    for name in (_WORDS, *_BIASES):
+        if name in tensors:
+            tensors[name] = _grown(tensors[name], size, sources)
+    config = replace(checkpoint.config, vocab_size=size)
+    return replace(checkpoint, config=config, tensors=tensors, filbert=None)
+
+
+def _grown(old: Tensor, size: int, sources: Mapping[int, tuple[int, ...]]) -> Tensor:
+    values = old.detach().float()
+    new = torch.empty((size, *old.shape[1:]), dtype=old.dtype)
+    new[: len(old)] = old
+    mean = values.mean(0)
+    for row, pieces in sources.items():
+        new[row] = (values[list(pieces)].mean(0) if pieces else mean).to(old.dtype)
+    return new
+
+
+# ELECTRA: pairs of generator and discriminator.
+
+
+_TABLES = "encoder.embeddings."
+_PROJECT = "encoder.embeddings.project."
+# Our name in a masked-LM model of its own, and in the two together.
+_RENAMED = {
+    _PROJECT: "generator.project.",
+    "encoder.layers.": "generator.layers.",
+    "head.": "generator.head.",
+}
+
+
+def replaced_model(
+    checkpoint: Checkpoint, *, share: float = 0.25, generator: Checkpoint | None = None
+) -> ReplacedTokenModel:
+    """The discriminator of a checkpoint beside a generator; in eval mode, with its own tensors.
+
+    Args:
+        checkpoint: with the head "discriminator".
+        share: width of the generator, of the discriminator's, when it is drawn anew (from torch's
+            default generator).
+        generator: a checkpoint with the head "masked_lm" to continue with instead. Its embedding
+            tables are left out: those of the discriminator serve both.
+
+    Raises:
+        ConfigError: the family cannot write such a generator, `share` is out of range, or
+            `generator` is of another vocabulary or width of tables.
+    """
+    family = FAMILIES[checkpoint.family]
+    check_head(family, "discriminator")
+    built = checkpoint.build()
+    assert isinstance(built.head, DiscriminatorHead), "for_pretraining gives it this head"
+    config = generator_config(checkpoint.config, share) if generator is None else generator.config
+    if generator is not None:
+        _check_pair(checkpoint, generator)
+    # Said now and not after days of training.
+    config_values(config, family, "masked_lm")
+    model = ReplacedTokenModel(built.encoder, built.head, config)
+    initialize(model.generator, config.initializer_range)
+    if generator is not None:
+        tensors = {
+            together.removeprefix("generator.") + name.removeprefix(alone): tensor.float()
+            for alone, together in _RENAMED.items()
+            for name, tensor in generator.tensors.items()
+            if name.startswith(alone)
+        }
+        model.generator.load_state_dict(tensors, strict=True)
+    return model.eval()
+
+
+def split_replaced(
+    checkpoint: Checkpoint, weights: Mapping[str, Tensor], generator: EncoderConfig
+) -> tuple[Checkpoint, Checkpoint]:
+    """Discriminator and generator as two checkpoints, which share the embedding tables' memory.
+
+    Args:
+        checkpoint: that the model was built from: family, configuration, special ids.
+        weights: by the names of ReplacedTokenModel.state_dict().
+        generator: the generator's configuration, `model.generator.config`.
+    """
+    own = {name: value for name, value in weights.items() if not name.startswith("generator.")}
+    tables = {
+        name: value
+        for name, value in own.items()
+        if name.startswith(_TABLES) and not name.startswith(_PROJECT)
+    }
+    rest = {
+        alone + name.removeprefix(together): value
+        for alone, together in _RENAMED.items()
+        for name, value in weights.items()
+        if name.startswith(together)
+    }
+    small = replace(
+        checkpoint,
+        config=generator,
+        tensors=tables | rest,
+        head="masked_lm",
+        notes=(),
+        filbert=None,
+    )
+    return replace(checkpoint, tensors=own), small
+
+
+def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
+    if (generator.family, generator.head) != (checkpoint.family, "masked_lm"):
+        raise ConfigError(
+            f"The generator's class is {FAMILIES[generator.family].class_name(generator.head)}; it "
+            f"must be {FAMILIES[checkpoint.family].class_name('masked_lm')}."
+        )
+    for name in (
+        "vocab_size",
+        "table_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "layer_norm_eps",
+    ):
+        ours, theirs = getattr(checkpoint.config, name), getattr(generator.config, name)
+        if ours != theirs:
+            shown = "embedding_size" if name == "table_size" else name
+            raise ConfigError(
+                f"The generator has {shown} {theirs}, the discriminator {ours}; they share their "
+                "embedding tables and must agree."
+            )
+
+
+# Students of distillation.
+
+
+# The family that is the same but for token types.
+_WITHOUT_TYPES = {"bert": "distilbert"}
+_POSITIONS = "encoder.embeddings.position.weight"
+_TYPES = "encoder.embeddings.token_type.weight"
+_PREDICTS_WORDS = ("masked_lm", "pretraining")
+
+
+def student_checkpoint(
+    teacher: Checkpoint,
+    *,
+    layers: Sequence[int],
+    head: str | None = None,
+    token_types: bool = True,
+    hidden_size: int | None = None,
+    num_attention_heads: int | None = None,
+    intermediate_size: int | None = None,
+) -> Checkpoint:
+    """A smaller model that begins with the teacher's weights wherever a tensor has the same shape.
+
+    The others are drawn from torch's default generator. It has no pooler, which nothing here would
+    train.
+
+    Args:
+        teacher: stays as it is.
+        layers: those of the teacher that the student's begin with, from 0.
+        head: "masked_lm" or None.
+        token_types: False leaves them out where the family has a relative without; what the teacher
+            adds to every token of a first segment goes to the positions.
+        hidden_size: the teacher's when not given.
+        num_attention_heads: likewise.
+        intermediate_size: when not given, in the teacher's proportion to the hidden size.
+
+    Raises:
+        ConfigError: the teacher cannot predict words and `head` asks for it, the layers are not
+            there, or the sizes do not go together.
+    """
+    if head == "masked_lm":
+        check_scores_words(teacher)
+    start = with_new_head(teacher, None) if head is None else for_pretraining(teacher, head)
+    shared = start.config.num_groups < start.config.num_hidden_layers
+    if not shared:
+        start = with_layers(start, layers)
+    if not token_types and start.family in _WITHOUT_TYPES:
+        start = _without_types(start)
+    old = start.config
+    width = hidden_size or old.hidden_size
+    heads = num_attention_heads or old.num_attention_heads
+    is_same = (width, heads) == (old.hidden_size, old.num_attention_heads)
+    config = replace(
+        old,
+        num_hidden_layers=len(layers),
+        hidden_size=width,
+        num_attention_heads=heads,
+        heads_per_layer=old.heads_per_layer if is_same else None,
+        intermediate_size=intermediate_size
+        or max(1, round(old.intermediate_size * width / old.hidden_size)),
+        pooler=None,
+        pooler_dropout=False,
+    )
+    # Refuses what no other tool could read back.
+    config_values(config, FAMILIES[start.family], head)
+    # Laid out without numbers first: the layers' own random numbers would be thrown away.
+    drawn = meta_model(config, None).to_empty(device="cpu")
+    initialize(drawn, config.initializer_range)
+    tensors = drawn.state_dict()
+    if head is not None:
+        tensors |= {f"head.{k}": v for k, v in new_head(head, config).state_dict().items()}
+    fitting = {
+        name: start.tensors[name]
+        for name, tensor in tensors.items()
+        if name in start.tensors and start.tensors[name].shape == tensor.shape
+    }
+    kept = ", ".join(map(str, layers))
+    note = f"student: {len(fitting)} of {len(tensors)} tensors begin as the teacher's"
+    where = "." if shared or width != old.hidden_size else f", of its layers {kept}."
+    return replace(
+        start,
+        config=config,
+        tensors=tensors | fitting,
+        source=teacher.source,
+        notes=(note + where,),
+        filbert=None,
+    )
+
+
+def check_scores_words(teacher: Checkpoint) -> None:
+    """Make sure that a teacher of word scores has any.
+
+    Raises:
+        ConfigError: it has no masked-LM head.
+    """
+    if teacher.head not in _PREDICTS_WORDS:
+        has = f"a {teacher.head} head" if teacher.head else "no head"
+        raise ConfigError(
+            f"The teacher has {has}, so it scores no words. Take one with a masked-LM head, or "
+            "method tinybert or minilm, which look at its layers alone."
+        )
+
+
+def _without_types(checkpoint: Checkpoint) -> Checkpoint:
+    tensors = dict(checkpoint.tensors)
+    types = tensors.pop(_TYPES, None)
+    if types is not None:
+        tensors[_POSITIONS] = tensors[_POSITIONS] + types[0]
+    return replace(
+        checkpoint,
+        family=_WITHOUT_TYPES[checkpoint.family],
+        config=replace(checkpoint.config, type_vocab_size=0),
+        tensors=tensors,
+    )
+
+
+# Factorised embedding tables.
+
+
+_TABLE_NAMES = "encoder.embeddings."
+_SUMMED = ("word", "position", "token_type")
+# Their heads multiply by the word table behind a transform of its width, which has an activation
+# within: no smaller one says the same.
+_READ_THE_TABLE = ("masked_lm", "pretraining")
+# A family without a projection, and the one that is the same with it: ALBERT whose layers share
+# nothing is BERT.
+_SAME_WITH_PROJECTION = {"bert": "albert"}
+
+
+class Factorised(NamedTuple):
+    """What `factorised` gives.
+
+    Attributes:
+        checkpoint: with narrower tables.
+        kept: share of the tables' variance that is left.
+    """
+
+    checkpoint: Checkpoint
+    kept: float
+
+
+def factorised(checkpoint: Checkpoint, size: int) -> Factorised:
+    """The checkpoint with tables of width `size`, and a projection to what the layers read.
+
+    The sum of a word's, a place's and a type's row, centred as LayerNorm does, is laid along the
+    `size` - 1 axes on which such sums vary most. These axes are turned into the vectors of K
+    elements whose mean is zero, so that LayerNorm of the narrow sum finds the mean and the variance
+    of the wide one: where the rows span no more than `size` - 1 axes, nothing changes at all. The
+    old LayerNorm's gain and bias go into the projection.
+
+    Source: Lan et al. 2020, section 3.1, for the factors, though theirs are trained. That axes,
+    turn and scale make it exact at full rank is our own.
+
+    Args:
+        checkpoint: stays as it is; the result shares the other tensors.
+        size: K, below the tables' present width. A masked-LM head is left out, with a note.
+
+    Raises:
+        ConfigError: no such width, or config.json of the family has no place for it.
+    """
+    config = checkpoint.config
+    name = _SAME_WITH_PROJECTION.get(checkpoint.family, checkpoint.family)
+    family = FAMILIES[name]
+    if "embedding_size" not in family.keys:
+        known = [f for f, row in FAMILIES.items() if f in _SAME_WITH_PROJECTION or
+                 "embedding_size" in row.keys]  # fmt: skip
+        raise ConfigError(
+            f"embedding_size {size}: config.json of a {checkpoint.family} model has no place for "
+            f"narrower tables before such layers; {', '.join(known)} models can have them."
+        )
+    if not 2 <= size < config.table_size:
+        raise ConfigError(
+            f"embedding_size {size}: the tables are {config.table_size} wide; give a smaller "
+            "width, at least 2."
+        )
+    if checkpoint.head in _READ_THE_TABLE:
+        checkpoint = with_new_head(checkpoint, None)
+    if checkpoint.head not in family.heads:
+        raise ConfigError(
+            f"embedding_size {size}: the narrower model would be a {name}, which has no "
+            f"{checkpoint.head!r} head. Leave the head out first."
+        )
+    tensors, kept = _narrowed(checkpoint, size)
+    groups = config.num_groups if name != checkpoint.family else config.num_hidden_groups
+    notes = [*checkpoint.notes, f"embedding tables {size} wide instead of {config.table_size}."]
+    if name != checkpoint.family:
+        notes.append(f"written as {name}, whose layers share nothing: config.json can say it so.")
+    found = replace(
+        checkpoint,
+        family=name,
+        config=replace(checkpoint.config, embedding_size=size, num_hidden_groups=groups),
+        tensors=tensors,
+        notes=tuple(notes),
+        filbert=None,
+    )
+    return Factorised(found, kept)
+
+
+def _narrowed(checkpoint: Checkpoint, size: int) -> tuple[dict[str, Tensor], float]:
+    tensors = dict(checkpoint.tensors)
+    names = [name for part in _SUMMED if (name := f"{_TABLE_NAMES}{part}.weight") in tensors]
+    # Centring makes the mean of every row 0, which is all that LayerNorm does to it but scaling.
+    centred = {name: _centred(tensors[name].double()) for name in names}
+    width = checkpoint.config.table_size
+    moments = torch.zeros(width, width, dtype=torch.float64)
+    mean = torch.zeros(width, dtype=torch.float64)
+    for table in centred.values():
+        moments += torch.cov(table.T, correction=0)
+        mean += table.mean(0)
+    moments += torch.outer(mean, mean)
+    shares, axes = torch.linalg.eigh(moments)
+    largest = axes[:, -(size - 1) :]
+    turn_EK = largest @ _zero_mean_axes(size).T
+    # Of narrower vectors of the same length the elements are larger; this keeps their variance,
+    # and with it what LayerNorm's epsilon means.
+    scale = math.sqrt(size / width)
+    dtype = tensors[names[0]].dtype
+    for name, table in centred.items():
+        tensors[name] = (table @ turn_EK * scale).to(dtype)
+    gain = tensors[f"{_TABLE_NAMES}norm.weight"].double()
+    projection = torch.diag(gain)
+    bias = tensors[f"{_TABLE_NAMES}norm.bias"].double()
+    if f"{_TABLE_NAMES}project.weight" in tensors:
+        old = tensors[f"{_TABLE_NAMES}project.weight"].double()
+        projection = old * gain
+        bias = old @ bias + tensors[f"{_TABLE_NAMES}project.bias"].double()
+    tensors[f"{_TABLE_NAMES}project.weight"] = (projection @ turn_EK / scale).to(dtype)
+    tensors[f"{_TABLE_NAMES}project.bias"] = bias.to(dtype)
+    tensors[f"{_TABLE_NAMES}norm.weight"] = torch.ones(size, dtype=dtype)
+    tensors[f"{_TABLE_NAMES}norm.bias"] = torch.zeros(size, dtype=dtype)
+    return tensors, float(shares[-(size - 1) :].sum() / shares.sum())
+
+
+def _centred(rows: Tensor) -> Tensor:
+    return rows - rows.mean(1, keepdim=True)
+
+
+def _zero_mean_axes(size: int) -> Tensor:
+    """An orthonormal basis of the vectors whose elements sum to 0: (size, size - 1)."""
+    ones = torch.ones(size, 1, dtype=torch.float64)
+    rest = torch.eye(size, dtype=torch.float64)[:, 1:]
+    basis: Tensor = torch.linalg.qr(torch.cat([ones, rest], 1)).Q
+    return basis[:, 1:]

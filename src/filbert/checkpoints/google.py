@@ -1,0 +1,937 @@
+"""Reads and writes Google's original checkpoints of BERT, ALBERT and ELECTRA (TensorFlow 1).
+
+A folder holds bert_config.json (albert_config.json; ELECTRA has none), vocab.txt or a
+SentencePiece model, and the tensors in bert_model.ckpt.index and .data-00000-of-00001.
+
+A dense layer's `kernel` has its input axis first, so it is the transpose of filbert's `weight`; the
+`output_weights` of the hand-written heads have their output axis first, as in filbert. Sources:
+google-research/bert (modeling.py, run_pretraining.py, run_classifier.py, run_squad.py),
+google-research/albert (modeling.py, run_pretraining.py, run_squad_v1.py), google-research/electra
+(model/modeling.py, run_pretraining.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filbert.checkpoints.checkpoint import Checkpoint, meta_model
+from filbert.checkpoints.config_json import (
+    LABELLED,
+    check_expressible,
+    config_values,
+    encoder_config,
+    label_names,
+    problem_type,
+)
+from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.model_files import (
+    BUNDLE_CONFIG,
+    BUNDLE_VOCABULARY,
+    GOOGLE_CONFIGS,
+    matching,
+)
+from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
+from filbert.checkpoints.tokenizer_conventions import read_tokenizer
+from filbert.errors import ConfigError, FormatError, printable, unreadable_as
+from filbert.files import read_json, replace_files, sha256_of
+from filbert.model.config import EncoderConfig
+from filbert.text.saving import switches
+from filbert.text.tokenizer import Tokenizer
+
+PREFIX = "bert_model.ckpt"
+PARTS = ("discriminator", "generator")
+HIDDEN_ACTS = ("gelu", "gelu_tanh")
+
+# Names of variables. A kind of module: the last part of filbert's tensor name to what Google
+# appends to the module's name.
+_DENSE = {"weight": "/kernel", "bias": "/bias"}
+_NORM = {"weight": "/gamma", "bias": "/beta"}
+_TABLE = {"weight": ""}
+_OUTPUT = {"weight": "/output_weights", "bias": "/output_bias"}
+_BIAS = {"bias": "/output_bias"}
+
+_Module = tuple[str, dict[str, str]]
+_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
+_PROJECT = "encoder.embeddings.project."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Names:
+    """The variables of one family, or of one of ELECTRA's two models.
+
+    Attributes:
+        scopes: Prefixes of the encoder's variables.
+        embeddings: filbert's modules under "encoder.embeddings." to Google's.
+        layer: Google's name of layer i (of parameter group i), with {} for i.
+        qkv: Google's three modules of filbert's fused one.
+        layer_modules: filbert's other modules of a layer to Google's.
+        pooler: Google's module; None for a family without pooler.
+        heads: Head kind to (filbert's module to Google's); None is the bare encoder.
+    """
+
+    scopes: tuple[str, ...]
+    embeddings: dict[str, _Module]
+    layer: str
+    qkv: tuple[str, str, str]
+    layer_modules: dict[str, _Module]
+    pooler: str | None = None
+    heads: dict[str | None, dict[str, _Module]]
+
+    def variables(self, tensor: str, kind: str | None) -> tuple[str, ...]:
+        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
+        module, _, leaf = tensor.rpartition(".")
+        if module == "encoder.pooler":
+            assert self.pooler is not None
+            return (self.pooler + _DENSE[leaf],)
+        if module.startswith("encoder.embeddings."):
+            name, leaves = self.embeddings[module.removeprefix("encoder.embeddings.")]
+            return (name + leaves[leaf],)
+        if (match := _LAYER_NAME.fullmatch(module)) is None:
+            name, leaves = self.heads[kind][module]
+            return ((name + leaves[leaf]).lstrip("/"),)
+        layer = self.layer.format(match[1])
+        if match[2] == "qkv":
+            return tuple(f"{layer}/{name}{_DENSE[leaf]}" for name in self.qkv)
+        name, leaves = self.layer_modules[match[2]]
+        return (f"{layer}/{name}{leaves[leaf]}",)
+
+    def head_variables(self, kind: str | None) -> dict[str, str]:
+        """Return Google's name of every tensor of a head."""
+        return {
+            f"{module}.{leaf}": (name + suffix).lstrip("/")
+            for module, (name, leaves) in self.heads[kind].items()
+            for leaf, suffix in leaves.items()
+        }
+
+    def layers_in(self, names: Collection[str]) -> dict[int, str]:
+        """Return one name by layer number, for each layer that occurs in `names`."""
+        before, after = map(re.escape, self.layer.split("{}"))
+        pattern = re.compile(rf"{before}(\d{{1,9}}){after}/")
+        return {int(match[1]): name for name in sorted(names) if (match := pattern.match(name))}
+
+
+def _is_transposed(variable: str) -> bool:
+    return variable.endswith("/kernel")
+
+
+def _tables(scope: str, projection: str | None = None) -> dict[str, _Module]:
+    tables: dict[str, _Module] = {
+        "word": (f"{scope}/word_embeddings", _TABLE),
+        "position": (f"{scope}/position_embeddings", _TABLE),
+        "token_type": (f"{scope}/token_type_embeddings", _TABLE),
+        "norm": (f"{scope}/LayerNorm", _NORM),
+    }
+    return tables if projection is None else {**tables, "project": (projection, _DENSE)}
+
+
+def _masked_lm(head: str) -> dict[str, _Module]:
+    return {
+        head: ("cls/predictions", _BIAS),
+        f"{head}.transform": ("cls/predictions/transform/dense", _DENSE),
+        f"{head}.norm": ("cls/predictions/transform/LayerNorm", _NORM),
+    }
+
+
+_PAIR: _Module = ("cls/seq_relationship", _OUTPUT)
+# Heads of fine-tuning come before those of pre-training, which such checkpoints may still hold.
+_FINE_TUNED = ("spans", "sequence")
+_HEADS: dict[str | None, dict[str, _Module]] = {
+    None: {},
+    "spans": {"head.out": ("cls/squad", _OUTPUT)},
+    "sequence": {"head.out": ("", _OUTPUT)},
+    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": _PAIR},
+    "masked_lm": _masked_lm("head"),
+    "pair": {"head.out": _PAIR},
+}
+_BERT = _Names(
+    scopes=("bert/",),
+    embeddings=_tables("bert/embeddings"),
+    layer="bert/encoder/layer_{}",
+    qkv=("attention/self/query", "attention/self/key", "attention/self/value"),
+    layer_modules={
+        "attention_out": ("attention/output/dense", _DENSE),
+        "attention_norm": ("attention/output/LayerNorm", _NORM),
+        "up": ("intermediate/dense", _DENSE),
+        "down": ("output/dense", _DENSE),
+        "norm": ("output/LayerNorm", _NORM),
+    },
+    pooler="bert/pooler/dense",
+    heads=_HEADS,
+)
+_ALBERT = _Names(
+    scopes=("bert/",),
+    embeddings=_tables("bert/embeddings", "bert/encoder/embedding_hidden_mapping_in"),
+    layer="bert/encoder/transformer/group_{}/inner_group_0",
+    qkv=("attention_1/self/query", "attention_1/self/key", "attention_1/self/value"),
+    layer_modules={
+        "attention_out": ("attention_1/output/dense", _DENSE),
+        "attention_norm": ("LayerNorm", _NORM),
+        "up": ("ffn_1/intermediate/dense", _DENSE),
+        "down": ("ffn_1/intermediate/output/dense", _DENSE),
+        "norm": ("LayerNorm_1", _NORM),
+    },
+    pooler="bert/pooler/dense",
+    heads={kind: head for kind, head in _HEADS.items() if kind != "pair"},
+)
+_DISCRIMINATOR = replace(
+    _BERT,
+    scopes=("electra/",),
+    embeddings=_tables("electra/embeddings", "electra/embeddings_project"),
+    layer="electra/encoder/layer_{}",
+    pooler=None,
+    heads={
+        None: {},
+        "discriminator": {
+            "head.dense": ("discriminator_predictions/dense", _DENSE),
+            "head.out": ("discriminator_predictions/dense_1", _DENSE),
+        },
+    },
+)
+# The generator shares the discriminator's embedding tables, unless it was trained with its own.
+_GENERATOR = replace(
+    _DISCRIMINATOR,
+    scopes=("electra/embeddings/", "generator/"),
+    embeddings=_tables("electra/embeddings", "generator/embeddings_project"),
+    layer="generator/encoder/layer_{}",
+    heads={
+        None: {},
+        "masked_lm": {
+            "head": ("generator_predictions", _BIAS),
+            "head.transform": ("generator_predictions/dense", _DENSE),
+            "head.norm": ("generator_predictions/LayerNorm", _NORM),
+        },
+    },
+)
+_OWN_TABLES = replace(
+    _GENERATOR,
+    scopes=("generator/",),
+    embeddings=_tables("generator/embeddings", "generator/embeddings_project"),
+)
+_FAMILIES = {"bert": _BERT, "albert": _ALBERT, "electra": _DISCRIMINATOR}
+
+
+# Reading.
+
+
+@dataclass
+class _Plan:
+    """A checkpoint's variables, matched with the model that its configuration describes.
+
+    Attributes:
+        family: bert, albert or electra.
+        kind: Kind of the head.
+        config: Configuration of the encoder.
+        raw: Content of the configuration file.
+        names: The table of names in use.
+        keys: Key in the file by Google's usual name.
+        sources: Usual names of the parts of each of filbert's tensors; () for a projection that is
+            the identity, which Google does not store.
+        left_out: Reason by key in the file.
+        notes: Sentences about what was decided.
+    """
+
+    family: str
+    kind: str | None
+    config: EncoderConfig
+    raw: dict[str, Any]
+    names: _Names
+    keys: dict[str, str]
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@unreadable_as(FormatError)
+def read(prefix: Path, *, hidden_act: str | None = None, part: str | None = None) -> Checkpoint:
+    """Read the checkpoint at a prefix; its notes describe what was decided and left out.
+
+    Names and shapes are compared with those that the configuration implies before any tensor is
+    read.
+
+    Args:
+        prefix: ".../bert_model.ckpt".
+        hidden_act: "gelu" (the erf form) or "gelu_tanh", to override what "gelu" means in this
+            family by default.
+        part: Which of ELECTRA's two models: "discriminator" (the default if there are both) or
+            "generator".
+
+    Raises:
+        FormatError: A damaged file, or tensors that do not fit the configuration.
+        ConfigError: An option that does not fit the checkpoint.
+    """
+    bundle = TensorBundle.open(prefix)
+    plan = _plan(bundle, hidden_act, part)
+    tensors = {name: _read_tensor(plan, bundle, name) for name in plan.sources}
+    notes = [*plan.notes, *_summary(plan.left_out)]
+    labels, problem = None, None
+    if plan.kind in LABELLED:
+        count = len(tensors["head.out.weight"])
+        path = config_file(prefix.parent) or prefix
+        labels, problem = label_names(plan.raw, path), problem_type(plan.raw, path)
+        if labels is None or len(labels) != count:
+            labels = tuple(f"LABEL_{i}" for i in range(count))
+            notes.append(
+                f"output_weights is read as a text classifier with {count} labels; the format does "
+                "not keep their names."
+            )
+    return Checkpoint(
+        config=plan.config,
+        family=plan.family,
+        tensors=tensors,
+        head=plan.kind,
+        labels=labels,
+        problem_type=problem,
+        source=prefix.parent,
+        notes=tuple(notes),
+    )
+
+
+@unreadable_as(FormatError)
+def tensor_report(prefix: Path) -> list[dict[str, Any]]:
+    """Describe each tensor of a checkpoint: name, shape, dtype, becomes, file.
+
+    `becomes` is filbert's name, or "left out: ..." with the reason. Errors are those of `read`.
+    """
+    bundle = TensorBundle.open(prefix)
+    plan = _plan(bundle, None, None)
+    becomes = {key: f"left out: {reason}" for key, reason in plan.left_out.items()}
+    for tensor, variables in plan.sources.items():
+        for number, name in enumerate(variables, 1):
+            share = f", part {number} of {len(variables)}" if len(variables) > 1 else ""
+            becomes[plan.keys[name]] = tensor + share
+    return [
+        {
+            "name": key,
+            "shape": list(shape),
+            "dtype": str(bundle.dtypes[key]),
+            "becomes": becomes[key],
+            "file": bundle.files[key].name,
+        }
+        for key, shape in bundle.shapes.items()
+    ]
+
+
+def _plan(bundle: TensorBundle, hidden_act: str | None, part: str | None) -> _Plan:
+    """Match a checkpoint's variables with its configuration; no tensor is read."""
+    index = Path(f"{bundle.prefix}.index")
+    notes: list[str] = []
+    family, keys, left_out = _usual_names(bundle.shapes, index, notes)
+    shapes = {name: bundle.shapes[key] for name, key in keys.items()}
+    names, has_both = _names_in_use(family, keys, part, index)
+    path, raw = _configuration(index, family, names, shapes, has_both, notes)
+    raw["hidden_act"], note = _activation(raw, family, hidden_act, path)
+    notes += [note] if note else []
+    kind, left_heads = _kind(shapes, family, names, raw)
+    slot = FAMILIES[family].heads[kind].pooler
+    has_pooler = slot is not None and f"{names.pooler}/kernel" in shapes
+    config = encoder_config(raw, FAMILIES[family], kind, has_pooler=has_pooler, path=path)
+    layers, groups = config.num_hidden_layers, config.num_groups
+    # Google computes the group in floating point too, but multiplies where Hugging Face divides.
+    if any(int(i / layers * groups) != i * groups // layers for i in range(layers)):
+        raise FormatError(
+            f"{path}: {layers} layers in {groups} groups; the number of groups must divide the "
+            "number of layers."
+        )
+    plan = _Plan(family, kind, config, raw, names, keys, {}, left_out, notes)
+    _match(plan, bundle, left_heads, path, index)
+    return plan
+
+
+_ROOT = re.compile(r"(?P<outer>(?:.+/)?)(?P<root>[^/]+)/embeddings/word_embeddings")
+# ELECTRA's two encoders may each have embedding tables.
+_ELECTRA = ("electra", "generator")
+_SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "Momentum")
+_COUNTERS = (
+    "global_step",
+    "save_counter",
+    "beta1_power",
+    "beta2_power",
+    "learning_rate",
+    "loss_scale",
+    "current_loss_scale",
+    "good_steps",
+    "num_good_steps",
+)
+
+
+def _usual_names(
+    shapes: Mapping[str, tuple[int, ...]], index: Path, notes: list[str]
+) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Return the family, the key of each variable by its usual name, and what is left out.
+
+    All variables may have a further prefix ("module/bert/..."), or another scope than "bert". A
+    checkpoint of a training run also holds the optimizer's slots and counters.
+    """
+    left_out, kept = {}, []
+    for key in shapes:
+        parent, _, leaf = key.rpartition("/")
+        # TensorFlow 1 names a slot after its variable, and never one variable after another.
+        if parent in shapes or leaf in _SLOTS:
+            left_out[key] = f"optimizer slot {leaf}"
+        elif leaf in _COUNTERS:
+            left_out[key] = "counter"
+        else:
+            kept.append(key)
+    matches = [match for key in kept if (match := _ROOT.fullmatch(key))]
+    roots = sorted({(match["outer"], match["root"]) for match in matches})
+    if not roots:
+        listed = ", ".join(printable(name) for name in list(shapes)[:3]) or "nothing"
+        raise FormatError(
+            f"{index} holds no BERT, ALBERT or ELECTRA: none of its {len(shapes)} tensors is a "
+            f"table of word embeddings as TensorFlow 1 names it ({listed}"
+            f"{', ...' if len(shapes) > 3 else ''})."
+        )
+    outer, root = roots[0]
+    is_electra = any(name in _ELECTRA for _, name in roots)
+    if len(roots) > 1 and not (
+        len({prefix for prefix, _ in roots}) == 1 and {name for _, name in roots} <= {*_ELECTRA}
+    ):
+        listed = ", ".join(printable(prefix + name) for prefix, name in roots)
+        raise FormatError(f"{index} holds {len(roots)} encoders ({listed}). Save one by itself.")
+    keys: dict[str, str] = {}
+    for key in kept:
+        usual = key.removeprefix(outer)
+        if not is_electra and usual.startswith(f"{root}/"):
+            usual = "bert" + usual.removeprefix(root)
+        if usual in keys:
+            raise FormatError(
+                f"{index}: {printable(keys[usual])} and {printable(key)} are two names of one "
+                "tensor."
+            )
+        keys[usual] = key
+    is_albert = any("/encoder/transformer/group_" in name for name in keys)
+    prefix = outer if is_electra or root == "bert" else f"{outer}{root}/"
+    if prefix:
+        notes.append(f"read without the prefix {printable(prefix)!r} of its names.")
+    return "electra" if is_electra else "albert" if is_albert else "bert", keys, left_out
+
+
+def _names_in_use(
+    family: str, keys: Collection[str], part: str | None, index: Path
+) -> tuple[_Names, bool]:
+    """Return the table of names, and whether the file holds both of ELECTRA's models."""
+    if part is not None and part not in PARTS:
+        raise ConfigError(f"part {part!r} is not one of {', '.join(PARTS)}.")
+    if family != "electra":
+        if part is not None:
+            raise ConfigError(f"{index} is no ELECTRA; only those have a {part}.")
+        return _FAMILIES[family], False
+    has = {
+        "discriminator": any(name.startswith("electra/encoder/") for name in keys),
+        "generator": any(name.startswith("generator/encoder/") for name in keys),
+    }
+    part = part or ("generator" if has == {"discriminator": False, "generator": True} else PARTS[0])
+    if not has[part]:
+        raise FormatError(f"{index} holds no {part}: it has no layer of one.")
+    own_tables = "generator/embeddings/word_embeddings" in keys
+    generator = _OWN_TABLES if own_tables else _GENERATOR
+    return generator if part == "generator" else _DISCRIMINATOR, all(has.values())
+
+
+def _kind(
+    shapes: Mapping[str, tuple[int, ...]], family: str, names: _Names, raw: dict[str, Any]
+) -> tuple[str | None, dict[str, str]]:
+    """Return the kind of the head, and the reason for each head variable that is left out."""
+    width = raw.get("hidden_size")
+    chosen: str | None = None
+    reasons: dict[str, str] = {}
+    for kind in names.heads:
+        head = names.head_variables(kind)
+        present = set(head.values()) & shapes.keys()
+        if chosen is not None or not present:
+            continue
+        slot = FAMILIES[family].heads[kind].pooler
+        lacks_pooler = slot is not None and slot.required and f"{names.pooler}/kernel" not in shapes
+        if present != set(head.values()):
+            reasons |= dict.fromkeys(present, "incomplete head")
+        elif kind in _FINE_TUNED and not _is_linear(shapes, head, kind, width):
+            reasons |= dict.fromkeys(present, "head of another shape")
+        elif lacks_pooler:
+            reasons |= dict.fromkeys(present, "head that needs a pooler, which is missing")
+        else:
+            chosen = kind
+    used = set(names.head_variables(chosen).values())
+    return chosen, {name: reason for name, reason in reasons.items() if name not in used}
+
+
+def _is_linear(
+    shapes: Mapping[str, tuple[int, ...]], head: dict[str, str], kind: str | None, width: Any
+) -> bool:
+    weight, bias = shapes[head["head.out.weight"]], shapes[head["head.out.bias"]]
+    outputs = weight[0] if weight else 0
+    fits = weight == (outputs, width) and bias == (outputs,) and 1 <= outputs <= 1_000_000
+    return fits and (kind != "spans" or outputs == 2)
+
+
+def _match(
+    plan: _Plan, bundle: TensorBundle, left_heads: dict[str, str], path: Path, index: Path
+) -> None:
+    """Fill in `sources` and `left_out`, and refuse what does not fit."""
+    config, kind, keys = plan.config, plan.kind, plan.keys
+    num_labels = None
+    if kind in LABELLED:
+        num_labels = bundle.shapes[keys[plan.names.head_variables(kind)["head.out.weight"]]][0]
+    if config.num_groups > len(keys):  # an outline of so many layers would take its time
+        raise FormatError(
+            f"{path} describes {config.num_groups} layers, but {index.name} holds only {len(keys)} "
+            "tensors."
+        )
+    expected: dict[str, tuple[int, ...]] = {}
+    is_square = config.embedding_size == config.hidden_size
+    for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
+        variables = plan.names.variables(ours, kind)
+        if ours.startswith(_PROJECT) and is_square and variables[0] not in keys:
+            plan.sources[ours] = ()
+            continue
+        shape = (tensor.shape[0] // len(variables), *tensor.shape[1:])
+        expected |= {name: shape[::-1] if _is_transposed(name) else shape for name in variables}
+        plan.sources[ours] = variables
+    unexpected = []
+    for name in keys.keys() - expected.keys():
+        if plan.names.pooler is not None and name.startswith(f"{plan.names.pooler}/"):
+            plan.left_out[keys[name]] = "pooler, which this head does not read"
+        elif name.startswith(plan.names.scopes):
+            unexpected.append(keys[name])
+        elif name.split("/")[0] in ("electra", "generator", *(f"{p}_predictions" for p in PARTS)):
+            other = PARTS[plan.names.scopes == ("electra/",)]
+            plan.left_out[keys[name]] = f"of the {other} (--part {other})"
+        else:
+            reason = left_heads.get(name, "head, or other variable outside the encoder")
+            plan.left_out[keys[name]] = reason
+    _refuse_others(plan, expected.keys() - keys.keys(), unexpected, path, index)
+    for name, shape in expected.items():
+        key, dtype = keys[name], bundle.dtypes[keys[name]]
+        if bundle.shapes[key] != shape:
+            raise FormatError(
+                f"{index}: {printable(key, 120)} has shape {bundle.shapes[key]}; {path.name} "
+                f"requires {shape}."
+            )
+        if dtype != "bfloat16" and not (
+            isinstance(dtype, np.dtype) and np.issubdtype(dtype, np.floating)
+        ):
+            raise FormatError(
+                f"{index}: {printable(key, 120)} has dtype {dtype}; only floating point can be "
+                "read."
+            )
+
+
+def _refuse_others(
+    plan: _Plan, missing: Collection[str], unexpected: Collection[str], path: Path, index: Path
+) -> None:
+    """Refuse a checkpoint with missing or unexpected tensors."""
+    if not missing and not unexpected:
+        return
+    layers = plan.names.layers_in(plan.keys)
+    if layers and max(layers) + 1 != plan.config.num_groups:
+        unit = "groups" if "num_hidden_groups" in FAMILIES[plan.family].keys else "layers"
+        raise FormatError(
+            f"{path} says num_hidden_{unit} {plan.config.num_groups}, but {index.name} holds "
+            f"{max(layers) + 1}, the last with {printable(plan.keys[layers[max(layers)]], 120)}."
+        )
+    parts = []
+    for names, what in ((missing, "missing"), (unexpected, "unexpected")):
+        if names:
+            listed = ", ".join(printable(name, 120) for name in sorted(names)[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            parts.append(f"{len(names)} {what} ({listed}{more})")
+    raise FormatError(
+        f"{index} does not hold the tensors of the model that {path.name} describes: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _read_tensor(plan: _Plan, bundle: TensorBundle, ours: str) -> Tensor:
+    variables = plan.sources[ours]
+    if not variables:
+        width = plan.config.hidden_size
+        return torch.eye(width) if ours.endswith(".weight") else torch.zeros(width)
+    arrays = [bundle.read(plan.keys[name]) for name in variables]
+    parts = [a.T if _is_transposed(name) else a for name, a in zip(variables, arrays, strict=True)]
+    # A copy in any case: the bundle's arrays are read-only views of its files.
+    whole = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
+    # NaN propagates to minimum and maximum, so these find every value that is not finite.
+    if whole.size and not (np.isfinite(whole.min()) and np.isfinite(whole.max())):
+        raise FormatError(
+            f"{bundle.files[plan.keys[variables[0]]]}: {printable(variables[0], 120)} holds values "
+            "that are not finite (NaN or infinity). The run that saved it had diverged."
+        )
+    return torch.from_numpy(whole)
+
+
+def _summary(left_out: Mapping[str, str]) -> list[str]:
+    """Return one sentence on everything that was left out, by reason; none if nothing was."""
+    parts = []
+    for reason, count in sorted(Counter(left_out.values()).items(), key=lambda i: (-i[1], i[0])):
+        names = [printable(name, 80) for name, why in left_out.items() if why == reason]
+        parts.append(f"{count} x {reason} ({', '.join(names[:2])}{', ...' if count > 2 else ''})")
+    return [f"left out of the checkpoint: {'; '.join(parts)}."] if parts else []
+
+
+# Configuration. The files have the keys of Hugging Face's config.json, which took them over,
+# without those that Google's code fixes: the LayerNorm epsilon (1e-12) and the class.
+
+# What "gelu" computes by default, and why. Google's code knows no other name for either form.
+_MEANING = {
+    "bert": (
+        "gelu",
+        "erf form, as the checkpoints of 2018 mean it; google-research/bert computes the tanh form "
+        "since 2019-02-07",
+    ),
+    "albert": ("gelu_tanh", "tanh form, which google-research/albert computes"),
+    "electra": ("gelu", "erf form, which google-research/electra computes"),
+}
+# filbert's key for a model whose "gelu" is not its family's default. Google's code ignores it.
+_FORM_KEY = "gelu_form"
+_FORMS = {"gelu": "erf", "gelu_tanh": "tanh"}
+_KEYS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
+# Further keys by family: their fixed value, or None if the value is the model's.
+_FURTHER_KEYS: dict[str, dict[str, int | None]] = {
+    "bert": {},
+    "electra": {"embedding_size": None},
+    "albert": {
+        "embedding_size": None,
+        "num_hidden_groups": None,
+        "inner_group_num": None,
+        "down_scale_factor": 1,
+        "gap_size": 0,
+        "net_structure_type": 0,
+        "num_memory_blocks": 0,
+    },
+}
+_MUST = {"down_scale_factor": (1,), "net_structure_type": (0,), "num_memory_blocks": (0,)}
+# Attention heads of all of Google's published models have this width.
+_HEAD_SIZE = 64
+
+
+def config_file(folder: Path) -> Path | None:
+    """Return the configuration in a checkpoint's folder, or None.
+
+    Raises:
+        FormatError: There are several, and none has the usual name.
+    """
+    for name in GOOGLE_CONFIGS:
+        if (folder / name).is_file():
+            return folder / name
+    paths = [path for path in matching(folder, BUNDLE_CONFIG) if "token" not in path.name]
+    if len(paths) > 1:
+        listed = ", ".join(path.name for path in paths)
+        raise FormatError(f"{folder} holds {listed}; rename the right one to {GOOGLE_CONFIGS[0]}.")
+    return paths[0] if paths else None
+
+
+def _configuration(
+    index: Path,
+    family: str,
+    names: _Names,
+    shapes: Mapping[str, tuple[int, ...]],
+    has_both: bool,
+    notes: list[str],
+) -> tuple[Path, dict[str, Any]]:
+    """Return the configuration's path and content; inferred from the shapes for ELECTRA."""
+    path = config_file(index.parent)
+    if path is not None:
+        raw = read_json(path)
+        check_expressible(raw, {**FAMILIES[family].must, **_MUST}, path)
+        kernel = shapes.get(f"{names.layer.format(0)}/{names.qkv[0]}/kernel", ())
+        if not has_both or raw.get("hidden_size") in kernel[:1]:
+            if family == "electra" and "embedding_size" not in raw:
+                word = shapes.get(names.embeddings["word"][0], ())
+                raw["embedding_size"] = word[-1] if word else 128
+            return path, raw
+        notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
+    if family != "electra":
+        raise FormatError(
+            f"{index.parent} has no {GOOGLE_CONFIGS[family == 'albert']}, without which the number "
+            "of attention heads is unknown. Put the model's own next to the checkpoint."
+        )
+    raw = _inferred(shapes, names, index)
+    notes.append(
+        f"no configuration: {raw['num_hidden_layers']} layers, width {raw['hidden_size']} and the "
+        f"other sizes are those of the tensors; {raw['num_attention_heads']} attention heads, "
+        f"because all of Google's have width {_HEAD_SIZE}; dropout 0.1."
+    )
+    return index, raw
+
+
+def _inferred(shapes: Mapping[str, tuple[int, ...]], names: _Names, index: Path) -> dict[str, Any]:
+    """Return the configuration that the tensors' shapes imply."""
+    layer = names.layer.format(0)
+    axes = {
+        "vocab_size": (names.embeddings["word"][0], 0),
+        "embedding_size": (names.embeddings["word"][0], 1),
+        "max_position_embeddings": (names.embeddings["position"][0], 0),
+        "type_vocab_size": (names.embeddings["token_type"][0], 0),
+        "hidden_size": (f"{layer}/{names.qkv[0]}/kernel", 0),
+        "intermediate_size": (f"{layer}/{names.layer_modules['up'][0]}/kernel", 1),
+    }
+    raw: dict[str, Any] = {"hidden_act": "gelu"}
+    for key, (name, axis) in axes.items():
+        if len(shapes.get(name, ())) != 2:
+            raise FormatError(
+                f"{index} has no matrix {name}, which would give its {key}, and there is no "
+                f"{GOOGLE_CONFIGS[0]} next to it."
+            )
+        raw[key] = shapes[name][axis]
+    raw["num_hidden_layers"] = max(names.layers_in(shapes)) + 1
+    width = raw["hidden_size"]
+    if width > _HEAD_SIZE and width % _HEAD_SIZE:
+        raise FormatError(
+            f"{index}: hidden_size {width} is no multiple of {_HEAD_SIZE}, the usual width of an "
+            f"attention head. Give num_attention_heads in a {GOOGLE_CONFIGS[0]} next to it."
+        )
+    raw["num_attention_heads"] = max(1, width // _HEAD_SIZE)
+    return raw
+
+
+def _activation(
+    raw: dict[str, Any], family: str, asked: str | None, path: Path
+) -> tuple[str, str | None]:
+    """Return Hugging Face's name of the activation, and a note if "gelu" had to be interpreted."""
+    if asked is not None and asked not in HIDDEN_ACTS:
+        raise ConfigError(f"hidden_act {asked!r} is not one of {', '.join(HIDDEN_ACTS)}.")
+    given = raw.get("hidden_act", "gelu")
+    if given != "gelu":
+        if asked is not None:
+            raise ConfigError(
+                f"{path} says hidden_act {short(given)}; --hidden-act only chooses between the two "
+                'forms of "gelu".'
+            )
+        return given, None
+    stated = raw.get(_FORM_KEY)
+    if stated not in (None, *_FORMS.values()):
+        listed = ", ".join(_FORMS.values())
+        raise FormatError(f"{path}: {_FORM_KEY} is {short(stated)}, not one of {listed}.")
+    form, why = _MEANING[family]
+    if asked is not None:
+        form, why = asked, f"{_FORMS[asked]} form, as asked"
+    elif stated is not None:
+        form = next(name for name, value in _FORMS.items() if value == stated)
+        why = f"{stated} form, as {_FORM_KEY} in {path.name} says"
+    other = next(name for name in HIDDEN_ACTS if name != form)
+    note = f'hidden_act "gelu" is read as the {why} (else: filbert convert --hidden-act {other}).'
+    return {"gelu": "gelu", "gelu_tanh": "gelu_new"}[form], note
+
+
+def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
+    config, family, kind = checkpoint.config, checkpoint.family, checkpoint.head
+    values: dict[str, Any] = {"embedding_size": config.hidden_size}
+    values |= config_values(config, FAMILIES[family], kind)
+    raw = {key: values[key] for key in _KEYS}
+    for key, fixed in _FURTHER_KEYS[family].items():
+        raw[key] = values[key] if fixed is None else fixed
+    if config.hidden_act in HIDDEN_ACTS:
+        raw["hidden_act"] = "gelu"
+        if config.hidden_act != _MEANING[family][0]:
+            raw[_FORM_KEY] = _FORMS[config.hidden_act]
+    path = folder / GOOGLE_CONFIGS[family == "albert"]
+    back = encoder_config(
+        {**raw, "hidden_act": _activation(raw, family, None, path)[0]},
+        FAMILIES[family],
+        kind,
+        has_pooler=config.pooler is not None,
+        path=path,
+    )
+    lost = [
+        field.name
+        for field in fields(config)
+        if getattr(config, field.name) != getattr(back, field.name)
+        # A rate for training, which each of Google's scripts fixes.
+        and field.name != "head_dropout"
+    ]
+    if lost:
+        listed = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
+        raise ConfigError(
+            f"Google's {path.name} cannot express {listed}; its code would compute with "
+            f"{', '.join(repr(getattr(back, name)) for name in lost)}."
+        )
+    # Google's code keeps keys that it does not know without reading them.
+    labels = checkpoint.labels or ()
+    if labels != tuple(f"LABEL_{i}" for i in range(len(labels))):
+        raw["id2label"] = {str(i): name for i, name in enumerate(labels)}
+    if checkpoint.problem_type is not None:
+        raw["problem_type"] = checkpoint.problem_type
+    text = json.dumps(raw, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+# Vocabulary. Google's format does not state the case: its scripts take it as a flag. Without a
+# tokenizer_config.json, a vocabulary with no upper-case entry is lower-cased.
+
+_WORDPIECE, _UNIGRAM = "vocab.txt", "spiece.model"
+_SWITCHES = ("strip_accents", "tokenize_chinese_chars", "keep_accents")
+# Where tokenizers differ: case, accents, Chinese, punctuation, blanks, numbers, special tokens.
+_PROBES = (
+    "The Film was GOOD, wasn't it? (ÉCOLE naïve Straße İstanbul Ångström)",
+    "東京 は 日本の首都です。 数字 1,234.56 x² 3½ ﬁne",
+    "  tabs\tand\nlines\u00a0and\u200bzero\u0000width  `` quoted '' unaffableness-es",
+    "[MASK] of [SEP] [UNK] [CLS] <unk> [mask] e\u0301 \u1100\u1161",
+)
+
+
+def read_google_tokenizer(folder: Path) -> Tokenizer:
+    """Read the tokenizer of a Google checkpoint, by the rules of Google's own code.
+
+    Raises:
+        FormatError: There is no vocabulary, there are several, or it is damaged.
+    """
+    usual = [folder / name for name in (_WORDPIECE, _UNIGRAM) if (folder / name).is_file()]
+    paths = usual[:1] or matching(folder, BUNDLE_VOCABULARY)
+    if len(paths) != 1:
+        listed = ", ".join(printable(path.name) for path in paths[:5])
+        raise FormatError(
+            f"{folder} holds {len(paths)} vocabularies ({listed}); rename the right one to "
+            f"{_WORDPIECE} or {_UNIGRAM}."
+            if paths
+            else f"{folder} has no vocabulary: no {_WORDPIECE} and no SentencePiece model "
+            "(*.model). Google's archives hold it next to the checkpoint."
+        )
+    family = "albert" if paths[0].suffix == ".model" else "bert"
+    return read_tokenizer(paths[0], model_type=family, as_google=True)
+
+
+def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
+    """Write the vocabulary, and a tokenizer_config.json if the file alone would be misread."""
+    name = {"wordpiece": _WORDPIECE, "unigram": _UNIGRAM}.get(tokenizer.kind)
+    if name is None or (name == _UNIGRAM and family != "albert"):
+        allowed = "WordPiece or unigram" if family == "albert" else "WordPiece"
+        raise ConfigError(
+            f"Google's code for {family} reads {allowed} vocabularies; this tokenizer is "
+            f"{tokenizer.kind}. Keep Hugging Face's layout."
+        )
+    everything = folder / "tokenizer"
+    tokenizer.save(everything)
+    if not (everything / name).is_file():
+        raise ConfigError(
+            f"This tokenizer cannot be written as a {name}. Keep Hugging Face's layout."
+        )
+    (everything / name).replace(folder / name)
+    shutil.rmtree(everything)
+    stated = {key: value for key, value in switches(tokenizer).items() if key in _SWITCHES}
+    case = {"do_lower_case": tokenizer.lowercase}
+    path, probe = folder / "tokenizer_config.json", ""
+    for values in ({}, case, {**case, **stated}):
+        if values:
+            path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        difference = _difference(tokenizer, read_google_tokenizer(folder))
+        if difference is None:
+            return
+        probe = difference
+    raise ConfigError(
+        f"A {name} cannot express this tokenizer: it would read {printable(probe)!r} differently. "
+        "Keep Hugging Face's layout."
+    )
+
+
+def _difference(left: Tokenizer, right: Tokenizer) -> str | None:
+    """Return a text that two tokenizers read differently, or None."""
+    added = [token.content for token in left.backend.get_added_tokens_decoder().values()]
+    probes = [*_PROBES, *(f"a {content} b" for content in added[:100])]
+    for first, second in zip(probes, [*probes[1:], probes[0]], strict=True):
+        for text in (first, (first, second)):
+            one, two = (tokenizer.encode([text])[0] for tokenizer in (left, right))
+            if (one.input_ids.tolist(), one.token_type_ids.tolist()) != (
+                two.input_ids.tolist(),
+                two.token_type_ids.tolist(),
+            ):
+                return first
+    return None
+
+
+def special_ids(tokenizer: Tokenizer, family: str) -> dict[str, int]:
+    """Return the token ids of Hugging Face's config.json, which Google's does not have."""
+    ids = {"pad_token_id": tokenizer.pad_id}
+    if family == "albert":
+        ids |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return {key: number for key, number in ids.items() if number is not None}
+
+
+# Writing.
+
+
+def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[str, str]:
+    """Write a checkpoint as Google's code would have; other files of the folder stay.
+
+    All files are complete on the disk before the first is put in place.
+
+    Args:
+        checkpoint: Of a family that Google has published, with a head that its code has.
+        tokenizer: WordPiece, or for ALBERT also unigram.
+        folder: Created if missing.
+
+    Returns:
+        SHA-256 by file name.
+
+    Raises:
+        ConfigError: Something that the format cannot express.
+        InputError: The disk is full, or the folder is not writable.
+    """
+    family, kind = checkpoint.family, checkpoint.head
+    if family not in _FAMILIES:
+        raise ConfigError(
+            f"Google's format exists for {', '.join(_FAMILIES)}; it has no names for the tensors "
+            f"of a {family}. Keep Hugging Face's layout."
+        )
+    names = _GENERATOR if (family, kind) == ("electra", "masked_lm") else _FAMILIES[family]
+    if kind not in names.heads:
+        known = {name for name in names.heads if name} | {"masked_lm"} - {"pair"}
+        raise ConfigError(
+            f"Google's code for {family} has no {kind!r} head; it has {', '.join(sorted(known))}. "
+            "Write the encoder alone (--encoder-only), or keep Hugging Face's layout."
+        )
+    is_identity = _projects_by_identity(checkpoint)
+    if checkpoint.config.embedding_size == checkpoint.config.hidden_size and not is_identity:
+        raise ConfigError(
+            "Google's code has no projection between embeddings and layers of the same width "
+            f"({checkpoint.config.hidden_size}), and the one of this model is not the identity."
+        )
+    checkpoint.check()
+    arrays: dict[str, np.ndarray] = {}
+    for ours, tensor in checkpoint.tensors.items():
+        if ours.startswith(_PROJECT) and is_identity:
+            continue
+        values = tensor.detach().cpu().to(torch.float32)
+        if tensor.dtype == torch.float64 and not torch.equal(values.double(), tensor.cpu()):
+            raise ConfigError(
+                f"{ours} is float64, and Google's variables are float32. Convert the model first "
+                "if rounding is acceptable."
+            )
+        variables = names.variables(ours, kind)
+        for name, chunk in zip(variables, values.chunk(len(variables)), strict=True):
+            arrays[name] = (chunk.T if _is_transposed(name) else chunk).numpy()
+    with replace_files(folder) as staging:
+        _write_config(checkpoint, staging)
+        _write_vocabulary(tokenizer, family, staging)
+        write_bundle(staging / PREFIX, arrays)
+        return {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
+
+
+def _projects_by_identity(checkpoint: Checkpoint) -> bool:
+    weight = checkpoint.tensors.get(f"{_PROJECT}weight")
+    if weight is None or weight.shape[0] != weight.shape[1]:
+        return False
+    bias = checkpoint.tensors[f"{_PROJECT}bias"]
+    return torch.equal(weight.float(), torch.eye(len(weight))) and not bool(bias.any())

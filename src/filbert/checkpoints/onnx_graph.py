@@ -1,0 +1,409 @@
+"""A checkpoint as an ONNX graph: padded, of any batch size and length, in standard operators only.
+
+Built node by node, so that every weight keeps its name and the file holds nothing that nobody asked
+for. Shapes: B sequences, L places, H hidden size, A heads, D head size, C classes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
+
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.sentence_transformers import SentenceVectors
+from filbert.model.config import EncoderConfig
+
+# The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
+OPSET = 20
+# The version of the file format that came with it; a later one shuts out older runtimes.
+_IR_VERSION = 9
+# What is added to the score of a place that may not be seen. A softmax over nothing but infinities
+# is not a number, and one in an empty place would spread; this is as good as infinite.
+_UNSEEN = -1e9
+
+Value = str
+"""The name of a value in a graph."""
+
+
+class _Graph:
+    """Nodes and initializers under construction.
+
+    Operators take names of values, or Python numbers and lists, which become initializers.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], *, int8: bool = False, keep: Collection[str] = ()
+    ) -> None:
+        self.tensors = tensors
+        self.int8, self.keep = int8, keep
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, TensorProto] = {}
+
+    def op(self, kind: str, *inputs: Any, name: str = "", outputs: int = 1, **settings: Any) -> Any:
+        """A node; the name of its value, or a list of names when it has several."""
+        name = name or f"{kind}_{len(self.nodes)}"
+        values = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]
+        names = [i if isinstance(i, str) else self._constant(i) for i in inputs]
+        self.nodes.append(helper.make_node(kind, names, values, name, **settings))
+        return values[0] if outputs == 1 else values
+
+    def _constant(self, value: Any) -> Value:
+        array = value if isinstance(value, np.ndarray) else np.array(value)
+        if not isinstance(value, np.ndarray):
+            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+            name = f"constant {value}"
+        else:
+            name = f"constant {len(self.initializers)}"
+        return self._initializer(name, array)
+
+    def _initializer(self, name: str, array: np.ndarray) -> Value:
+        if name not in self.initializers:
+            self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        return name
+
+    def weight(self, name: str, *, transposed: bool = False) -> Value:
+        """A tensor of the checkpoint as float32; a transposed one for products of rows with it."""
+        array = self.tensors[name].detach().cpu().float().numpy()
+        return self._initializer(name, array.T if transposed else array)
+
+    def dense(self, rows: Value, name: str, activation: str | None = None, at: str = "") -> Value:
+        """activation(rows @ weight.T + bias).
+
+        Args:
+            rows: (..., K).
+            name: of the weight and the bias.
+            activation: as `model.linear.activate` has it.
+            at: name of a product inside the encoder's layers, which int8 quantises.
+        """
+        product = f"{at or name}.product"
+        if self.int8 and at and name not in self.keep:
+            out = self._int8_product(rows, f"{name}.weight", product)
+        else:
+            out = self.op("MatMul", rows, self.weight(f"{name}.weight", transposed=True),
+                          name=product)  # fmt: skip
+        if f"{name}.bias" in self.tensors:
+            out = self.op("Add", out, self.weight(f"{name}.bias"))
+        return self.activate(out, activation)
+
+    def _int8_product(self, rows: Value, weight: str, name: str) -> Value:
+        """Quantised rows @ weight.T: one scale per call for the rows, one per output."""
+        if f"{weight}_quantized" not in self.initializers:
+            codes_KN, scale_N = pair_safe_codes(self.tensors[weight].detach().cpu().float().numpy())
+            self._initializer(f"{weight}_quantized", codes_KN)
+            self._initializer(f"{weight}_scale", scale_N)
+        codes, scale, zero = self.op("DynamicQuantizeLinear", rows, outputs=3)
+        sums = self.op("MatMulInteger", codes, f"{weight}_quantized", zero)
+        scales = self.op("Mul", scale, f"{weight}_scale")
+        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)  # type: ignore[no-any-return]
+
+    def activate(self, value: Value, activation: str | None) -> Value:
+        """The non-linearity of that name, as `model.linear.activate` has it."""
+        if activation is None or activation == "identity":
+            return value
+        if activation.startswith("gelu"):
+            form = "tanh" if activation == "gelu_tanh" else "none"
+            return self.op("Gelu", value, approximate=form)  # type: ignore[no-any-return]
+        return self.op({"relu": "Relu", "tanh": "Tanh"}[activation], value)  # type: ignore[no-any-return]
+
+    def norm(self, value: Value, name: str, eps: float) -> Value:
+        """LayerNorm over the last axis; as it is where the checkpoint has none of that name."""
+        if f"{name}.weight" not in self.tensors:
+            return value
+        parts = [self.weight(f"{name}.weight")]
+        if f"{name}.bias" in self.tensors:
+            parts.append(self.weight(f"{name}.bias"))
+        return self.op("LayerNormalization", value, *parts, axis=-1, epsilon=eps)  # type: ignore[no-any-return]
+
+
+def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantise a weight so that its products with uint8 codes are exact on every CPU.
+
+    Without VNNI, x86 sums two adjacent products in 16 bits, which saturate above 32,767. So each
+    output's scale makes the largest sum of two adjacent weights of one sign 128 or less
+    (255 x 128 = 32,640). Full range saturates; 7 bits would do, with a larger error (docs/log.md).
+
+    Returns:
+        int8 codes (K, N) and float32 scales (N,).
+    """
+    padded_NK = np.pad(weight_NK, ((0, 0), (0, 1)))
+    signs = (np.maximum(sign * padded_NK, 0) for sign in (1, -1))
+    largest_N = np.maximum(*((part[:, 1:] + part[:, :-1]).max(1) for part in signs))
+    # Rounding may add a half to each of the two: 127 becomes 128.
+    scale_N = np.where(largest_N > 0, largest_N / 127, 1).astype(np.float32)
+    return np.rint(weight_NK.T / scale_N).astype(np.int8), scale_N
+
+
+class _Padded:
+    """The encoder over (B, L) inputs; keeps what several of its parts look at."""
+
+    def __init__(self, graph: _Graph, config: EncoderConfig) -> None:
+        self.graph, self.config = graph, config
+        op = graph.op
+        self.mask = op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask_BL")
+        self.mask_BL1 = op("Unsqueeze", self.mask, [2])
+        self.length = op("Gather", op("Shape", "input_ids"), 1)
+        self.places = op("Range", 0, self.length, 1, name="places_L")
+
+    def encoder(self) -> Value:
+        """Last hidden states, (B, L, H)."""
+        config, graph = self.config, self.graph
+        hidden = self._embeddings()
+        seen = {local: self._seen(local=local) for local in self._kinds()}
+        turns = {local: self._turns(local=local) for local in self._kinds()}
+        for index in range(config.num_hidden_layers):
+            local = config.is_local(index)
+            hidden = self._layer(index, hidden, seen[local], turns[local])
+        hidden = graph.norm(hidden, "encoder.final_norm", config.layer_norm_eps)
+        return graph.op("Identity", hidden, name="last_hidden_state")  # type: ignore[no-any-return]
+
+    def _kinds(self) -> set[bool]:
+        return {self.config.is_local(i) for i in range(self.config.num_hidden_layers)}
+
+    def _embeddings(self) -> Value:
+        config, graph, op = self.config, self.graph, self.graph.op
+        name = "encoder.embeddings"
+        total = op("Gather", graph.weight(f"{name}.word.weight"), "input_ids")
+        if config.type_vocab_size:
+            types = graph.weight(f"{name}.token_type.weight")
+            ids = "token_type_ids" if config.type_vocab_size > 1 else 0
+            total = op("Add", total, op("Gather", types, ids))
+        if config.rotary_base is None:
+            rows = self.places
+            if config.position_offset:
+                rows = op("Add", rows, config.position_offset)
+            table = graph.weight(f"{name}.position.weight")
+            total = op("Add", total, op("Gather", table, rows))
+        normed = graph.norm(total, f"{name}.norm", config.layer_norm_eps)
+        return graph.dense(normed, f"{name}.project") if config.embedding_size else normed
+
+    def _seen(self, *, local: bool) -> Value:
+        """What is added to the scores: (B, 1, 1 or L, L)."""
+        op = self.graph.op
+        seen = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
+        if local or self.config.causal:
+            behind = op("Sub", op("Unsqueeze", self.places, [1]), self.places)
+            if self.config.causal:
+                near = op("GreaterOrEqual", behind, 0)
+            else:
+                assert self.config.local_window is not None
+                near = op("LessOrEqual", op("Abs", behind), self.config.local_window // 2)
+            seen = op("And", seen, near)
+        return op("Where", seen, 0.0, _UNSEEN)  # type: ignore[no-any-return]
+
+    def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
+        """Cosine and sine of every place's angles, (L, D / 2) each; see `model.rotary`."""
+        config, op = self.config, self.graph.op
+        if config.rotary_base is None:
+            return None
+        base = (config.local_rotary_base if local else None) or config.rotary_base
+        pairs = np.arange(0, config.head_size, 2, dtype=np.float32)
+        frequencies = (1.0 / np.float32(base) ** (pairs / config.head_size)).astype(np.float32)
+        places = op("Cast", op("Unsqueeze", self.places, [1]), to=TensorProto.FLOAT)
+        angles = op("Mul", places, frequencies)
+        return op("Cos", angles), op("Sin", angles)
+
+    def _layer(
+        self, index: int, hidden: Value, seen: Value, turns: tuple[Value, Value] | None
+    ) -> Value:
+        """(B, L, H) to (B, L, H); see `model.encoder.Layer`."""
+        config, graph = self.config, self.graph
+        group = index * config.num_groups // config.num_hidden_layers
+        name, at, eps = f"encoder.layers.{group}", f"layer.{index}", config.layer_norm_eps
+        if config.pre_norm:
+            normed = graph.norm(hidden, f"{name}.attention_norm", eps)
+            hidden = graph.op("Add", hidden, self._attention(normed, name, at, seen, turns))
+            normed = graph.norm(hidden, f"{name}.norm", eps)
+            return graph.op("Add", hidden, self._feed_forward(normed, name, at))  # type: ignore[no-any-return]
+        total = graph.op("Add", hidden, self._attention(hidden, name, at, seen, turns))
+        hidden = graph.norm(total, f"{name}.attention_norm", eps)
+        total = graph.op("Add", hidden, self._feed_forward(hidden, name, at))
+        return graph.norm(total, f"{name}.norm", eps)
+
+    def _attention(
+        self, hidden: Value, name: str, at: str, seen: Value, turns: tuple[Value, Value] | None
+    ) -> Value:
+        graph, op, size = self.graph, self.graph.op, self.config.head_size
+        fused = graph.dense(hidden, f"{name}.qkv", at=f"{at}.qkv")
+        query, key, value = (
+            op("Transpose", op("Reshape", part, [0, 0, -1, size]), perm=[0, 2, 1, 3])
+            for part in op("Split", fused, axis=-1, num_outputs=3, outputs=3)
+        )
+        if turns is not None:
+            query, key = self._turned(query, turns), self._turned(key, turns)
+        scores = op("MatMul", query, op("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = op("Add", op("Mul", scores, 1 / math.sqrt(size)), seen)
+        mixed = op("MatMul", op("Softmax", scores, axis=-1), value)
+        mixed = op("Reshape", op("Transpose", mixed, perm=[0, 2, 1, 3]), [0, 0, -1])
+        return graph.dense(mixed, f"{name}.attention_out", at=f"{at}.attention_out")
+
+    def _turned(self, heads_BALD: Value, turns: tuple[Value, Value]) -> Value:
+        op, (cos, sin) = self.graph.op, turns
+        first, second = op("Split", heads_BALD, axis=-1, num_outputs=2, outputs=2)
+        return op(  # type: ignore[no-any-return]
+            "Concat",
+            op("Sub", op("Mul", first, cos), op("Mul", second, sin)),
+            op("Add", op("Mul", second, cos), op("Mul", first, sin)),
+            axis=-1,
+        )
+
+    def _feed_forward(self, hidden: Value, name: str, at: str) -> Value:
+        config, graph, op = self.config, self.graph, self.graph.op
+        wide = graph.dense(hidden, f"{name}.up", at=f"{at}.up")
+        if config.gated:
+            wide, gate = op("Split", wide, axis=-1, num_outputs=2, outputs=2)
+            wide = op("Mul", graph.activate(wide, config.hidden_act), gate)
+        else:
+            wide = graph.activate(wide, config.hidden_act)
+        return graph.dense(wide, f"{name}.down", at=f"{at}.down")
+
+    def pooled(self, hidden: Value, pooling: str) -> Value:
+        """Vectors (B, H * poolings) of all real places; see `model.pooling.pool`."""
+        op = self.graph.op
+        parts = pooling.split("+")
+        if len(parts) > 1:
+            return op("Concat", *[self.pooled(hidden, part) for part in parts], axis=-1)  # type: ignore[no-any-return]
+        if pooling == "last" or (pooling == "cls" and self.config.causal):
+            last = op("Sub", op("ReduceSum", "attention_mask", [1], keepdims=1), 1)
+            return op("GatherND", hidden, last, batch_dims=1)  # type: ignore[no-any-return]
+        if pooling == "cls":
+            return op("Gather", hidden, 0, axis=1)  # type: ignore[no-any-return]
+        if pooling == "max":
+            real = op("Cast", op("Unsqueeze", "attention_mask", [2]), to=TensorProto.BOOL)
+            return op("ReduceMax", op("Where", real, hidden, _UNSEEN), [1], keepdims=0)  # type: ignore[no-any-return]
+        total = op("ReduceSum", op("Mul", hidden, self.mask_BL1), [1], keepdims=0)
+        count = op("ReduceSum", self.mask, [1], keepdims=1)
+        if pooling == "mean_sqrt_len":
+            count = op("Sqrt", count)
+        return op("Div", total, count)  # type: ignore[no-any-return]
+
+    def sentence_embedding(self, hidden: Value, way: SentenceVectors) -> Value:
+        """The folder's vectors: pooled, through its dense layers, of unit length where it says."""
+        graph, op = self.graph, self.graph.op
+        out = self.pooled(hidden, way.pooling)
+        for layer in way.dense:
+            out = op("MatMul", out, layer.weight_OI.float().numpy().T)
+            if layer.bias_O is not None:
+                out = op("Add", out, layer.bias_O.float().numpy())
+            out = graph.activate(out, layer.activation)
+        if way.normalize:
+            norm = op("ReduceL2", out, [-1], keepdims=1)
+            out = op("Div", out, op("Max", norm, 1e-12))
+        return op("Identity", out, name="sentence_embedding")  # type: ignore[no-any-return]
+
+    def logits(self, kind: str, hidden: Value) -> dict[str, tuple[Any, ...]]:
+        """What a head of this kind gives: shape by output name."""
+        config, graph, op = self.config, self.graph, self.graph.op
+        if kind == "pretraining":
+            first = self._vocabulary_scores(hidden, "head.masked_lm")
+            op("Identity", first, name="logits")
+            pair = graph.dense(self._pooler(hidden), "head.pair.out")
+            op("Identity", pair, name="seq_relationship_logits")
+            return {
+                "logits": ("batch", "length", config.vocab_size),
+                "seq_relationship_logits": ("batch", 2),
+            }
+        if kind == "masked_lm":
+            op("Identity", self._vocabulary_scores(hidden, "head"), name="logits")
+            return {"logits": ("batch", "length", config.vocab_size)}
+        if kind == "discriminator":
+            hidden = graph.dense(hidden, "head.dense", config.hidden_act)
+            op("Squeeze", graph.dense(hidden, "head.out"), [-1], name="logits")
+            return {"logits": ("batch", "length")}
+        over_tokens = kind in ("tokens", "spans")
+        rows = hidden if over_tokens else self._pooler(hidden)
+        out = graph.dense(self._transformed(rows, "head"), "head.out")
+        count = int(graph.tensors["head.out.weight"].shape[0])
+        places = ("batch", "length") if over_tokens else ("batch",)
+        if kind == "spans":
+            for name, part in zip(
+                ("start_logits", "end_logits"),
+                op("Split", out, axis=-1, num_outputs=2, outputs=2),
+                strict=True,
+            ):
+                op("Squeeze", part, [-1], name=name)
+            return {"start_logits": places, "end_logits": places}
+        if kind == "choices":
+            op("Squeeze", out, [-1], name="logits")
+            return {"logits": places}
+        op("Identity", out, name="logits")
+        return {"logits": (*places, count)}
+
+    def _pooler(self, hidden: Value) -> Value:
+        pooled = self.pooled(hidden, self.config.pooled)
+        if self.config.pooler is None:
+            return pooled
+        return self.graph.dense(pooled, "encoder.pooler", self.config.pooler)
+
+    def _transformed(self, rows: Value, head: str) -> Value:
+        if f"{head}.transform.weight" not in self.graph.tensors:
+            return rows
+        rows = self.graph.dense(rows, f"{head}.transform", self.config.hidden_act)
+        return self.graph.norm(rows, f"{head}.norm", self.config.layer_norm_eps)
+
+    def _vocabulary_scores(self, hidden: Value, head: str) -> Value:
+        graph, op = self.graph, self.graph.op
+        rows = self._transformed(hidden, head)
+        # The word table itself, so that the file holds it once.
+        table = op("Transpose", graph.weight("encoder.embeddings.word.weight"), perm=[1, 0])
+        return op("Add", op("MatMul", rows, table), graph.weight(f"{head}.bias"))  # type: ignore[no-any-return]
+
+
+def input_names(config: EncoderConfig) -> tuple[str, ...]:
+    """What the graph of such an encoder is given, each int64 (B, L), padded on the right."""
+    names = ("input_ids", "attention_mask")
+    return (*names, "token_type_ids") if config.type_vocab_size > 1 else names
+
+
+def build_graph(
+    checkpoint: Checkpoint,
+    vectors: SentenceVectors | None = None,
+    *,
+    int8: bool = False,
+    keep: Collection[str] = (),
+) -> onnx.ModelProto:
+    """The whole model, float32.
+
+    Args:
+        checkpoint: with or without a head.
+        vectors: how a bare encoder makes `sentence_embedding`; None leaves that output out.
+        int8: quantise the products of the encoder's layers. Embeddings, pooler and head stay
+            float32.
+        keep: names of dense layers that stay float32 all the same.
+    """
+    config = checkpoint.config
+    graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
+    padded = _Padded(graph, config)
+    hidden = padded.encoder()
+    shapes: dict[str, tuple[Any, ...]]
+    if checkpoint.head is not None:
+        shapes = padded.logits(checkpoint.head, hidden)
+    else:
+        shapes = {"last_hidden_state": ("batch", "length", config.hidden_size)}
+        if vectors is not None:
+            padded.sentence_embedding(hidden, vectors)
+            shapes["sentence_embedding"] = ("batch", vectors.dimension(config.hidden_size))
+    made = helper.make_graph(
+        graph.nodes,
+        checkpoint.family,
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ("batch", "length"))
+            for name in input_names(config)
+        ],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ],
+        list(graph.initializers.values()),
+    )
+    return helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="filbert",
+    )

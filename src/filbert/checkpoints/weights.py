@@ -1,0 +1,348 @@
+"""Tensor files of a model folder: safetensors, one or sharded, and pytorch_model.bin (read only).
+
+Names and shapes are known from the headers before any tensor is read.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from filbert.checkpoints.model_files import SAFETENSORS
+from filbert.errors import FormatError, printable, unreadable_as
+from filbert.files import MAX_JSON_BYTES, read_json
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+_NAMES = ("model.safetensors", "pytorch_model.bin")
+# Tensors of a pickle may share their numbers, as tied weights do.
+_MAX_SHARING = 16
+# Two microseconds a byte; that of 24 layers has 50,000.
+_MAX_PICKLE_BYTES = 2**20
+
+
+@dataclass
+class Weights:
+    """The tensors of a model folder, not read yet.
+
+    Attributes:
+        shapes: tensor name to shape.
+        dtypes: tensor name to safetensors' name of its dtype.
+        files: tensor name to the file that holds it.
+    """
+
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    _readers: dict[Path, Callable[[str], Tensor]] = field(default_factory=dict)
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, on the CPU, in its file's dtype.
+
+        Raises:
+            FormatError: a dtype that is not floating point, or a value that is not finite.
+        """
+        path = self.files[name]
+        if self.dtypes[name] not in _DTYPES:
+            raise FormatError(
+                f"{path}: {printable(name)} has dtype {self.dtypes[name]}; only "
+                f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
+            )
+        tensor = self._readers[path](name).contiguous()
+        # NaN wins both ends of aminmax, so one pass finds everything that is not finite.
+        if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
+            raise FormatError(
+                f"{path}: {printable(name)} holds values that are not finite (NaN or infinity). "
+                "The file is damaged, or it was saved by a run that had diverged."
+            )
+        return tensor
+
+    def add(
+        self,
+        path: Path,
+        tensors: dict[str, tuple[tuple[int, ...], str]],
+        reader: Callable[[str], Tensor],
+    ) -> None:
+        """Add a file's tensors, (shape, dtype) by name."""
+        self._readers[path] = reader
+        for name, (shape, dtype) in tensors.items():
+            if name in self.files:
+                raise FormatError(
+                    f"{printable(name)} stands both in {self.files[name]} and in {path.name}."
+                )
+            self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
+
+
+def _add_safetensors(weights: Weights, path: Path) -> None:
+    with path.open("rb") as start:
+        first = start.read(8)
+        size = int.from_bytes(first, "little")
+    if first == b"version ":
+        raise FormatError(
+            f"{path} is a pointer of Git LFS, not the weights themselves. Fetch them: git lfs pull"
+        )
+    if size > MAX_JSON_BYTES:
+        raise FormatError(
+            f"{path} is not a whole safetensors file: a header of {size:,} bytes. Download or "
+            "copy it again."
+        )
+    try:
+        file: Any = safe_open(path, framework="pt")
+        tensors = {}
+        for name in file.keys():  # noqa: SIM118 (not a dict)
+            part = file.get_slice(name)
+            tensors[name] = (tuple(part.get_shape()), str(part.get_dtype()))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FormatError(
+            f"{path} is not a whole safetensors file ({printable(str(error), 200)}). "
+            "Download or copy it again."
+        ) from error
+    weights.add(path, tensors, file.get_tensor)
+
+
+def _is_zip(path: Path) -> bool:
+    """Whether it is a zip archive, after making sure that it takes no more memory than it has."""
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            _check_calls(content)
+        return False
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        for part in parts:
+            if part.filename.endswith(".pkl") and part.compress_type == zipfile.ZIP_STORED:
+                if part.file_size > _MAX_PICKLE_BYTES:
+                    raise ValueError(f"a table of contents of {part.file_size:,} bytes")
+                _check_calls(archive.read(part))
+    if (
+        any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+        or sum(part.file_size for part in parts) > path.stat().st_size
+    ):
+        raise ValueError("its parts are compressed or overlap, which torch.save never does")
+    return True
+
+
+def _check_calls(content: bytes | mmap) -> None:
+    # torch's weights-only loading calls it with whatever number the file has, for so many bytes.
+    if content.find(b"bytearray\n") >= 0:
+        raise pickle.UnpicklingError("it calls bytearray, which no tensor needs")
+
+
+def _add_pickle(weights: Weights, path: Path) -> None:
+    try:
+        with warnings.catch_warnings():  # what torch says about old pickles helps nobody here
+            warnings.simplefilter("ignore")
+            values = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+    except pickle.UnpicklingError as error:
+        raise FormatError(
+            f"{path} is damaged or holds more than tensors, so it was not opened: loading it could "
+            "run code. Convert it to safetensors where you trust it."
+        ) from error
+    except Exception as error:  # damaged bytes make torch.load stumble in ways without number
+        first = "".join(str(error).splitlines()[:1]).split(" (Could this error")[0].rstrip(". ")
+        reason = printable(first, 200)
+        if not any(map(str.isalpha, reason)):  # a bare number, the key of a KeyError
+            reason = type(error).__name__
+        raise FormatError(f"{path} is damaged: {reason}. Fetch it again.") from error
+    if not isinstance(values, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
+    ):
+        raise FormatError(f"{path} is not a table of tensors by name.")
+    for name, value in values.items():
+        if value.is_meta:
+            raise FormatError(
+                f"{path}: {printable(name)} is on the meta device, so its numbers are not in the "
+                "file. Save the model again, with all its weights loaded."
+            )
+    total = sum(value.numel() * value.element_size() for value in values.values())
+    if total > _MAX_SHARING * path.stat().st_size:
+        raise FormatError(
+            f"{path} has {path.stat().st_size:,} bytes, but its tensors would take {total:,}. It "
+            "is damaged, or made to fill the memory."
+        )
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    tensors = {
+        name: (tuple(value.shape), names.get(value.dtype, str(value.dtype).removeprefix("torch.")))
+        if value.layout == torch.strided and not value.is_quantized
+        else (tuple(value.shape), str(value.layout))
+        for name, value in values.items()
+    }
+    weights.add(path, tensors, values.__getitem__)
+
+
+def _add(weights: Weights, path: Path) -> None:
+    if not path.is_file():
+        raise FormatError(f"{path} is missing.")
+    with path.open("rb"):  # the libraries call a file damaged that they may not read
+        pass
+    if path.suffix == ".safetensors":
+        _add_safetensors(weights, path)
+    else:
+        _add_pickle(weights, path)
+
+
+def _shards(index: Path) -> dict[str, str]:
+    """Tensor name to file name, from an index file."""
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not table:
+        raise FormatError(f"{index} has no weight_map.")
+    suffix = index.name.split(".")[1]
+    for name, file in table.items():
+        if (
+            not isinstance(file, str)
+            or len(file) > 255
+            or Path(file).name != file
+            or not file.endswith(f".{suffix}")
+        ):
+            raise FormatError(
+                f"{index}: {printable(name)} lies in {short(file)}, which is no .{suffix} file of "
+                "this folder."
+            )
+    return table
+
+
+@unreadable_as(FormatError)
+def weight_files(folder: Path) -> list[Path]:
+    """The files that `open_weights` would open: the first layout found, its index first if any.
+
+    Raises:
+        FormatError: there are none, or the folder cannot be read.
+    """
+    for name in _NAMES:
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return [index, *(folder / file for file in sorted(set(_shards(index).values())))]
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+    raise FormatError(
+        f"{folder} has no weights: no {' or '.join(_NAMES)}, in one file or sharded "
+        f"(found: {found}). Fetch or copy them there."
+    )
+
+
+@unreadable_as(FormatError)
+def open_weights(folder: Path) -> Weights:
+    """Names, shapes and dtypes of a folder's tensors; safetensors are preferred.
+
+    Raises:
+        FormatError: no weights, a damaged or unreadable file, a pickle with more than tensors, or
+            shards that do not agree with their index.
+    """
+    files = weight_files(folder)
+    weights = Weights()
+    if files[0].suffix != ".json":
+        _add(weights, files[0])
+        return weights
+    for path in files[1:]:
+        _add(weights, path)
+    table = _shards(files[0])
+    wrong = [
+        name
+        for name in table
+        if name not in weights.files or weights.files[name].name != table[name]
+    ]
+    wrong += [name for name in weights.files if name not in table]
+    if wrong:
+        listed = ", ".join(printable(name) for name in sorted(wrong)[:3])
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise FormatError(
+            f"{files[0]} and its shards disagree on where {listed}{more} "
+            "lie. Download or copy the folder again."
+        )
+    return weights
+
+
+# Writing.
+
+
+# What Hub and transformers call a file of a convenient size.
+MAX_SHARD_BYTES = 5_000_000_000
+_INDEX = "model.safetensors.index.json"
+
+
+def save_tensors(
+    tensors: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES
+) -> None:
+    """Write tensors by name, contiguous and on the host; plain writes, the caller stages them.
+
+    Args:
+        tensors: what to write; no two may share memory.
+        folder: where to.
+        max_shard_bytes: above this, the tensors are spread over several files, none with more but
+            where a single tensor has.
+
+    Raises:
+        OSError: the disk is full, or another failure of the system.
+    """
+    shards = list(_split_shards(tensors, max_shard_bytes))
+    if len(shards) <= 1:
+        _save(dict(tensors), folder / "model.safetensors")
+        return
+    weight_map: dict[str, str] = {}
+    for i, shard in enumerate(shards, start=1):
+        name = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
+        _save(shard, folder / name)
+        weight_map |= dict.fromkeys(shard, name)
+    index = {
+        "metadata": {"total_size": sum(map(_bytes, tensors.values()))},
+        "weight_map": dict(sorted(weight_map.items())),
+    }
+    (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def remove_others(folder: Path, written: Mapping[str, object]) -> None:
+    """Delete tensor files of an earlier model that would be read beside, or before, the new ones.
+
+    Args:
+        folder: of the model.
+        written: names of the new files.
+    """
+    for path in folder.iterdir():
+        if SAFETENSORS.fullmatch(path.name) and path.name not in written:
+            path.unlink()
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _split_shards(tensors: Mapping[str, Tensor], limit: int) -> Iterator[dict[str, Tensor]]:
+    """Tensors in their order, as many together as stay within the limit."""
+    shard: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors.items():
+        if shard and size + _bytes(tensor) > limit:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = tensor
+        size += _bytes(tensor)
+    if shard:
+        yield shard
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        # The library gives the system's error as text: "No space left on device (os error 28)".
+        if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:
+            raise OSError(int(code[1]), str(error), str(path)) from error
+        raise

@@ -1,0 +1,381 @@
+"""Attention maps of a model, and one text with its tokens, words and attention.
+
+T tokens in the batch, L layers, A heads, D head size, n tokens of one sequence.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from filbert.batch import PackedBatch, pack, split
+from filbert.data.texts import Text, cleaned, text_of, text_row
+from filbert.errors import ConfigError, InputError
+from filbert.model.attention_plan import AttentionPlan, distance
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+from filbert.model.rotary import rotate
+from filbert.model.trace import traced
+from filbert.predict import Predictor
+from filbert.stored_task import check_max_length
+from filbert.text.encoding import Encoding
+from filbert.text.surrogates import without_halves
+from filbert.text.tokenizer import Tokenizer
+
+# Attention weights of one text over all layers and heads: at most 2 GiB in float32.
+MOST_WEIGHTS = 2**29
+
+
+def attention_maps(
+    model: Model,
+    batch: PackedBatch,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """Compute the attention probabilities of every sequence as the model computes them.
+
+    Args:
+        model: A Transformer in eval mode.
+        batch: On the model's device.
+        layers: Layer numbers from 0; all layers if None.
+        heads: Head numbers from 0; all heads if None.
+
+    Returns:
+        For each sequence float32 (L, A, n, n) on the CPU, in the order of `layers` and `heads`.
+        Entry [l, a, i, j] is the weight that token i gives to token j. Rows sum to one. Pruned
+        heads are zeros.
+
+    Raises:
+        ConfigError: The model has no attention, or a layer or head does not exist.
+    """
+    return _attention(model, batch, *layers_and_heads(model, layers, heads))[0]
+
+
+def attention_and_vectors(model: Model, batch: PackedBatch) -> tuple[list[Tensor], list[Tensor]]:
+    """Compute the maps of all heads, and the queries and keys that they are made of.
+
+    Returns:
+        The maps as `attention_maps`, and for each sequence float32 (L, 2, A, n, D), queries first,
+        after the rotation of rotary positions. Pruned heads are zeros.
+
+    Raises:
+        ConfigError: The model has no attention.
+    """
+    return _attention(model, batch, *layers_and_heads(model))
+
+
+def _attention(
+    model: Model, batch: PackedBatch, layers: Sequence[int], heads: Sequence[int]
+) -> tuple[list[Tensor], list[Tensor]]:
+    maps, vectors = [], []
+    encoder = model.encoder
+    # A trace counts layers from 1.
+    numbers = [layer + 1 for layer in layers]
+    with torch.inference_mode(), traced(encoder, (), numbers) as trace:
+        encoder(batch)
+        for number in numbers:
+            qkv_T3AD, plan = trace.qkv[number], trace.plans[number]
+            if plan.rotary is not None:
+                qkv_T3AD = rotate(qkv_T3AD, plan.rotary)
+            present = [place for place, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
+            shape = (len(qkv_T3AD), 2, len(heads), qkv_T3AD.shape[-1])
+            qk_T2AD = torch.zeros(shape, device=qkv_T3AD.device)
+            qk_T2AD[:, :, present] = qkv_T3AD[:, :2, [heads[place] for place in present]].float()
+            sequences = split(qk_T2AD, plan.batch)
+            maps.append([_probabilities(qk, plan, present).cpu() for qk in sequences])
+            vectors.append([qk.permute(1, 2, 0, 3).cpu() for qk in sequences])
+        return (
+            [torch.stack(by_layer) for by_layer in zip(*maps, strict=True)],
+            [torch.stack(by_layer) for by_layer in zip(*vectors, strict=True)],
+        )
+
+
+def _probabilities(qk_n2AD: Tensor, plan: AttentionPlan, present: list[int]) -> Tensor:
+    """softmax(q k / sqrt(D)) with the model's mask, (A, n, n). Vaswani et al. 2017, 3.2.1."""
+    query, key = qk_n2AD.unbind(1)
+    scores = torch.bmm(query.transpose(0, 1), key.permute(1, 2, 0)) / math.sqrt(query.shape[-1])
+    length = scores.shape[-1]
+    if plan.reach is not None:
+        scores.masked_fill_(distance(length, scores.device) > plan.reach, -torch.inf)
+    if plan.causal:
+        ahead = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
+        scores.masked_fill_(ahead, -torch.inf)
+    maps = torch.zeros_like(scores)
+    maps[present] = torch.softmax(scores[present], -1)
+    return maps
+
+
+def layers_and_heads(
+    model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> tuple[list[int], list[int]]:
+    """Check layer and head numbers; None selects all.
+
+    Raises:
+        ConfigError: The model has no attention, or a number is out of range.
+    """
+    encoder = getattr(model, "encoder", None)
+    if not isinstance(encoder, Encoder):
+        raise ConfigError(
+            "An exported graph has no attention to show. Use the folder that it was exported from."
+        )
+    config = encoder.config
+    counts = {"layer": config.num_hidden_layers, "head": config.num_attention_heads}
+    found = []
+    for (name, count), asked in zip(counts.items(), (layers, heads), strict=True):
+        if asked is not None and (isinstance(asked, int | str) or not asked):
+            raise ConfigError(f"{name}s is {asked!r}; give a list of integers, such as [0].")
+        for number in asked or ():
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < count:
+                raise ConfigError(f"{name} {number!r} is not in 0..{count - 1}.")
+        found.append(list(range(count) if asked is None else asked))
+    return found[0], found[1]
+
+
+def pruned_heads(config: EncoderConfig) -> np.ndarray:
+    """Return which of the (L, A) heads were pruned, bool."""
+    left = np.array([config.heads_of(layer) for layer in range(config.num_hidden_layers)])
+    return np.arange(config.num_attention_heads) >= left[:, None]
+
+
+def check_size(config: EncoderConfig, length: int) -> None:
+    """Refuse a text whose maps would not fit into memory.
+
+    Raises:
+        ConfigError: The maps of all heads hold more than MOST_WEIGHTS numbers.
+    """
+    heads = config.num_hidden_layers * config.num_attention_heads
+    if heads * length**2 > MOST_WEIGHTS:
+        fits = math.isqrt(MOST_WEIGHTS // heads)
+        raise ConfigError(
+            f"The attention of {heads} heads over {length:,} tokens takes "
+            f"{4 * heads * length**2 / 1e9:.1f} GB. Cut the text with --max-length {fits}."
+        )
+
+
+# Words
+
+
+def number_words(encoding: Encoding, texts: Sequence[str]) -> Encoding:
+    """Renumber the words of an encoding so that white space and punctuation separate them.
+
+    Vocabularies differ: SentencePiece attaches a full stop to its word, and Gemma's vocabulary
+    treats a whole text as one word. Byte-level vocabularies have tokens of white space only; these
+    belong to the word that follows, or to the last word of the text.
+
+    Args:
+        encoding: With offsets.
+        texts: The one or two texts that were encoded.
+    """
+    assert encoding.offsets is not None and encoding.words is not None
+    assert encoding.sequence is not None
+    groups = [_character_groups(text) for text in texts]
+    rows = list(
+        zip(
+            encoding.sequence.tolist(),
+            encoding.words.tolist(),
+            encoding.offsets.tolist(),
+            strict=True,
+        )
+    )
+    numbers = np.full(len(rows), -1, dtype=np.int32)
+    previous: tuple[int, int, int] | None = None
+    number, blank_rows = -1, list[int]()
+    for row, (side, own, (start, end)) in enumerate(rows):
+        if side < 0 or own < 0:
+            continue
+        if previous is None or side != previous[0]:
+            previous, number, blank_rows = (side, -1, -1), -1, []
+        numbers[row] = max(number, 0)
+        piece = texts[side][start:end].lstrip()
+        if not piece:
+            blank_rows.append(row)
+            continue
+        key = (side, own, groups[side][end - len(piece)])
+        number += key != previous or bool(blank_rows)
+        numbers[[*blank_rows, row]] = number
+        previous, blank_rows = key, []
+    return replace(encoding, words=numbers)
+
+
+def _character_groups(text: str) -> list[int]:
+    """Number the runs of characters between white space and punctuation marks."""
+    groups, number = [], 0
+    for character in text:
+        # Vowel signs of a script are neither punctuation (P) nor symbols (S).
+        separates = character.isspace() or unicodedata.category(character)[0] in "PS"
+        number += separates
+        groups.append(number)
+        number += separates
+    return groups
+
+
+def merge_words(maps: np.ndarray, word_of_token: np.ndarray) -> np.ndarray:
+    """Turn attention between tokens, (..., n, n), into attention between w words, (..., w, w).
+
+    Attention to a word is the sum over its tokens, attention from a word the mean over its tokens.
+    Source: Clark et al. 2019, section 4.1.
+
+    Args:
+        maps: Float.
+        word_of_token: int (n,), from 0.
+    """
+    belongs = np.zeros((maps.shape[-1], int(word_of_token.max()) + 1), dtype=maps.dtype)
+    belongs[np.arange(len(word_of_token)), word_of_token] = 1
+    return np.asarray((belongs / belongs.sum(0)).T @ (maps @ belongs))
+
+
+# One text
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One text or pair with the attention of one model.
+
+    Attributes:
+        model: Name of the model.
+        texts: The text, or the two texts of a pair, as the model reads them.
+        tokens: The n tokens in readable form.
+        sequence: int8 (n,), 0 first text, 1 second text, -1 added special token.
+        units: int32 (n,), the word of each token. Each special token is a word of its own.
+        words: The words in order.
+        maps: float32 (L, A, n, n); see `attention_maps`.
+        is_pruned: bool (L, A); the maps of these heads are zeros.
+        queries_keys: float32 (L, 2, A, n, D); see `attention_and_vectors`.
+        num_tokens: Tokens before truncation.
+    """
+
+    model: str
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    sequence: np.ndarray
+    units: np.ndarray
+    words: tuple[str, ...]
+    maps: np.ndarray
+    is_pruned: np.ndarray
+    queries_keys: np.ndarray
+    num_tokens: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether tokens were cut off."""
+        return self.num_tokens > len(self.tokens)
+
+
+def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | None = None) -> View:
+    """Run one text or pair through a model and collect its attention.
+
+    Args:
+        predictor: The model.
+        item: A text or a pair of texts.
+        name: Name of the model for the reader.
+        max_length: Truncate to this many tokens. If None, a text that is too long is refused.
+
+    Raises:
+        ConfigError: The model has no attention, `max_length` is out of range, or the maps are too
+            large.
+        InputError: The text is empty, too long or not a text.
+    """
+    layers_and_heads(predictor.model)
+    limit = check_max_length(max_length, predictor.model.config) or predictor.max_length
+    assert isinstance(predictor.model, Model)
+    text = cleaned(text_of(text_row(item, 0)), getattr(predictor.task, "clean", None))
+    texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
+    if not all(part.strip() for part in texts):
+        which = "The text" if len(texts) == 1 else "One of the two texts"
+        raise InputError(f"{which} is empty. Give a sentence.")
+    both: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+    (encoding,) = predictor.tokenizer.encode([both], max_length=limit, with_offsets=True)
+    if encoding.truncated and max_length is None:
+        raise InputError(
+            f"The text has {encoding.num_tokens} tokens, {name} reads {limit}. Shorten it, or cut "
+            f"it with --max-length {limit}."
+        )
+    check_size(predictor.model.config, len(encoding.input_ids))
+    batch = pack([encoding.input_ids], [encoding.token_type_ids]).to(predictor.device)
+    (maps,), (vectors,) = attention_and_vectors(predictor.model, batch)
+    units, words = words_in(encoding, texts, predictor.tokenizer)
+    assert encoding.sequence is not None
+    return View(
+        model=name,
+        texts=texts,
+        tokens=tuple(readable_tokens(encoding, texts, predictor.tokenizer)),
+        sequence=encoding.sequence,
+        units=units,
+        words=words,
+        maps=maps.numpy(),
+        is_pruned=pruned_heads(predictor.model.config),
+        queries_keys=vectors.numpy(),
+        num_tokens=encoding.num_tokens,
+    )
+
+
+def readable_tokens(encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Return WordPiece entries as they are, and for other vocabularies the characters."""
+    entries = tokenizer.tokens(encoding.input_ids)
+    if tokenizer.kind == "wordpiece":
+        return entries
+    assert encoding.offsets is not None and encoding.sequence is not None
+    pairs = zip(encoding.offsets.tolist(), encoding.sequence.tolist(), strict=True)
+    pieces = [texts[side][start:end].strip() if side >= 0 else "" for (start, end), side in pairs]
+    return [piece or entry for piece, entry in zip(pieces, entries, strict=True)]
+
+
+def words_in(
+    encoding: Encoding, texts: Sequence[str], tokenizer: Tokenizer
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the word of every token, int32 (n,), and the words."""
+    encoding = number_words(encoding, texts)
+    offsets, sequence, numbers = encoding.offsets, encoding.sequence, encoding.words
+    assert offsets is not None and sequence is not None and numbers is not None
+    begins = np.ones(len(numbers), dtype=bool)
+    begins[1:] = (numbers[1:] < 0) | (numbers[1:] != numbers[:-1]) | (sequence[1:] != sequence[:-1])
+    firsts = np.flatnonzero(begins).tolist()
+    entries = tokenizer.tokens(encoding.input_ids)
+    words = []
+    for first, behind in zip(firsts, [*firsts[1:], len(begins)], strict=True):
+        side = int(sequence[first])
+        start, end = int(offsets[first, 0]), int(offsets[behind - 1, 1])
+        words.append((texts[side][start:end].strip() if side >= 0 else "") or entries[first])
+    return (np.cumsum(begins) - 1).astype(np.int32), tuple(words)
+
+
+def check_head(view: View, layer: int | None, head: int | None) -> None:
+    """Refuse a layer or head that does not exist or was pruned; None means any.
+
+    Raises:
+        ConfigError: As above.
+    """
+    for axis, (kind, number) in enumerate((("layer", layer), ("head", head))):
+        count = view.maps.shape[axis]
+        if number is not None and not 0 <= number < count:
+            raise ConfigError(f"{kind} {number} is not in 0..{count - 1} of {view.model}.")
+    if head is not None and view.is_pruned[_slice(layer), head].all():
+        where = "every layer" if layer is None else f"layer {layer}"
+        raise ConfigError(f"head {head} of {where} of {view.model} was pruned.")
+
+
+def mean_map(view: View, layer: int | None, head: int | None) -> np.ndarray:
+    """Average the maps of a layer and head, float (n, n); None averages over all of them.
+
+    Pruned heads are left out.
+
+    Raises:
+        ConfigError: The layer or head does not exist.
+    """
+    check_head(view, layer, head)
+    layers, heads = _slice(layer), _slice(head)
+    count = int((~view.is_pruned[layers, heads]).sum())
+    mean: np.ndarray = view.maps[layers, heads].sum((0, 1)) / count
+    return mean
+
+
+def _slice(number: int | None) -> slice:
+    return slice(None) if number is None else slice(number, number + 1)

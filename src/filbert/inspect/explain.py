@@ -1,0 +1,663 @@
+"""Attribution of a model's answer to the words of the text, and the page that shows it.
+
+n tokens of the text, S copies of it in a batch, C classes, E width of the word table, W words.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filbert.batch import pack
+from filbert.data.conll import sentence_of, spread
+from filbert.errors import ConfigError, InputError, printable
+from filbert.inspect.attention import number_words
+from filbert.inspect.neighbours import rows_within
+from filbert.model.heads import Features, Head, Model
+from filbert.predict import Predictor
+from filbert.tasks.classification import Classification
+from filbert.tasks.regression import Regression
+from filbert.tasks.span_qa import SpanQA
+from filbert.tasks.tagging import Tagging
+from filbert.text.encoding import Encoding
+
+METHODS = ("integrated-gradients", "gradient", "leave-one-out")
+# With 64 points the completeness error of trained models is below 1 % of the difference.
+STEPS = 64
+# Tokens of one batch: gradients need the activations of every layer.
+_TOKENS_WITH_GRADIENT, _TOKENS_WITHOUT = 1_024, 4_096
+
+CAVEATS = {
+    "integrated-gradients": "The shares divide the difference between this text and a text whose "
+    "words are all replaced by the baseline. Another baseline gives other shares.",
+    "gradient": "Gradient times input is a local approximation. The shares need not add up, and "
+    "they are small for every word where the model is certain.",
+    "leave-one-out": "Each word is removed alone, so words with the same meaning hide each other's "
+    "effect. The shares need not add up.",
+}
+# Blue supports the answer, vermilion opposes it; distinguishable with any colour vision.
+# Source: Okabe and Ito 2008, "Color Universal Design".
+FOR, AGAINST = (0, 114, 178), (213, 94, 0)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the text.
+
+    Attributes:
+        text: As written, or the name of its token if it has no characters.
+        which: 0 for the first text, 1 for the second.
+        start, end: Characters [start, end) of that text.
+        rows: Its tokens among the n.
+    """
+
+    text: str
+    which: int
+    start: int
+    end: int
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The answer to explain, as one number that depends on the words.
+
+    Attributes:
+        task: Name of the task.
+        description: The answer in words, such as '"toxic" with probability 0.91'.
+        label: The label, tag or answer; None for a number.
+        unit: Unit of the number: "log-odds" or "value".
+        names: Names of the texts.
+        texts: One or two texts, as the model reads them.
+        encoding: The n tokens.
+        words: The W words in order.
+        score: The number for each of S copies, float64 (S,), from the head's output: (S, C) for
+            heads over sequences and (S, n, C) for heads over tokens.
+    """
+
+    task: str
+    description: str
+    label: str | None
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    encoding: Encoding
+    words: tuple[Word, ...]
+    score: Callable[[Tensor], Tensor]
+    unit: str = "log-odds"
+
+    @property
+    def num_tokens(self) -> int:
+        """Number n."""
+        return len(self.encoding.input_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The share of every word in an answer.
+
+    Attributes:
+        target: The answer and the words.
+        method: One of METHODS.
+        shares: float64 (W,) in the unit of the target; positive shares support the answer.
+        pieces: float64 (n,), the same for each token. Leave-one-out divides a word's share evenly.
+        value: The number of the target.
+        baseline_value: The number if all words are replaced by the baseline.
+        baseline: What replaces words: the "mask" token or a "zero" vector.
+        steps: Points of the integral; None for the other methods.
+    """
+
+    target: Target
+    method: str
+    shares: np.ndarray
+    pieces: np.ndarray
+    value: float
+    baseline_value: float
+    baseline: str
+    steps: int | None = None
+
+    @property
+    def error(self) -> float:
+        """Completeness error: the sum of the shares minus the difference that they divide."""
+        return float(self.pieces.sum()) - (self.value - self.baseline_value)
+
+    def ranked(self) -> list[tuple[Word, float]]:
+        """Return the words with their shares, the largest absolute share first."""
+        order = np.argsort(-np.abs(self.shares), kind="stable")
+        return [(self.target.words[i], float(self.shares[i])) for i in order.tolist()]
+
+    def segments(self, which: int) -> Iterator[tuple[str, Word | None, float]]:
+        """Split one of the texts into words with their shares, and None for text between them."""
+        text, done = self.target.texts[which], 0
+        for word, share in zip(self.target.words, self.shares.tolist(), strict=True):
+            if word.which != which:
+                continue
+            # In some vocabularies two words share a character; it is shown once.
+            start = max(word.start, done)
+            if start > done:
+                yield text[done:start], None, 0.0
+            if word.end > start or word.start == word.end:
+                yield (text[start : word.end] or word.text), word, share
+            done = max(done, word.end)
+        if done < len(text):
+            yield text[done:], None, 0.0
+
+    def colour(self, share: float) -> tuple[tuple[int, int, int], float]:
+        """Return red, green and blue from 0 to 255, and the strength from 0 to 1."""
+        largest = max(float(np.abs(self.shares).max(initial=0.0)), 1e-12)
+        return FOR if share > 0 else AGAINST, min(1.0, abs(share) / largest)
+
+    @property
+    def summary(self) -> str:
+        """One sentence on the sum of the shares."""
+        text = (
+            f"Sum of the shares: {self.pieces.sum():+.3f}. The {self.target.unit} is "
+            f"{self.value:+.3f}, and {self.baseline_value:+.3f} with the {self.baseline} baseline "
+            f"for every word; completeness error {self.error:+.3f}"
+        )
+        return text + (f" ({self.steps} steps)." if self.steps else ".")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        target = self.target
+        return {
+            "task": target.task,
+            "says": target.description,
+            "target": target.label,
+            "method": self.method,
+            "unit": target.unit,
+            "value": self.value,
+            "baseline": self.baseline,
+            "baseline_value": self.baseline_value,
+            "sum": float(self.pieces.sum()),
+            "error": self.error,
+            "steps": self.steps,
+            "words": [
+                {
+                    "text": word.text,
+                    "in": target.names[word.which],
+                    "start": word.start,
+                    "end": word.end,
+                    "share": float(share),
+                }
+                for word, share in zip(target.words, self.shares, strict=True)
+            ],
+            "caveat": CAVEATS[self.method],
+        }
+
+    def _repr_html_(self) -> str:
+        return texts_html(self)
+
+
+def explain(
+    model: str | Path | Predictor,
+    item: Any,
+    *,
+    method: str = METHODS[0],
+    target: str | None = None,
+    word: str | int | None = None,
+    steps: int | None = None,
+) -> Explanation:
+    """Compute how much each word supports or opposes the model's answer.
+
+    Args:
+        model: A name as for `filbert.load`, or a loaded model in float32.
+        item: An item as for `Predictor.predict`.
+        method: "integrated-gradients" (Sundararajan et al. 2017), "gradient" times input (Shrikumar
+            et al. 2017) or "leave-one-out" (Li et al. 2016). The first and the last replace words
+            by the mask token, or by a zero vector if the vocabulary has none.
+        target: Label, tag or answer to explain; the model's own answer if None.
+        word: For tagging the word or its number from 1; the first word with a tag if None.
+        steps: Points of the integral (Gauss-Legendre); STEPS if None.
+
+    Raises:
+        ConfigError: The model has no such task, or an option does not fit the method.
+        InputError: The item is empty or longer than the model reads.
+    """
+    check_method(method, steps=steps)
+    predictor = model if isinstance(model, Predictor) else Predictor.load(model)
+    chosen = find_target(predictor, item, target=target, word=word)
+    return attribute(predictor, chosen, method=method, steps=steps)
+
+
+def check_method(method: str, *, steps: int | None = None) -> None:
+    """Check the options of a method before a model is loaded.
+
+    Raises:
+        ConfigError: The method does not exist, or an option does not fit it.
+    """
+    if method not in METHODS:
+        near = get_close_matches(method, METHODS, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"--method {method!r} is not one of {', '.join(METHODS)}.{hint}")
+    if steps is not None and method != METHODS[0]:
+        raise ConfigError(f"--steps has no effect on {method}. Leave it out.")
+    if steps is not None and not 1 <= steps <= 10_000:
+        raise ConfigError(f"--steps is {steps}; give 1 to 10,000.")
+
+
+# The target
+
+
+def find_target(
+    predictor: Predictor,
+    item: Any,
+    *,
+    target: str | None = None,
+    word: str | int | None = None,
+) -> Target:
+    """Turn the model's answer about an item into one number.
+
+    Classification: log-odds of a label at the model's temperature. Regression: the value. Tagging:
+    log-odds of a tag at one word. Question answering: log-odds of the answer's first token as the
+    start plus those of its last token as the end.
+
+    Raises:
+        ConfigError: The model has no such task, or `target` or `word` does not fit.
+        InputError: The item is empty or longer than the model reads.
+    """
+    _differentiable(predictor)
+    task = predictor.task
+    if word is not None and not isinstance(task, Tagging):
+        raise ConfigError("--word is for tagging models. Leave it out.")
+    if isinstance(task, Tagging):
+        return _tag_target(predictor, task, item, target, word)
+    if isinstance(task, SpanQA):
+        return _answer_target(predictor, task, item, target)
+    if isinstance(task, Classification | Regression):
+        return _sequence_target(predictor, task, item, target)
+    name = "no task" if task is None else f"the task {task.name}"
+    raise ConfigError(
+        f"This model has {name}. Answers of classification, regression, tagging and span_qa "
+        "models are explained."
+    )
+
+
+def _sequence_target(
+    predictor: Predictor, task: Classification | Regression, item: Any, asked: str | None
+) -> Target:
+    row = task.row(item, 0)
+    text = task.sequences(row)[0]
+    texts = (text,) if isinstance(text, str) else text
+    names = ("text", "second text")[: len(texts)]
+    encoding = _encode(predictor, text)
+    (answer,) = predictor.predict_rows([row])
+    if isinstance(task, Regression):
+        if asked is not None:
+            raise ConfigError("--target has no effect on a regression model. Leave it out.")
+        return _new_target(
+            predictor,
+            texts,
+            encoding,
+            names=names,
+            description=f"{answer['value']:.4g}",
+            label=None,
+            score=lambda output: output.double()[:, 0],
+            unit="value",
+        )
+    scores, temperature = answer["scores"], task.temperature
+    label = answer.get("label", max(scores, key=scores.get)) if asked is None else asked
+    index = _index(label, task.labels, "label")
+
+    def score(output: Tensor) -> Tensor:
+        logits = output.double() / temperature
+        return logits[:, index] if task.multilabel else log_odds(logits, index)
+
+    return _new_target(
+        predictor,
+        texts,
+        encoding,
+        names=names,
+        description=f"{_quote(label)} with probability {scores[label]:.3f}",
+        label=label,
+        score=score,
+    )
+
+
+def _tag_target(
+    predictor: Predictor, task: Tagging, item: Any, asked: str | None, word: str | int | None
+) -> Target:
+    if isinstance(item, tuple):
+        raise ConfigError("A tagging model reads one text, and two are given.")
+    row = task.row(item, 0)
+    sentence = sentence_of(row)
+    if not sentence.words:
+        raise InputError("The text is empty. Give one with words in it.")
+    encoding = _encode(predictor, sentence.text)
+    (answer,) = predictor.predict_rows([row])
+    index = _word_index(sentence.words, answer["tags"], word)
+    # The same row as in prediction.
+    window = spread(sentence, [encoding])[0]
+    place = np.flatnonzero(window.words == window.leaders[index])
+    if not len(place):
+        name = printable(sentence.words[index])
+        raise InputError(f"The tokenizer drops the word {name!r}, so its tag is always O.")
+    at = int(window.rows[place[0]])
+    tag = answer["tags"][index] if asked is None else asked
+    number = _index(tag, task.labels, "tag")
+    return _new_target(
+        predictor,
+        (sentence.text,),
+        encoding,
+        names=("text",),
+        description=f"{_quote(tag)} for {_quote(sentence.words[index])}",
+        label=tag,
+        score=lambda output: log_odds(output[:, at], number),
+    )
+
+
+def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | None) -> int:
+    """Return the index of the word asked for, else of the first word with a tag."""
+    if word is None:
+        tagged = [index for index, tag in enumerate(tags) if tag != "O"]
+        if not tagged:
+            raise ConfigError("The model tags every word O. Name a word with --word.")
+        return tagged[0]
+    name = str(word)
+    if name in words:
+        return words.index(name)
+    if name.isdigit() and 1 <= int(name) <= len(words):
+        return int(name) - 1
+    raise ConfigError(
+        f"--word {printable(name)!r} is neither a word of the text nor a number in 1..{len(words)}."
+    )
+
+
+def _answer_target(predictor: Predictor, task: SpanQA, item: Any, asked: str | None) -> Target:
+    if isinstance(item, str):
+        raise InputError("Give a question and its context, not one text.")
+    row = task.row(item, 0)
+    texts = (row.values["question"], row.values["context"])
+    if not all(text.strip() for text in texts):
+        raise InputError("The question or the context is empty.")
+    encoding = _encode(predictor, texts)
+    (answer,) = predictor.predict_rows([row])
+    start, end, text = answer["start"], answer["end"], answer["answer"]
+    if asked is not None:
+        start = texts[1].find(asked)
+        end, text = start + len(asked), asked
+        if start < 0 or not asked.strip():
+            raise ConfigError(f"--target {printable(asked)!r} does not occur in the context.")
+    # The score of "no answer" is that of the first token.
+    rows = np.zeros(1, np.int64) if start is None else rows_within(encoding, start, end, 1)
+    if not len(rows):
+        raise ConfigError(f"The model has no token for {printable(text)!r} in the context.")
+    first, last = int(rows[0]), int(rows[-1])
+    return _new_target(
+        predictor,
+        texts,
+        encoding,
+        names=("question", "context"),
+        description="no answer" if start is None else _quote(text),
+        label=text,
+        score=lambda out: log_odds(out[..., 0], first) + log_odds(out[..., 1], last),
+        unit="log-odds of start and end",
+    )
+
+
+def _new_target(
+    predictor: Predictor, texts: Sequence[str], encoding: Encoding, **fields: Any
+) -> Target:
+    words = tuple(_words(texts, encoding, predictor))
+    if not words or not any(text.strip() for text in texts):
+        raise InputError("The text is empty. Give one with words in it.")
+    task = predictor.known_task().name
+    return Target(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
+
+
+def _words(texts: Sequence[str], encoding: Encoding, predictor: Predictor) -> Iterator[Word]:
+    encoding = number_words(encoding, texts)
+    assert encoding.offsets is not None and encoding.words is not None
+    assert encoding.sequence is not None
+    keys = list(zip(encoding.sequence.tolist(), encoding.words.tolist(), strict=True))
+    for (side, _), group in groupby(range(len(keys)), key=keys.__getitem__):
+        if side < 0:
+            continue
+        rows = list(group)
+        first, last = int(encoding.offsets[rows, 0].min()), int(encoding.offsets[rows, 1].max())
+        piece = texts[side][first:last]
+        start, end = last - len(piece.lstrip()), first + len(piece.rstrip())
+        name = texts[side][start:end]
+        if not name:
+            start = end = last
+            name = "".join(predictor.tokenizer.tokens(encoding.input_ids[rows]))
+        yield Word(name, side, start, end, tuple(rows))
+
+
+def _encode(predictor: Predictor, text: str | tuple[str, str]) -> Encoding:
+    """Tokenise a text or pair without truncation.
+
+    Raises:
+        InputError: It is longer than the model reads.
+    """
+    (encoding,) = predictor.tokenizer.encode([text], with_offsets=True)
+    if encoding.num_tokens > predictor.max_length:
+        raise InputError(
+            f"The text has {encoding.num_tokens} tokens, and the model reads "
+            f"{predictor.max_length} at once. Explain a part of it."
+        )
+    return encoding
+
+
+def _index(label: str, labels: Sequence[str] | None, what: str) -> int:
+    known = list(labels or ())
+    if label not in known:
+        listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+        raise ConfigError(f"--target {printable(label)!r} is not a {what} of this model: {listed}.")
+    return known.index(label)
+
+
+def _quote(text: str) -> str:
+    return f'"{printable(text, 80)}"'
+
+
+def log_odds(logits: Tensor, index: int) -> Tensor:
+    """Compute log(p / (1 - p)) of one class under a softmax, float64: (..., C) to (...).
+
+    Unlike a logit it does not change if all logits are shifted. Unlike a probability it does not
+    saturate where the model is certain.
+    """
+    values = logits.double()
+    others = torch.cat([values[..., :index], values[..., index + 1 :]], -1)
+    return values[..., index] - others.logsumexp(-1)
+
+
+def _differentiable(predictor: Predictor) -> Model:
+    """Return the model if gradients can be computed.
+
+    Raises:
+        ConfigError: It is an exported graph, or its weights are not float32.
+    """
+    model = predictor.model
+    if not isinstance(model, Model) or predictor.precision.name == "int8":
+        raise ConfigError("Explanations need the original model in float32, not int8 or ONNX.")
+    if next(model.parameters()).dtype is not torch.float32:
+        raise ConfigError("Explanations need the model in float32. Load it with that precision.")
+    return model
+
+
+# Methods
+
+
+def attribute(
+    predictor: Predictor,
+    target: Target,
+    *,
+    method: str = METHODS[0],
+    steps: int | None = None,
+) -> Explanation:
+    """Compute an explanation as `explain` does, for a target of this model."""
+    check_method(method, steps=steps)
+    model = _differentiable(predictor).eval()
+    config = model.config
+    is_scale_free = config.rotary_base is not None and not config.type_vocab_size
+    if is_scale_free and method == "gradient":
+        raise ConfigError(
+            "This model normalises every word vector, so gradient times input is zero. Use another "
+            "--method."
+        )
+    name, start_nE, end_nE = _endpoints(predictor, model, target, method)
+    with torch.no_grad():
+        value, baseline_value = _scores(model, target, torch.stack([end_nE, start_nE])).tolist()
+    if method == "leave-one-out":
+        shares = _leave_one_out(model, target, start_nE, end_nE, value)
+        pieces = np.zeros(target.num_tokens)
+        for word, share in zip(target.words, shares.tolist(), strict=True):
+            pieces[list(word.rows)] = share / len(word.rows)
+        return Explanation(target, method, shares, pieces, value, baseline_value, name)
+    count = None if method == "gradient" else steps or STEPS
+    nodes, weights = np.ones(1), np.ones(1)
+    if count is not None:
+        nodes, weights = np.polynomial.legendre.leggauss(count)
+        nodes, weights = (nodes + 1) / 2, weights / 2
+    pieces = _integrate(model, target, start_nE, end_nE, nodes, weights)
+    shares = np.array([pieces[list(word.rows)].sum() for word in target.words])
+    return Explanation(target, method, shares, pieces, value, baseline_value, name, count)
+
+
+def _endpoints(
+    predictor: Predictor, model: Model, target: Target, method: str
+) -> tuple[str, Tensor, Tensor]:
+    """Return the baseline's name, and the word vectors (n, E) of the baseline and of the text.
+
+    Special tokens keep their vectors, except for the gradient method, whose baseline is zero.
+    """
+    table = model.encoder.embeddings.word.weight.detach()
+    end_nE = table[torch.from_numpy(target.encoding.input_ids.astype(np.int64)).to(table.device)]
+    if method == "gradient":
+        return "zero", torch.zeros_like(end_nE), end_nE
+    mask_id = predictor.tokenizer.mask_id
+    start_nE = end_nE.clone()
+    rows = [row for word in target.words for row in word.rows]
+    start_nE[rows] = 0.0 if mask_id is None else table[mask_id]
+    return "zero" if mask_id is None else "mask", start_nE, end_nE
+
+
+def _scores(model: Model, target: Target, vectors_SnE: Tensor) -> Tensor:
+    """Compute the number of the target for S sets of word vectors, float64 (S,).
+
+    A hook replaces the output of the word table; positions and token types are added as usual.
+    """
+    head, encoding, count = model.head, target.encoding, len(vectors_SnE)
+    assert isinstance(head, Head)
+    batch = pack([encoding.input_ids] * count, [encoding.token_type_ids] * count).to(model.device)
+    vectors_TE = vectors_SnE.flatten(0, 1)
+    table = model.encoder.embeddings.word
+    hook = table.register_forward_hook(lambda module, inputs, output: vectors_TE)
+    try:
+        tokens_TH = model.encoder(batch)
+    finally:
+        hook.remove()
+    pooled_SH = model.encoder.pool(tokens_TH, batch) if head.reads_pooled else None
+    output = head(Features(tokens_TH, pooled_SH, table.weight, batch), None)
+    assert isinstance(output, Tensor)
+    return target.score(output.view(count, -1, output.shape[-1]) if head.per_token else output)
+
+
+def _leave_one_out(
+    model: Model, target: Target, start_nE: Tensor, end_nE: Tensor, value: float
+) -> np.ndarray:
+    """Compute the decrease of the number when one word is replaced, float64 (W,)."""
+    shares = []
+    size = max(1, _TOKENS_WITHOUT // target.num_tokens)
+    for begin in range(0, len(target.words), size):
+        words = target.words[begin : begin + size]
+        vectors_SnE = end_nE.repeat(len(words), 1, 1)
+        for one_nE, word in zip(vectors_SnE, words, strict=True):
+            one_nE[list(word.rows)] = start_nE[list(word.rows)]
+        with torch.no_grad():
+            shares.append(value - _scores(model, target, vectors_SnE).cpu().numpy())
+    return np.concatenate(shares)
+
+
+def _integrate(
+    model: Model,
+    target: Target,
+    start_nE: Tensor,
+    end_nE: Tensor,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+) -> np.ndarray:
+    """Multiply (end - start) by the weighted sum of the gradients between them, float64 (n,).
+
+    Source: Sundararajan et al. 2017, equations 1 and 3, with Gauss-Legendre quadrature.
+
+    Args:
+        model: In eval mode.
+        target: The answer.
+        start_nE: Word vectors of the baseline.
+        end_nE: Word vectors of the text.
+        nodes: Points between start (0) and end (1).
+        weights: Weight of the gradient at each point.
+    """
+    path_nE = end_nE - start_nE
+    total_nE = torch.zeros_like(path_nE, dtype=torch.float64)
+    size = max(1, _TOKENS_WITH_GRADIENT // target.num_tokens)
+    for begin in range(0, len(nodes), size):
+        part = torch.from_numpy(nodes[begin : begin + size]).to(path_nE)
+        weight = torch.from_numpy(weights[begin : begin + size]).to(total_nE)
+        points = (start_nE + part[:, None, None] * path_nE).requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(_scores(model, target, points).sum(), points)
+        total_nE += torch.einsum("s,sne->ne", weight, gradient.double())
+    return (total_nE * path_nE.double()).sum(-1).cpu().numpy()
+
+
+# HTML
+
+
+def texts_html(explanation: Explanation) -> str:
+    """Write the texts with coloured words, escaped, without a style sheet."""
+    names = explanation.target.names
+    paragraphs = []
+    for which, name in enumerate(names):
+        title = f"<small>{html.escape(name)}</small><br>" if len(names) > 1 else ""
+        spans = "".join(_span(*one, explanation) for one in explanation.segments(which))
+        paragraphs.append(f'<p style="line-height:1.9;white-space:pre-line">{title}{spans}</p>')
+    # Unpaired surrogates cannot be written.
+    return "\n".join(paragraphs).encode("utf-8", "replace").decode("utf-8")
+
+
+def _span(text: str, word: Word | None, share: float, explanation: Explanation) -> str:
+    if word is None:
+        return html.escape(text)
+    (red, green, blue), strength = explanation.colour(share)
+    # Dark and light text stays readable on 0.65.
+    style = f"background:rgba({red},{green},{blue},{0.65 * strength:.3f});border-radius:3px"
+    return f'<span style="{style}" title="{share:+.3f}">{html.escape(text)}</span>'
+
+
+def explanation_page(explanations: Sequence[Explanation], model: str) -> str:
+    """Write a page with explanations of one target by one or several methods."""
+    target = explanations[0].target
+    title = html.escape(f"Why {target.description}?")
+    sections = "".join(_section(one) for one in explanations)
+    template = Path(__file__).with_name("explain_page.html").read_text(encoding="utf-8")
+    content = {"title": title, "model": html.escape(model), "sections": sections}
+    for name, text in content.items():
+        template = template.replace("{{" + name + "}}", text)
+    return template.encode("utf-8", "replace").decode("utf-8")
+
+
+def _section(explanation: Explanation) -> str:
+    rows = []
+    for word, share in explanation.ranked():
+        (red, green, blue), strength = explanation.colour(share)
+        bar = f"width:{100 * strength:.1f}%;background:rgb({red},{green},{blue})"
+        rows.append(
+            f'<tr><td>{html.escape(word.text)}</td><td class="number">{share:+.3f}</td>'
+            f'<td class="bar"><i style="{bar}"></i></td></tr>'
+        )
+    return (
+        f"<section><h2>{explanation.method}</h2>{texts_html(explanation)}"
+        f"<p>{html.escape(explanation.summary)}</p><table>{''.join(rows)}</table>"
+        f"<p>{html.escape(CAVEATS[explanation.method])}</p></section>"
+    )

@@ -1,0 +1,170 @@
+"""Linear probes: which layer's features serve a task best.
+
+R rows or words, H hidden size, C classes, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
+from filbert.errors import ConfigError
+from filbert.model.heads import Model
+from filbert.model.pooling import hidden_states
+from filbert.predict import Predictor
+from filbert.tasks.base import TaskOptions, task_class
+from filbert.tasks.classification import Classification
+from filbert.tasks.tagging import Tagging
+
+# The states of all layers of one batch are in memory at once.
+MOST_TOKENS = 4_096
+
+
+@dataclass(frozen=True)
+class LayerScores:
+    """Metrics on dev rows of one linear probe for each layer.
+
+    Attributes:
+        metric: Metric by which layers are compared.
+        metrics: All metrics of each layer from 0 (the embeddings) to L.
+        num_train, num_dev: Rows that were read.
+    """
+
+    metric: str
+    metrics: tuple[dict[str, Any], ...]
+    num_train: int
+    num_dev: int
+
+    @property
+    def best(self) -> int:
+        """The layer with the largest metric; undefined metrics count as zero."""
+        return int(np.argmax([one[self.metric] or 0.0 for one in self.metrics]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        rows = {"train": self.num_train, "dev": self.num_dev}
+        layers = [{"layer": layer} | one for layer, one in enumerate(self.metrics)]
+        return {"metric": self.metric, "rows": rows, "best": self.best, "layers": layers}
+
+
+def probe_layers(
+    predictor: Predictor, task: str, *, train: str, dev: str, names: ColumnNames | None = None
+) -> LayerScores:
+    """Fit a logistic regression on the frozen features of every layer.
+
+    A classifier reads the mean over the tokens of a text, a tagger the first token of each word.
+    Source: Devlin et al. 2019, section 5.3; Tenney et al. 2019 for the reading of the result.
+
+    Args:
+        predictor: The model; its head is not used.
+        task: "classification" (one label) or "tagging".
+        train, dev: Labelled rows.
+        names: Column names of the files.
+
+    Raises:
+        ConfigError: Another task, several labels a row, or an exported graph.
+        InputError: A row is wrong.
+    """
+    columns = names or ColumnNames()
+    kind = task_class(task).from_options(TaskOptions(), columns)
+    if not isinstance(kind, Classification | Tagging):
+        raise ConfigError(f"--task {task}: classification and tagging are probed.")
+    train_rows = list(kind.read(train, columns))
+    fitted = kind.fit_labels(train_rows)
+    if isinstance(fitted, Classification) and fitted.multilabel:
+        raise ConfigError("Rows with several labels are not probed. Give one label a row.")
+    dev_rows = list(fitted.read(dev, columns))
+    gold = [fitted.gold(row) for row in dev_rows]
+    metrics = []
+    data = [
+        fitted.examples(
+            rows, predictor.tokenizer, max_length=predictor.max_length, with_targets=True
+        )
+        for rows in (train_rows, dev_rows)
+    ]
+    features = [_features(predictor, examples) for examples in data]
+    targets = np.concatenate([np.atleast_1d(example.target) for example in data[0]])
+    for train_RH, dev_RH in zip(*features, strict=True):
+        logits_RC = _fit(train_RH, targets, dev_RH, len(fitted.labels or ()))
+        outputs = list(_outputs(logits_RC, data[1]))
+        metrics.append(fitted.metrics(gold, fitted.decode(outputs, data[1])))
+    return LayerScores(fitted.selection_metric, tuple(metrics), len(train_rows), len(dev_rows))
+
+
+def states_by_layer(
+    predictor: Predictor, examples: Sequence[Example]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the number of each example, by length, with its states float32 (n, all layers' widths).
+
+    Raises:
+        ConfigError: The model is an exported graph.
+    """
+    model = predictor.model
+    if not isinstance(model, Model):
+        raise ConfigError("An exported model has its last layer only. Use the original model.")
+    numbers = tuple(range(model.config.num_hidden_layers + 1))
+    lengths = [len(example.input_ids) for example in examples]
+    for indices in by_length(lengths, min(predictor.max_tokens, MOST_TOKENS)):
+        batch = collate([examples[i] for i in indices]).to(predictor.device)
+        with torch.inference_mode(), predictor.precision.autocast(predictor.device):
+            states = hidden_states(model.encoder, batch, numbers).float().cpu()
+        yield from zip(indices, torch.split(states, [lengths[i] for i in indices]), strict=True)
+
+
+def split_layers(predictor: Predictor, features: np.ndarray) -> list[np.ndarray]:
+    """Split (R, all layers' widths) into one array for each layer from 0 to L."""
+    return np.split(features, predictor.model.config.num_hidden_layers + 1, axis=1)
+
+
+def _features(predictor: Predictor, examples: Sequence[Example]) -> list[np.ndarray]:
+    """Compute the features of every layer from 0 to L, float32 (R, H), in the order of examples."""
+    features: list[Any] = [None] * len(examples)
+    for number, states in states_by_layer(predictor, examples):
+        rows = _word_rows(examples[number])
+        chosen = states.mean(0, keepdim=True) if rows is None else states[rows]
+        features[number] = chosen.numpy()
+    return split_layers(predictor, np.concatenate(features))
+
+
+def _word_rows(example: Example) -> torch.Tensor | None:
+    """Return the first token of each word of a tagging example, None for classification."""
+    rows = getattr(example.source, "rows", None)
+    return None if rows is None else torch.from_numpy(rows)
+
+
+def _fit(
+    train_RH: np.ndarray, targets: np.ndarray, dev_RH: np.ndarray, num_labels: int
+) -> np.ndarray:
+    """Fit the probe and return its log-probabilities on dev, float32 (R, C)."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    # Standardised, because the scale of hidden states differs from layer to layer.
+    probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1_000))
+    probe.fit(train_RH, targets)
+    logits_RC = np.full((len(dev_RH), num_labels), -100.0, dtype=np.float32)
+    logits_RC[:, probe.classes_] = np.maximum(probe.predict_log_proba(dev_RH), -100.0)
+    return logits_RC
+
+
+def _outputs(logits_RC: np.ndarray, examples: Sequence[Example]) -> Iterator[torch.Tensor]:
+    """Arrange the logits like the outputs of a head, as `Task.decode` expects them."""
+    start = 0
+    for example in examples:
+        rows = _word_rows(example)
+        if rows is None:
+            yield torch.from_numpy(logits_RC[start])
+            start += 1
+            continue
+        output = torch.zeros(len(example.input_ids), logits_RC.shape[1])
+        output[rows] = torch.from_numpy(logits_RC[start : start + len(rows)])
+        start += len(rows)
+        yield output

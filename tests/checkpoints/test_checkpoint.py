@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+
+CONFIG = EncoderConfig(
+    vocab_size=30,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    hidden_dropout=0.4,
+    head_dropout=0.3,
+)
+
+
+def bare(family: str = "bert", pooler: str | None = "tanh") -> Checkpoint:
+    torch.manual_seed(0)
+    changes = {"distilbert": {"type_vocab_size": 0}, "albert": {"embedding_size": 8}}
+    config = dataclasses.replace(CONFIG, pooler=pooler, **changes.get(family, {}))
+    return Checkpoint(config, family, Model(Encoder(config)).state_dict())
+
+
+def test_a_new_head_is_drawn_from_the_default_generator() -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        checkpoint = bare()
+        torch.manual_seed(seed)
+        drawn.append(with_new_head(checkpoint, "sequence", 2).tensors["head.out.weight"])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched() -> None:
+    old = bare()
+    names = set(old.tensors)
+    new = with_new_head(
+        old, "sequence", labels=("a", "b", "c"), problem_type="multi_label_classification"
+    )
+    assert (new.num_labels, new.labels) == (3, ("a", "b", "c"))
+    assert new.problem_type == "multi_label_classification"
+    assert all(new.tensors[name] is old.tensors[name] for name in names)
+    assert (set(old.tensors), old.head, old.notes) == (names, None, ())
+    new.build()
+
+
+def test_a_new_head_and_a_new_pooler_are_announced() -> None:
+    notes = with_new_head(bare(pooler=None), "sequence", 2).notes
+    assert notes == (
+        "new pooler: bert.pooler.dense (tanh), drawn at random.",
+        "new head: sequence with 2 outputs, drawn at random.",
+    )
+    assert with_new_head(bare(), "sequence", 2).notes == notes[1:]
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "pooler", "dropout_before"),
+    [
+        ("bert", "sequence", "tanh", False),
+        ("bert", "tokens", None, False),
+        ("roberta", "sequence", "tanh", True),
+        ("roberta", "choices", "tanh", False),
+        ("distilbert", "sequence", "relu", False),
+        ("distilbert", "choices", "relu", False),
+        ("albert", "sequence", "tanh", False),
+        ("electra", "sequence", "gelu", True),
+        ("electra", "choices", "gelu", False),
+        ("electra", "spans", None, False),
+    ],
+)
+def test_each_family_keeps_its_custom_for_the_pooler(
+    family: str, kind: str, pooler: str | None, dropout_before: bool
+) -> None:
+    labels = 2 if kind in ("sequence", "tokens") else None
+    config = with_new_head(bare(family, None), kind, labels).config
+    assert (config.pooler, config.pooler_dropout) == (pooler, dropout_before)
+
+
+def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_head() -> None:
+    first = with_new_head(bare("roberta"), "sequence", 2)
+    # roberta.pooler is another layer than classifier.dense, so it is not taken for it.
+    dense = first.tensors["encoder.pooler.weight"]
+    assert not torch.equal(dense, bare("roberta").tensors["encoder.pooler.weight"])
+    again = with_new_head(first, "sequence", 5)
+    assert torch.equal(again.tensors["encoder.pooler.weight"], dense)
+    nothing = with_new_head(first, None)
+    assert nothing.config.pooler is None
+    assert not any(name.startswith(("head.", "encoder.pooler.")) for name in nothing.tensors)
+
+
+def test_the_head_dropout_is_the_one_that_transformers_would_use() -> None:
+    assert with_new_head(bare("roberta"), "sequence", 2).config.head_dropout == 0.3
+    assert with_new_head(bare("roberta"), "choices").config.head_dropout == 0.4
+    assert with_new_head(bare("distilbert", None), "tokens", 2).config.head_dropout == 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("poetry",), "no 'poetry' head"),
+        (("sequence",), "needs at least one label"),
+        (("sequence", 0), "needs at least one label"),
+        (("spans", 2), "takes no labels"),
+        (("sequence", 3, ("a", "b")), "2 labels for 3 outputs"),
+        (("sequence", 2, None, "guessing"), "problem_type 'guessing'"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused(arguments: tuple, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_new_head(bare(), *arguments)
+
+
+def test_a_masked_lm_head_that_no_other_tool_would_compute_is_refused() -> None:
+    checkpoint = bare("roberta")
+    checkpoint.config = dataclasses.replace(checkpoint.config, hidden_act="relu")
+    with pytest.raises(ConfigError, match="gelu in its head"):
+        with_new_head(checkpoint, "masked_lm")
+
+
+def test_building_from_the_wrong_tensors_is_our_mistake() -> None:
+    checkpoint = bare()
+    del checkpoint.tensors["encoder.layers.0.up.bias"]
+    with pytest.raises(ValueError, match=r"encoder\.layers\.0\.up\.bias"):
+        checkpoint.build()

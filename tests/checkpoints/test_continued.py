@@ -1,0 +1,164 @@
+"""Checkpoints that are pre-trained further: what is kept, what is drawn, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from filbert.batch import pack
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
+from filbert.checkpoints.fresh import for_pretraining, fresh_checkpoint, grow_vocabulary
+from filbert.errors import ConfigError
+
+SMALL: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 20,
+}
+BATCH = pack([[1, 2, 3], [4, 5, 6, 7]])
+
+
+def fresh(family: str, head: str) -> Checkpoint:
+    """Every number random, so that a zero bias is no longer like another."""
+    torch.manual_seed(3)
+    new = fresh_checkpoint(family, vocab_size=30, head=head, **SMALL)
+    new.tensors = {name: 0.3 * torch.randn_like(tensor) for name, tensor in new.tensors.items()}
+    return new
+
+
+def same(left: Checkpoint, right: Checkpoint, before: str, after: str) -> bool:
+    """Whether all tensors of `left` under one name are those of `right` under another."""
+    names = [name for name in left.tensors if name.startswith(before)]
+    assert names
+    return all(
+        right.tensors[after + name.removeprefix(before)] is left.tensors[name] for name in names
+    )
+
+
+def test_without_pairs_the_masked_lm_head_of_both_is_kept_and_says_the_same() -> None:
+    old = fresh("bert", "pretraining")
+    new = for_pretraining(old, "masked_lm")
+    assert same(old, new, "head.masked_lm.", "head.")
+    assert new.notes == (
+        "pooler left out: a BertForMaskedLM has no place for the old one.",
+        "head left out: pair.",
+    )
+    with torch.no_grad():
+        assert torch.equal(new.build()(BATCH), old.build()(BATCH)[0])
+
+
+def test_with_pairs_the_masked_lm_head_is_kept_and_pooler_and_pair_head_are_new() -> None:
+    old = fresh("albert", "masked_lm")
+    new = for_pretraining(old, "pretraining")
+    assert same(old, new, "head.", "head.masked_lm.")
+    assert same(old, new, "encoder.", "encoder.")
+    assert new.notes == (
+        "new pooler: albert.pooler (tanh), drawn at random.",
+        "new head: pair, drawn at random: the checkpoint has a masked_lm head.",
+    )
+    with torch.no_grad():
+        masked, pair = new.build()(BATCH)
+        assert torch.equal(masked, old.build()(BATCH))
+    assert pair.shape == (2, 2)
+
+
+def test_a_pair_head_is_kept_too() -> None:
+    old = with_new_head(fresh("bert", "pretraining"), "pair")
+    new = for_pretraining(old, "pretraining")
+    assert same(old, new, "head.", "head.pair.")
+    assert same(old, new, "encoder.pooler.", "encoder.pooler.")
+    assert new.notes[-1] == "new head: masked_lm, drawn at random: the checkpoint has a pair head."
+
+
+def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs() -> None:
+    old = with_new_head(fresh("bert", "pretraining"), None)
+    old.notes = ()
+    new = for_pretraining(old, "pretraining")
+    assert same(old, new, "encoder.", "encoder.")
+    assert new.notes == (
+        "new head: masked_lm, drawn at random: the checkpoint has no head.",
+        "new head: pair, drawn at random: the checkpoint has no head.",
+    )
+    assert not new.tensors["head.masked_lm.bias"].any()
+
+
+def test_a_classifier_loses_its_head_and_that_is_said() -> None:
+    old = with_new_head(fresh("distilbert", "masked_lm"), "sequence", labels=("a", "b"))
+    new = for_pretraining(old, "masked_lm")
+    assert (new.labels, new.num_labels) == (None, None)
+    assert new.notes[-2:] == (
+        "new head: masked_lm, drawn at random: the checkpoint has a sequence head.",
+        "head left out: sequence.",
+    )
+
+
+def test_a_generator_can_become_a_discriminator() -> None:
+    new = for_pretraining(fresh("electra", "masked_lm"), "discriminator")
+    assert new.notes[0].startswith("new head: discriminator, drawn at random")
+    new.build()
+
+
+def test_a_checkpoint_with_the_head_stays_as_it_is() -> None:
+    old = fresh("roberta", "masked_lm")
+    assert for_pretraining(old, "masked_lm") is old
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "says"),
+    [("roberta", "pretraining", "no 'pretraining' head"), ("bert", "spans", "not one of")],
+)
+def test_a_head_that_no_objective_has_is_refused(family: str, head: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        for_pretraining(fresh(family, "masked_lm"), head)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "bias"),
+    [
+        ("bert", "masked_lm", "head.bias"),
+        ("bert", "pretraining", "head.masked_lm.bias"),
+        ("electra", "discriminator", None),
+    ],
+)
+def test_a_new_row_is_the_mean_of_the_rows_of_its_old_pieces(
+    family: str, head: str, bias: str | None
+) -> None:
+    old = fresh(family, head)
+    new = grow_vocabulary(old, 33, {30: (4, 5, 9), 2: (7, 8), 31: ()})
+    assert new.config.vocab_size == 33
+    for name in ("encoder.embeddings.word.weight", *([bias] if bias else [])):
+        before, after = old.tensors[name], new.tensors[name]
+        # A mean of three float32 numbers may be rounded otherwise by another order of adding.
+        torch.testing.assert_close(after[30], (before[4] + before[5] + before[9]) / 3)
+        torch.testing.assert_close(after[2], (before[7] + before[8]) / 2)
+        torch.testing.assert_close(after[31], before.mean(0))
+        torch.testing.assert_close(after[32], before.mean(0))
+        kept = [row for row in range(30) if row != 2]
+        assert torch.equal(after[kept], before[kept])
+    new.build()
+    assert old.config.vocab_size == 30
+    assert len(old.tensors["encoder.embeddings.word.weight"]) == 30
+
+
+def test_a_longer_table_keeps_its_length_and_other_words_their_logits() -> None:
+    old = fresh("bert", "masked_lm")
+    new = grow_vocabulary(old, 20, {19: (4, 5)})
+    assert new.config.vocab_size == 30
+    kept = [row for row in range(30) if row != 19]
+    with torch.no_grad():
+        # Products of other widths may add in another order.
+        torch.testing.assert_close(new.build()(BATCH)[:, kept], old.build()(BATCH)[:, kept])
+
+
+def test_nothing_new_changes_nothing() -> None:
+    old = fresh("bert", "masked_lm")
+    assert grow_vocabulary(old, 25, {}) is old
+
+
+@pytest.mark.parametrize("rows", [{31: (1,)}, {30: (30,)}, {-1: (1,)}])
+def test_a_row_outside_the_tables_is_our_mistake(rows: dict[int, tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match="rows|piece"):
+        grow_vocabulary(fresh("bert", "masked_lm"), 31, rows)

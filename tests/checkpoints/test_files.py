@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from filbert import files
+from filbert.checkpoints import huggingface, weights
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.errors import InputError
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder
+from filbert.model.heads import Model
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below, hidden ones too, and every folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"(folder)"
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to the disk finds no room, as it does on file systems that allocate late."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "model"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "config.json").write_text("old")
+    (folder / "sub" / "more").write_text("old too")
+    yield folder
+
+
+def test_write_atomically_replaces_the_whole_content(tmp_path: Path) -> None:
+    for content in ("a longer first text", "é"):
+        files.write_atomically(tmp_path / "new" / "x.json", content)
+        assert tree(tmp_path) == {"new": b"(folder)", "new/x.json": content.encode()}
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    files.write_atomically(tmp_path / "link" / "x", b"1")
+    with files.replace_folder(tmp_path / "link", marker="x") as staging:
+        (staging / "y").write_bytes(b"2")
+    assert (tmp_path / "link").is_symlink()
+    assert tree(tmp_path / "real") == {"y": b"2"}
+
+
+def test_replace_folder_swaps_everything(old: Path) -> None:
+    with files.replace_folder(old) as staging:
+        (staging / "config.json").write_text("new")
+        assert (old / "config.json").read_text() == "old"
+    assert tree(old.parent) == {"model": b"(folder)", "model/config.json": b"new"}
+
+
+def test_replace_files_leaves_the_others(old: Path) -> None:
+    with files.replace_files(old) as staging:
+        (staging / "config.json").write_text("new")
+    assert tree(old) == {"config.json": b"new", "sub": b"(folder)", "sub/more": b"old too"}
+
+
+@pytest.mark.parametrize("how", [files.replace_files, files.replace_folder])
+@pytest.mark.parametrize("name", ["model", "brand/new"])
+def test_a_block_that_fails_changes_nothing(old: Path, how, name: str) -> None:
+    before = tree(old.parent)
+    with pytest.raises(KeyboardInterrupt), how(old.parent / name) as staging:
+        (staging / "config.json").write_text("new")
+        raise KeyboardInterrupt
+    assert tree(old.parent) == before
+
+
+@pytest.mark.parametrize("how", [files.replace_files, files.replace_folder])
+@pytest.mark.parametrize("name", ["model", "brand/new"])
+def test_a_full_disk_is_one_sentence_and_changes_nothing(
+    old: Path, how, name: str, full_disk: None
+) -> None:
+    before = tree(old.parent)
+    with (
+        pytest.raises(InputError, match="No room left on the disk"),
+        how(old.parent / name) as staging,
+    ):
+        (staging / "config.json").write_text("new")
+    assert tree(old.parent) == before
+
+
+def test_a_full_disk_while_writing_one_file_keeps_the_old_one(old: Path, full_disk: None) -> None:
+    before = tree(old)
+    with pytest.raises(InputError, match=r"writing .*config.json"):
+        files.write_atomically(old / "config.json", "new")
+    assert tree(old) == before
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_disk_while_saving_a_model_keeps_the_old_one(
+    tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    config = EncoderConfig(
+        vocab_size=9,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    checkpoint = Checkpoint(config, "bert", Model(Encoder(config)).state_dict())
+    huggingface.write(checkpoint, tmp_path)
+    before = tree(tmp_path)
+    if late:
+        request.getfixturevalue("full_disk")
+    else:
+        # The words that safetensors 0.8 uses on a tmpfs of 3 MB.
+        def refuse(*args: object, **options: object) -> None:
+            text = "Error while serializing: I/O error: No space left on device (os error 28)"
+            raise SafetensorError(text)
+
+        monkeypatch.setattr(weights, "save_file", refuse)
+    with pytest.raises(InputError, match="No room left on the disk"):
+        huggingface.write(Checkpoint(config, "bert", Model(Encoder(config)).state_dict()), tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_with_somebody_elses_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="not replaced"), files.replace_folder(tmp_path):
+        raise AssertionError("the block must not start")
+    assert tree(tmp_path) == {"thesis.tex": b"years of work"}
+
+
+@pytest.mark.parametrize("how", [files.replace_files, files.replace_folder])
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, how) -> None:
+    (tmp_path / "x").write_text("1")
+    with pytest.raises(InputError, match="is a file"), how(tmp_path / "x"):
+        raise AssertionError("the block must not start")
+    with pytest.raises(InputError, match="Cannot create"), how(tmp_path / "x" / "below"):
+        raise AssertionError("the block must not start")
+
+
+def test_new_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "x").write_text("")
+    with files.replace_folder(tmp_path / "new") as staging:
+        (staging / "x").write_text("")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    files.write_atomically(tmp_path / "y", "")
+    assert (tmp_path / "y").stat().st_mode == (tmp_path / "plain" / "x").stat().st_mode

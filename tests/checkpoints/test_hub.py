@@ -1,0 +1,373 @@
+"""Fetching and uploading with huggingface_hub's real client, against a Hub on this machine."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+
+from filbert.checkpoints import hub
+from filbert.checkpoints.hub import explained
+from filbert.checkpoints.model_files import to_fetch
+from filbert.checkpoints.opening import find_model
+from filbert.errors import ConfigError, FormatError, InputError
+
+_spec = importlib.util.spec_from_file_location(
+    "hub_server", Path(__file__).parents[1] / "hub_server.py"
+)
+assert _spec is not None and _spec.loader is not None
+hub_server = importlib.util.module_from_spec(_spec)
+sys.modules["hub_server"] = hub_server
+_spec.loader.exec_module(hub_server)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    with hub_server.running() as running, hub_server.client(monkeypatch, running, tmp_path / "hf"):
+        yield running
+
+
+def refusal(kind: type[Exception], name: str, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        find_model(name, **options)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 500
+    return text
+
+
+def names(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+SMALL = {"config.json": b"{}", "vocab.txt": b"[PAD]"}
+WEIGHTS = {"model.safetensors": b"weights" * 5000}
+
+
+# Which files are fetched.
+
+
+@pytest.mark.parametrize(
+    ("published", "fetched"),
+    [
+        (["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"], 2),
+        (["config.json", "pytorch_model.bin", "onnx/model.onnx", ".gitattributes"], 2),
+        (["config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"], 3),
+        (["bert_config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "b.ckpt.meta"], 3),
+        (["config.json", "b.ckpt.index", "b.ckpt.data-00000-of-00001", "pytorch_model.bin"], 2),
+        (["modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/x.py"], 3),
+        (["2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "3_Normalize/a"], 1),
+        (["2_Dense/pytorch_model.bin", "../config.json", "a/config.json"], 1),
+    ],
+)
+def test_nothing_is_fetched_that_is_not_read(published: list[str], fetched: int) -> None:
+    chosen = to_fetch(published)
+    assert len(chosen) == fetched
+    assert not set(chosen) & {"pytorch_model.bin"} or "model.safetensors" not in published
+
+
+def test_a_tokenizer_alone_fetches_no_weights(server: Any) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    folder = find_model("owner/name", tokenizer_only=True)
+    assert names(folder) == set(SMALL)
+    assert names(find_model("owner/name")) == set(SMALL | WEIGHTS)
+
+
+def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) -> None:
+    google = ("bert_config.json", "vocab.txt", "m.ckpt.index", "m.ckpt.data-00000-of-00001")
+    server.add("owner/name", dict.fromkeys(google, b"x") | {"m.ckpt.meta": b"x"})
+    place = find_model("owner/name")
+    assert place.name == "m.ckpt"
+    assert names(place.parent) == set(google)
+    two = {f"{n}.{part}": b"" for n in "ab" for part in ("index", "data-00000-of-00001")}
+    server.add("owner/two", two)
+    assert "2 checkpoints: a, b" in refusal(FormatError, "owner/two")
+
+
+def test_a_repository_without_weights_says_what_it_holds(server: Any) -> None:
+    server.add("owner/name", SMALL | {"tf_model.h5": b""})
+    assert "found: config.json, tf_model.h5, vocab.txt" in refusal(FormatError, "owner/name")
+
+
+# The way there.
+
+
+def test_large_files_come_from_another_host_which_never_sees_the_token(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add("owner/name", SMALL | WEIGHTS, token="hf_reader")
+    assert "private one: set HF_TOKEN" in refusal(InputError, "owner/name")
+    assert "does not accept the token" in refusal(InputError, "owner/name", token="hf_invalid")
+    monkeypatch.setenv("HF_TOKEN", "hf_reader")
+    folder = find_model("owner/name")
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
+    assert any(request.startswith("GET /lfs/") for request in server.requests)
+    assert server.leaked == []
+
+
+def test_a_branch_a_tag_and_a_commit_are_revisions(server: Any) -> None:
+    repo = server.add("owner/name", SMALL | WEIGHTS)
+    repo.commit("refs/pr/1", SMALL | WEIGHTS | {"vocab.txt": b"[NEW]"})
+    assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[PAD]"
+    for revision in ("refs/pr/1", repo.refs["refs/pr/1"]):
+        place = find_model(f"owner/name@{revision}")
+        assert (place / "vocab.txt").read_bytes() == b"[NEW]"
+    assert "no revision 'v9'" in refusal(InputError, "owner/name@v9")
+
+
+def test_a_download_that_breaks_goes_on_where_it_was(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client counts whole chunks, and the usual one is larger than this file.
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    server.add("owner/name", SMALL | WEIGHTS)
+    server.cut_after = 9000
+    folder = find_model("owner/name")
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS["model.safetensors"]
+    assert server.ranges == ["bytes=9000-"]
+
+
+def test_a_second_load_fetches_nothing_and_a_new_commit_is_noticed(server: Any) -> None:
+    repo = server.add("owner/name", SMALL | WEIGHTS)
+    first = find_model("owner/name")
+    server.requests.clear()
+    assert find_model("owner/name") == first
+    assert not any("resolve" in request for request in server.requests)
+    repo.commit("main", SMALL | WEIGHTS | {"vocab.txt": b"[NEW]"})
+    assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[NEW]"
+
+
+def test_no_bar_is_drawn_where_stderr_is_no_terminal(
+    server: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    find_model("owner/name")
+    assert capfd.readouterr().err == ""
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"status": 503}, "out of order (it answered 503)"),
+        ({"status": 429}, "too many requests"),
+        ({"silent": True}, "did not answer in time"),
+    ],
+)
+def test_a_faulty_hub_is_one_sentence_and_the_cache_still_serves(
+    server: Any, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], says: str
+) -> None:
+    server.add("owner/name", SMALL | WEIGHTS)
+    folder = find_model("owner/name")
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.5)
+    server.status, server.silent = fault.get("status"), fault.get("silent") and threading.Event()
+    assert says in refusal(InputError, "owner/other")
+    assert find_model("owner/name") == folder
+
+
+def test_no_network_is_one_sentence(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    text = refusal(InputError, "owner/name")
+    assert "http://127.0.0.1:9 could not be reached" in text and "Check the network" in text
+
+
+def test_a_gated_and_a_missing_model_are_told_apart(server: Any) -> None:
+    server.add("owner/name", SMALL, gated=True)
+    assert "is gated" in refusal(InputError, "owner/name")
+    assert "no model on the Hugging Face Hub" in refusal(InputError, "owner/nothing")
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.ENOSPC, "No room left"), (errno.EACCES, "Set HF_HOME to a folder of yours")],
+)
+def test_a_full_or_closed_disk_is_one_sentence(
+    server: Any, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError(number, os.strerror(number), "/cache")
+
+    server.add("owner/name", SMALL | WEIGHTS)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    assert says in refusal(InputError, "owner/name")
+
+
+def test_a_proxy_that_answers_itself_is_told_from_a_hub() -> None:
+    error = huggingface_hub.errors.FileMetadataError("no X-Repo-Commit")
+    assert "does not answer as a Hugging Face Hub" in explained(error, "owner/name")
+
+
+def test_offline_only_a_whole_copy_in_the_cache_serves(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "gone.safetensors"}}
+    shards = {"model-00001-of-00002.safetensors": b"x"}
+    server.add("owner/name", SMALL | WEIGHTS)
+    server.add("owner/part", {**SMALL, **shards, "model.safetensors.index.json": b"{}"})
+    server.repos["owner/part"].commit(
+        "main", {**SMALL, **shards, "model.safetensors.index.json": json.dumps(index).encode()}
+    )
+    folder = find_model("owner/name", tokenizer_only=True)
+    find_model("owner/part")
+    server.requests.clear()
+    for options in ({"local_files_only": True}, {}):
+        assert find_model("owner/name", tokenizer_only=True, **options) == folder
+        for name in ("owner/name", "owner/part", "owner/never"):
+            text = refusal(InputError, name, **options)
+            assert "not whole, in the local cache" in text and "switched off" in text
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert server.requests == []
+
+
+def test_a_model_is_loaded_from_the_hub_and_then_without_it(
+    server: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    repo = server.add("owner/tiny", tiny_model)
+    tensors = load_file(tiny_model / "model.safetensors")
+    half = sorted(tensors)[: len(tensors) // 2]
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    parts = ({k: v for k, v in tensors.items() if (k in half) == first} for first in (True, False))
+    for file, part in zip(files, parts, strict=True):
+        save_file(part, tmp_path / file)
+        repo.files[file] = (tmp_path / file).read_bytes()
+    table = {"weight_map": {name: files[name not in half] for name in tensors}}
+    repo.files["model.safetensors.index.json"] = json.dumps(table).encode()
+    del repo.files["model.safetensors"]
+    repo.commit("sharded", repo.files)
+
+    code = (
+        "import filbert, sys\n"
+        "v = filbert.load(sys.argv[1], device='cpu').embed(['the film was good'])\n"
+        "print(v.tobytes().hex())"
+    )
+
+    def load(name: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | hub_server.environment(server, tmp_path / "home") | more
+        command = [sys.executable, "-W", "error", "-c", code, name]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    runs = [load("owner/tiny@sharded"), load("owner/tiny@sharded", HF_HUB_OFFLINE="1")]
+    assert [run.stderr for run in runs] == ["", ""]
+    assert runs[0].stdout == runs[1].stdout and len(runs[0].stdout) == 32 * 8 + 1
+
+
+# Uploading.
+
+# The client's own call of its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A model folder with the digests of its files, and with things that are no part of it."""
+    folder = tmp_path / "model"
+    for name in names(tiny_model):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((tiny_model / name).read_bytes())
+    digests = {name: {"sha256": hub.sha256_of(folder / name)} for name in names(folder)}
+    (folder / "filbert.json").write_text(json.dumps({"files": digests}))
+    (folder / "README.md").write_text("# tiny")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    for name in ("train.csv", "optimizer.safetensors", "pytorch_model.bin", "state.json", ".env"):
+        (folder / name).write_text("secret")
+    (folder / "state").mkdir()
+    (folder / "state" / "model.safetensors").write_text("secret")
+    return folder
+
+
+def test_what_was_uploaded_is_what_is_fetched(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_writer")
+    told: list[dict[str, int]] = []
+    url = hub.push(model, "me/new", private=True, message="First", announce=told.append)
+    repo = server.repos["me/new"]
+    assert url == f"{server.url}/me/new"
+    assert repo.private and repo.messages == ["First"]
+    files = repo.commits[repo.refs["main"]]
+    assert set(files) - {".gitattributes"} == set(told[0])
+    assert b"secret" not in files.values()
+    assert {"README.md", "filbert.json", "1_Pooling/config.json", "vocab.txt"} <= set(files)
+    assert "pytorch_model.bin" not in files
+    assert any(request.startswith("PUT /lfs/") for request in server.requests)
+    fetched = find_model("me/new")
+    for name in names(fetched):
+        assert (fetched / name).read_bytes() == (model / name).read_bytes()
+
+
+def test_another_models_files_go_and_foreign_ones_stay(server: Any, model: Path) -> None:
+    old = {"pytorch_model.bin": b"x", "merges.txt": b"x", "README.md": b"x", "LICENSE": b"x"}
+    repo = server.add("me/old", {**old, "model.safetensors.index.json": b"{}"})
+    url = hub.push(model, "me/old", token="hf_writer", revision="next")
+    assert url.endswith("/me/old/tree/next")
+    assert set(repo.commits[repo.refs["main"]]) == {*old, "model.safetensors.index.json"}
+    files = repo.commits[repo.refs["next"]]
+    assert {"LICENSE", "README.md", "model.safetensors"} <= set(files)
+    assert not {"pytorch_model.bin", "merges.txt", "model.safetensors.index.json"} & set(files)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda f: (f / "vocab.txt").write_text("changed"), "sha256"),
+        (lambda f: (f / "model.safetensors").unlink(), "pickle"),
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "tokenizer_config.json").unlink(), "missing"),
+        (lambda f: (f / "config.json").rename(f / "bert_config.json"), "filbert convert"),
+        (lambda f: (f / "filbert.json").write_text("[]"), "not an object"),
+    ],
+)
+def test_a_folder_that_is_no_whole_model_is_never_uploaded(
+    server: Any, model: Path, damage: Any, says: str
+) -> None:
+    damage(model)
+    with pytest.raises(FormatError, match=says):
+        hub.push(model, "me/new", token="hf_writer")
+    assert server.requests == []
+
+
+def test_without_the_right_to_write_nothing_is_uploaded(server: Any, model: Path) -> None:
+    server.add("me/public", SMALL)
+    cases: list[tuple[type[Exception], str, dict[str, Any], str]] = [
+        (InputError, "me/new", {}, "needs a token"),
+        (InputError, "me/new", {"token": "hf_reader"}, "no right to this on me/new"),
+        (InputError, "me/public", {"token": "hf_reader"}, "no right to this on me/public"),
+        (ConfigError, "new", {"token": "hf_writer"}, "give owner/name"),
+        (ConfigError, "me/public", {"token": "hf_writer", "private": True}, "already and public"),
+    ]
+    for kind, repo, options, says in cases:
+        with pytest.raises(kind, match=says):
+            hub.push(model, repo, **options)
+    assert list(server.repos) == ["me/public"] and len(server.repos["me/public"].commits) == 1
+
+
+def test_a_card_that_the_hub_does_not_take_is_named(server: Any, model: Path) -> None:
+    server.readme_error = "license must be one of ..."
+    with pytest.raises(FormatError, match=r"README.md: .* license must be one of"):
+        hub.push(model, "me/new", token="hf_writer")
+
+
+def test_offline_nothing_is_uploaded(
+    server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
+        hub.push(model, "me/new", token="hf_writer")
+    server.status = 503
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(InputError, match="out of order"):
+        hub.push(model, "me/new", token="hf_writer")

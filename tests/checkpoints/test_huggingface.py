@@ -1,0 +1,309 @@
+"""Every layout of a Hugging Face folder is read into the same checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from filbert.checkpoints import huggingface, weights
+from filbert.errors import InputError
+from filbert.files import sha256_of
+
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def test_a_written_checkpoint_is_read_back_equal(
+    folder: Path, make: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    checkpoint = huggingface.read(folder)
+    assert same(checkpoint, make())
+    assert checkpoint.labels == ("no", "yes", "né")
+    assert checkpoint.source == folder
+
+
+def test_two_writes_are_the_same_bytes(tmp_path: Path, make: Callable[..., Any]) -> None:
+    assert huggingface.write(make(), tmp_path / "a") == huggingface.write(make(), tmp_path / "b")
+
+
+def test_write_returns_the_hashes_of_its_files(tmp_path: Path, make: Callable[..., Any]) -> None:
+    hashes = huggingface.write(make(), tmp_path)
+    assert hashes == {path.name: sha256_of(path) for path in tmp_path.iterdir()}
+    assert sorted(hashes) == ["config.json", "model.safetensors"]
+
+
+def test_whoever_may_read_config_json_may_read_the_weights(folder: Path) -> None:
+    modes = {path.name: path.stat().st_mode for path in folder.iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
+def test_other_files_of_the_folder_stay(folder: Path, make: Callable[..., Any]) -> None:
+    (folder / "vocab.txt").write_text("[PAD]\n")
+    huggingface.write(make("spans"), folder)
+    assert (folder / "vocab.txt").read_text() == "[PAD]\n"
+    assert huggingface.read(folder).head == "spans"
+
+
+def test_the_tokenizer_keys_of_config_json_survive(
+    folder: Path, tmp_path: Path, edit_config: Callable[..., Any]
+) -> None:
+    edit_config(folder, pad_token_id=3, tokenizer_class="BertTokenizer")
+    huggingface.write(huggingface.read(folder), tmp_path / "again")
+    raw = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert (raw["pad_token_id"], raw["tokenizer_class"]) == (3, "BertTokenizer")
+
+
+def test_build_does_not_share_memory_with_the_checkpoint(make: Callable[..., Any]) -> None:
+    checkpoint = make()
+    before = {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
+    with torch.no_grad():
+        for parameter in checkpoint.build().parameters():
+            parameter.fill_(9)
+    assert all(torch.equal(before[name], tensor) for name, tensor in checkpoint.tensors.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_file_keeps_its_dtype_and_builds_as_float32(
+    tmp_path: Path, dtype: torch.dtype, make: Callable[..., Any]
+) -> None:
+    checkpoint = make()
+    checkpoint.tensors = {name: tensor.to(dtype) for name, tensor in checkpoint.tensors.items()}
+    huggingface.write(checkpoint, tmp_path)
+    back = huggingface.read(tmp_path)
+    assert {tensor.dtype for tensor in back.tensors.values()} == {dtype}
+    assert {parameter.dtype for parameter in back.build().parameters()} == {torch.float32}
+
+
+# Other layouts of the same tensors.
+
+
+def test_sharded_safetensors_are_read(
+    folder: Path, make: Callable[..., Any], refusal: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    parts = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, folder / file)
+    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()
+    assert same(huggingface.read(folder), make())
+
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    assert "model-00002-of-00002.safetensors is missing" in refusal(folder)
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 10_000])
+def test_a_model_over_the_limit_is_written_in_shards_and_read_back_equal(
+    tmp_path: Path, limit: int, make: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    whole = huggingface.write(make(), tmp_path)
+    hashes = huggingface.write(make(), tmp_path, max_shard_bytes=limit)
+    assert same(huggingface.read(tmp_path), make())
+    assert hashes == {path.name: sha256_of(path) for path in tmp_path.iterdir()}
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    shards = {name: load_file(tmp_path / name) for name in hashes if name.startswith("model-")}
+    assert index["weight_map"] == {key: name for name, part in shards.items() for key in part}
+    sizes = {name: [t.nbytes for t in part.values()] for name, part in shards.items()}
+    assert index["metadata"]["total_size"] == sum(sum(part) for part in sizes.values())
+    assert all(len(part) == 1 or sum(part) <= limit for part in sizes.values())
+    assert all(f"-of-{len(shards):05d}." in name for name in shards) and len(shards) > 1
+    # And back to one file: none of the shards is left to be read beside it.
+    assert huggingface.write(make(), tmp_path) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    same: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    huggingface.write(make(), tmp_path)
+    real = weights.save_file
+
+    def full(tensors: Any, path: Path, **rest: Any) -> None:
+        if path.name.startswith("model-00003"):
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        real(tensors, path, **rest)
+
+    monkeypatch.setattr(weights, "save_file", full)
+    with pytest.raises(InputError, match="No room left"):
+        huggingface.write(make("spans"), tmp_path, max_shard_bytes=1000)
+    assert same(huggingface.read(tmp_path), make())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("bad", ["../model.safetensors", "/etc/passwd", "x.bin", 7, None])
+def test_an_index_that_points_elsewhere_is_refused(
+    folder: Path, bad: Any, refusal: Callable[..., Any]
+) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {WORDS: bad}}))
+    assert WORDS in refusal(folder)
+
+
+def test_an_index_that_lies_about_a_shard_is_refused(
+    folder: Path, refusal: Callable[..., Any]
+) -> None:
+    file = "model-00001-of-00001.safetensors"
+    (folder / "model.safetensors").rename(folder / file)
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"phantom": file}})
+    )
+    assert "disagree" in refusal(folder)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pytorch_model_bin_is_read(
+    folder: Path, zipped: bool, make: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    (folder / "model.safetensors").unlink()
+    assert same(huggingface.read(folder), make())
+
+
+def test_a_sharded_pytorch_model_bin_is_read(
+    folder: Path, make: Callable[..., Any], same: Callable[..., Any]
+) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    torch.save(tensors, folder / "pytorch_model-00001-of-00001.bin")
+    index = {"weight_map": {name: "pytorch_model-00001-of-00001.bin" for name in tensors}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()
+    assert same(huggingface.read(folder), make())
+
+
+class _Payload:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
+    folder: Path, tmp_path: Path, refusal: Callable[..., Any]
+) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": _Payload(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    assert "could run code" in refusal(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04 not a zip", b"\x80\x02}q\x00."])
+def test_a_damaged_pickle_is_refused(
+    folder: Path, content: bytes, refusal: Callable[..., Any]
+) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    assert "pytorch_model.bin" in refusal(folder)
+
+
+def test_names_without_prefix_and_with_gamma_and_beta_are_read(
+    folder: Path,
+    make: Callable[..., Any],
+    edit_tensors: Callable[..., Any],
+    same: Callable[..., Any],
+) -> None:
+    def old_names(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            new = name.removeprefix("bert.")
+            if "LayerNorm" in new:
+                new = new.replace(".weight", ".gamma").replace(".bias", ".beta")
+            tensors[new] = tensors.pop(name)
+        tensors["embeddings.position_ids"] = torch.arange(20)[None]
+
+    edit_tensors(folder, old_names)
+    assert same(huggingface.read(folder), make())
+
+
+def test_one_tensor_under_two_names_is_refused(
+    folder: Path, edit_tensors: Callable[..., Any], refusal: Callable[..., Any]
+) -> None:
+    edit_tensors(folder, lambda t: t.update({WORDS.removeprefix("bert."): t[WORDS].clone()}))
+    assert "same tensor under two names" in refusal(folder)
+
+
+def test_tied_decoders_may_be_repeated_but_not_differ(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    edit_tensors: Callable[..., Any],
+    refusal: Callable[..., Any],
+    same: Callable[..., Any],
+) -> None:
+    huggingface.write(make("masked_lm"), tmp_path)
+
+    def repeat(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["cls.predictions.decoder.weight"] = tensors[WORDS].clone()
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+
+    edit_tensors(tmp_path, repeat)
+    assert same(huggingface.read(tmp_path), make("masked_lm"))
+    edit_tensors(tmp_path, lambda t: t.__delitem__("cls.predictions.bias"))
+    assert same(huggingface.read(tmp_path), make("masked_lm"))
+    edit_tensors(tmp_path, lambda t: t["cls.predictions.decoder.weight"].add_(1))
+    assert "cls.predictions.decoder.weight differs from" in refusal(tmp_path)
+
+
+def test_the_oldest_configs_name_no_class_and_the_tensors_tell(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    edit_config: Callable[..., Any],
+    same: Callable[..., Any],
+) -> None:
+    huggingface.write(make("pretraining"), tmp_path)
+    edit_config(tmp_path, architectures=...)
+    assert same(huggingface.read(tmp_path), make("pretraining"))
+
+
+def test_a_class_that_the_tensors_do_not_settle_has_to_be_named(
+    folder: Path, edit_config: Callable[..., Any], refusal: Callable[..., Any]
+) -> None:
+    edit_config(folder, architectures=...)
+    text = refusal(folder)
+    assert (
+        "BertForSequenceClassification, BertForMultipleChoice, BertForTokenClassification" in text
+    )
+
+
+def test_a_masked_lm_file_with_the_pair_head_is_read_whole_and_says_so(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    edit_config: Callable[..., Any],
+    same: Callable[..., Any],
+) -> None:
+    # google-bert/bert-base-uncased is such a file.
+    huggingface.write(make("pretraining"), tmp_path)
+    edit_config(tmp_path, architectures=["BertForMaskedLM"])
+    checkpoint = huggingface.read(tmp_path)
+    assert same(checkpoint, make("pretraining"))
+    assert "BertForMaskedLM" in checkpoint.notes[0]
+
+
+def test_a_pooler_that_the_class_does_not_use_is_left_out_and_said(
+    tmp_path: Path,
+    make: Callable[..., Any],
+    edit_tensors: Callable[..., Any],
+    same: Callable[..., Any],
+) -> None:
+    huggingface.write(make("spans"), tmp_path)
+    extra = {
+        f"bert.pooler.dense.{leaf}": torch.ones(shape)
+        for leaf, shape in (("weight", (16, 16)), ("bias", 16))
+    }
+    edit_tensors(tmp_path, lambda t: t.update(extra))
+    checkpoint = huggingface.read(tmp_path)
+    assert same(checkpoint, make("spans"))
+    assert "bert.pooler.dense" in checkpoint.notes[0]

@@ -1,0 +1,142 @@
+"""What belongs to a model, for the Hub, archives and folders alike."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from filbert.checkpoints.hub import _check_choice, _is_whole, files_to_push
+from filbert.checkpoints.model_files import SENTENCE_FILES, is_model_file, is_published, to_fetch
+from filbert.checkpoints.opening import find_model
+from filbert.errors import FormatError
+
+MODULE = "sentence_transformers.models"
+OLD = (
+    "modules.json",
+    "0_BERT/config.json",
+    "0_BERT/pytorch_model.bin",
+    "0_BERT/sentence_bert_config.json",
+    "0_BERT/vocab.txt",
+    "1_Pooling/config.json",
+)
+CHECKPOINT = ("m.ckpt.index", "m.ckpt.data-00000-of-00001")
+
+
+def fill(folder: Path, *names: str) -> set[str]:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    return set(names)
+
+
+def zipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], inside: str
+) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        for name in names:
+            archive.writestr(inside + name, "{}")
+    return find_model(str(tmp_path / "m.zip"))
+
+
+def unpacked_names(folder: Path) -> set[str]:
+    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    return found - {"unpacked.json"}
+
+
+@pytest.mark.parametrize("name", SENTENCE_FILES)
+def test_the_limits_of_every_old_family_are_carried(name: str) -> None:
+    assert is_model_file(name) and is_published(name)
+    assert to_fetch([name], tokenizer_only=True) == [name]
+
+
+@pytest.mark.parametrize("inside", ["", "model/"])
+def test_an_old_folder_with_its_encoder_below_is_carried_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    assert unpacked_names(zipped(tmp_path, monkeypatch, OLD, inside)) == set(OLD)
+    assert to_fetch(OLD) == sorted(OLD)
+    assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
+    _check_choice("owner/old", list(OLD), to_fetch(OLD), False)
+    dense = ["config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin"]
+    with pytest.raises(FormatError, match="no weights"):
+        _check_choice("owner/dense", dense, to_fetch(dense), False)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("electra_config.json", "vocab.txt"),
+        ("bert_config_large.json", "german_vocab.txt"),
+        ("my_config.json", "zh.model"),
+    ],
+)
+def test_names_of_their_own_count_beside_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    files = (*names, *CHECKPOINT)
+    place = zipped(tmp_path, monkeypatch, files, "bert/")
+    assert place.name == "m.ckpt" and unpacked_names(place.parent) == set(files)
+    assert to_fetch(files) == sorted(files)
+    assert set(to_fetch(["config.json", "model.safetensors", *files])).isdisjoint(CHECKPOINT)
+    assert not is_model_file("german_vocab.txt")
+
+
+def test_notes_of_macos_are_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ("bert_config.json", "german_vocab.txt", *CHECKPOINT)
+    notes = tuple(f"._{name}" for name in files)
+    place = zipped(tmp_path, monkeypatch, files + notes, "bert/")
+    assert place.name == "m.ckpt" and unpacked_names(place.parent) >= set(files)
+    fill(tmp_path / "folder", *files, *notes)
+    assert find_model(str(tmp_path / "folder")) == tmp_path / "folder" / "m.ckpt"
+    assert to_fetch(files + notes) == sorted(files)
+
+
+@pytest.mark.parametrize("kept", ["2_Dense/model.safetensors", None])
+def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(
+    tiny_model: Path, tmp_path: Path, kept: str | None
+) -> None:
+    for file in tiny_model.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    fill(tmp_path, "2_Dense/config.json", "2_Dense/pytorch_model.bin", *([kept] if kept else []))
+    if kept:
+        chosen = files_to_push(tmp_path)
+        assert kept in chosen and "2_Dense/pytorch_model.bin" not in chosen
+        return
+    with pytest.raises(FormatError, match="Convert it first"):
+        files_to_push(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        (("model.safetensors", "vocab.txt"), False),
+        (("config.json", "model.safetensors"), True),
+        (("bert_config.json", *CHECKPOINT), True),
+        (("0_BERT/config.json", "0_BERT/pytorch_model.bin", "1_Pooling/config.json"), True),
+        (("0_BERT/pytorch_model.bin", "1_Pooling/config.json"), False),
+    ],
+)
+def test_a_copy_in_the_cache_is_whole_with_its_configuration(
+    tmp_path: Path, files: tuple[str, ...], whole: bool
+) -> None:
+    assert _is_whole(tmp_path, fill(tmp_path, *files)) is whole
+
+
+@pytest.mark.parametrize(
+    ("missing", "whole"),
+    [(None, True), ("1_Pooling/config.json", False), ("2_Dense/model.safetensors", False)],
+)
+def test_a_copy_in_the_cache_is_whole_with_its_modules(
+    tmp_path: Path, missing: str | None, whole: bool
+) -> None:
+    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": ""}
+    listed = [{"path": p, "type": f"{MODULE}.{k or 'Normalize'}"} for p, k in modules.items()]
+    files = {"config.json", "model.safetensors", "1_Pooling/config.json", "2_Dense/config.json"}
+    files |= {"modules.json", "2_Dense/model.safetensors"}
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    assert _is_whole(tmp_path, files - {missing or ""}) is whole

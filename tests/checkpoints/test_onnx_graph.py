@@ -1,0 +1,250 @@
+"""Exported graphs against our own packed outputs: every family and head, tiny, padded, float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+import onnx
+from onnx import numpy_helper
+
+from filbert.batch import pack, split
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_new_head
+from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.fresh import fresh_checkpoint
+from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
+from filbert.checkpoints.onnx_graph import OPSET, build_graph, input_names
+from filbert.checkpoints.sentence_transformers import SentenceVectors
+from filbert.model.pooling import Dense, pool
+from filbert.speed.onnx_session import Session, SessionModel, integer_product
+
+VOCAB = 97
+LENGTHS = (9, 3, 17, 1, 12, 40)
+# Products one after another: six in each of four layers, three in the longest head.
+NUM_PRODUCTS = 6 * 4 + 3
+MOST_TERMS = 48
+
+
+def made(family: str, kind: str | None, **fields: object) -> Checkpoint:
+    """A tiny model whose biases and LayerNorms are drawn too, so that none can be left out."""
+    torch.manual_seed(3)
+    rows = 43 if family == "roberta" else 41
+    checkpoint = fresh_checkpoint(
+        family,
+        vocab_size=VOCAB,
+        head="masked_lm",
+        num_hidden_layers=4,
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=rows,
+    )
+    if family == "modernbert":
+        fields = {"local_window": 6, **fields}
+    checkpoint = replace(checkpoint, config=replace(checkpoint.config, **fields))
+    if kind != "masked_lm":
+        count = 3 if kind in ("sequence", "tokens") else None
+        checkpoint = with_new_head(checkpoint, kind, count)
+    drawn = {n: t + 0.2 * torch.randn(t.shape) for n, t in checkpoint.tensors.items()}
+    return replace(checkpoint, tensors=drawn)
+
+
+def batch_of(checkpoint: Checkpoint, lengths: tuple[int, ...] = LENGTHS):
+    draw = np.random.default_rng(0)
+    types = max(1, checkpoint.config.type_vocab_size)
+    return pack(
+        [draw.integers(0, VOCAB, n) for n in lengths],
+        [draw.integers(0, types, n) for n in lengths],
+    )
+
+
+def saved(checkpoint, tmp_path, vectors=None):
+    save_graph(build_graph(checkpoint, vectors), tmp_path / MODEL_FILE)
+    return SessionModel(tmp_path, checkpoint)
+
+
+def assert_rounding_apart(found, exact) -> None:
+    """Assert that two float32 computations differ only in the order of their sums.
+
+    Rounding errors have random signs: a sum of K terms differs by about sqrt(K) eps, P products in
+    sequence by sqrt(P K) eps, here 36 eps = 4.3e-6. The unit is the largest output, or 1, since
+    the terms of a small output are that large before they cancel. Measured with AVX2: 14 eps at
+    most.
+    """
+    exact = np.asarray(exact)
+    eps = np.finfo(np.float32).eps
+    tolerance = eps * np.sqrt(NUM_PRODUCTS * MOST_TERMS) * max(1, np.abs(exact).max())
+    np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance)
+
+
+def int8_weights(graph):
+    """The quantised weights of a graph by name, int8 (K, N)."""
+    tensors = [t for t in graph.graph.initializer if t.data_type == onnx.TensorProto.INT8]
+    return {t.name: numpy_helper.to_array(t) for t in tensors if len(t.dims) == 2}
+
+
+def outputs(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+# Families under other names (CamemBERT, XLM-R) are these in all numbers.
+OWN = ("bert", "roberta", "distilbert", "albert", "electra", "modernbert")
+HEADS = [(family, kind) for family in OWN for kind in FAMILIES[family].heads]
+
+
+@pytest.mark.parametrize(("family", "kind"), HEADS)
+def test_a_padded_graph_gives_what_the_packed_model_gives(family, kind, tmp_path):
+    checkpoint = made(family, kind)
+    model = saved(checkpoint, tmp_path)
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        wanted = outputs(checkpoint.build()(batch))
+        grouped = outputs(model(batch))
+    padded = model.session.padded(batch, model.session.outputs)
+    if kind == "spans":
+        padded = [np.stack(padded, -1)]
+    assert len(wanted) == len(grouped) == len(padded)
+    for exact, by_length, at_once in zip(wanted, grouped, padded, strict=True):
+        assert exact.shape == by_length.shape == at_once.shape
+        assert float(exact.std()) > 0.01, "outputs that differ from each other"
+        assert_rounding_apart(at_once, exact)
+        assert_rounding_apart(by_length, exact)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"pooled": "mean"}, {"hidden_act": "relu"}, {"hidden_act": "gelu_tanh"}],
+    ids=lambda fields: str(fields),
+)
+def test_a_graph_follows_the_fields_of_the_config(fields, tmp_path):
+    checkpoint = made("bert", "sequence", **fields)
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        wanted = checkpoint.build()(batch)
+    assert_rounding_apart(saved(checkpoint, tmp_path)(batch), wanted)
+
+
+@pytest.mark.parametrize("kind", [None, "sequence"])
+def test_a_causal_model_sees_nothing_ahead_in_the_graph_either(kind, tmp_path):
+    checkpoint = as_causal(made("bert", kind))
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        wanted = checkpoint.build()(batch)
+    assert_rounding_apart(saved(checkpoint, tmp_path)(batch), wanted)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max", "mean_sqrt_len", "max+cls"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_sentence_vectors_of_the_graph_are_those_of_the_folder(pooling, dense, tmp_path):
+    checkpoint = made("bert", None)
+    width = 32 * len(pooling.split("+"))
+    layer = Dense(torch.randn(24, width) / 6, torch.randn(24), "tanh")
+    way = SentenceVectors(pooling, normalize=dense, dense=(layer,) if dense else ())
+    model = saved(checkpoint, tmp_path, way)
+    batch = batch_of(checkpoint)
+    (found,) = model.session.padded(batch, ("sentence_embedding",))
+    with torch.inference_mode():
+        wanted = torch.stack(pool(checkpoint.build()(batch), batch, pooling))
+        if dense:
+            wanted = torch.nn.functional.normalize(layer(wanted), dim=-1)
+    assert_rounding_apart(found, wanted)
+
+
+def test_names_and_types_are_the_usual_ones():
+    graph = build_graph(made("bert", None), SentenceVectors()).graph
+    assert [value.name for value in graph.input] == [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
+    int64 = onnx.TensorProto.INT64
+    assert all(value.type.tensor_type.elem_type == int64 for value in graph.input)
+    assert [v.name for v in graph.output] == ["last_hidden_state", "sentence_embedding"]
+    for family in ("roberta", "distilbert", "modernbert"):
+        assert "token_type_ids" not in input_names(made(family, None).config)
+    spans = build_graph(made("bert", "spans")).graph
+    assert [v.name for v in spans.output] == ["start_logits", "end_logits"]
+
+
+def test_only_standard_operators_of_one_opset_are_used():
+    model = build_graph(made("modernbert", "masked_lm"))
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", OPSET)]
+    assert {node.domain for node in model.graph.node} == {""}
+
+
+def test_shared_weights_are_stored_once():
+    checkpoint = made("albert", "masked_lm")
+    graph = build_graph(checkpoint).graph
+    numbers = sum(int(np.prod(tensor.dims)) for tensor in graph.initializer)
+    own = sum(tensor.numel() for tensor in checkpoint.tensors.values())
+    assert own <= numbers < own + 100, "the weights and some constants"
+
+
+def test_large_weights_lie_in_a_file_of_their_own(tmp_path):
+    checkpoint = made("bert", "tokens")
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        wanted = checkpoint.build()(batch)
+    path = tmp_path / MODEL_FILE
+    save_graph(build_graph(checkpoint), path, most_inside=1000)
+    assert (tmp_path / WEIGHTS_FILE).stat().st_size > path.stat().st_size
+    assert_rounding_apart(SessionModel(tmp_path, checkpoint)(batch), wanted)
+
+
+def test_int8_weights_are_those_of_the_layers_per_channel(tmp_path):
+    checkpoint = made("bert", "sequence")
+    graph = build_graph(checkpoint, int8=True, keep=["encoder.layers.1.up"])
+    weights = int8_weights(graph)
+    assert len(weights) == 4 * 4 - 1, "four products in each of four layers but for one"
+    assert weights["encoder.layers.0.up.weight_quantized"].shape == (32, 48)
+    scales = {t.name: t for t in graph.graph.initializer if t.name.endswith("_scale")}
+    assert list(scales["encoder.layers.0.up.weight_scale"].dims) == [48]
+    save_graph(graph, tmp_path / MODEL_FILE)
+    batch = batch_of(checkpoint)
+    with torch.inference_mode():
+        exact = checkpoint.build()(batch)
+    found = SessionModel(tmp_path, checkpoint)(batch)
+    # Rows span about 6 standard deviations in 255 steps, weights 5 in 127: rounding adds about
+    # 1.3 % a product, 5 % in 15 products. The largest of 18 errors is about three times that.
+    assert 0 < float((found - exact).abs().max()) < 0.15 * float(exact.abs().max())
+
+
+def test_int8_products_of_extreme_values_are_exact_on_every_cpu():
+    """Without VNNI, x86 sums pairs of products in 16 bits, which end at 32,767."""
+    checkpoint = made("bert", "sequence")
+    checkpoint.tensors.update(
+        {n: t.sign() for n, t in checkpoint.tensors.items() if n.startswith("encoder.layers.0")}
+    )
+    for weight_KN in int8_weights(build_graph(checkpoint, int8=True)).values():
+        # Every output's largest and smallest sum.
+        codes_TK = np.concatenate([weight_KN.T > 0, weight_KN.T < 0]).astype(np.uint8) * 255
+        exact = codes_TK.astype(np.int64) @ weight_KN.astype(np.int64)
+        np.testing.assert_array_equal(integer_product(codes_TK, weight_KN), exact)
+        weight_KN = weight_KN.astype(np.int64)
+        for sign in (1, -1):
+            positive = np.maximum(sign * weight_KN, 0)
+            assert 255 * (positive[1:] + positive[:-1]).max() <= 2**15 - 1
+
+
+def test_a_sequence_scores_the_same_alone_and_in_company(tmp_path):
+    checkpoint = made("modernbert", "sequence")
+    model = saved(checkpoint, tmp_path)
+    together = model(batch_of(checkpoint))
+    whole = batch_of(checkpoint)
+    for index, ids in enumerate(split(whole.input_ids, whole)):
+        types = split(whole.token_type_ids, whole)[index]
+        alone = model(pack([ids.numpy()], [types.numpy()]))
+        assert_rounding_apart(alone[0], together[index])
+
+
+def test_a_file_that_is_no_graph_is_refused(tmp_path):
+    (tmp_path / MODEL_FILE).write_bytes(b"no graph")
+    with pytest.raises(Exception, match="onnxruntime does not take it") as caught:
+        Session(tmp_path / MODEL_FILE)
+    assert "\n" not in str(caught.value)

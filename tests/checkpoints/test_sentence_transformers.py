@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    SentenceVectors,
+    read_sentence_vectors,
+    write_sentence_vectors,
+)
+from filbert.errors import FormatError
+from filbert.model.pooling import Dense
+
+TRANSFORMER = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
+POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+
+
+def put(folder: Path, modules: object, pooling: object = None) -> Path:
+    (folder / "modules.json").write_text(
+        modules if isinstance(modules, str) else json.dumps(modules)
+    )
+    if pooling is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def test_pooling_and_normalising_are_read(tmp_path):
+    normalize = {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+    put(tmp_path, [TRANSFORMER, POOLING, normalize], {"pooling_mode_cls_token": True})
+    assert read_sentence_vectors(tmp_path) == SentenceVectors("cls", True, similarity=None)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        {},
+        3,
+        "null",
+        ["Transformer"],
+        [None],
+        [{"path": ""}],
+        [{"type": 5}],
+        [{"type": "x.Pooling"}],
+        [{"type": "x.Pooling", "path": 1}],
+        "[" * 100_000,
+        "[{",
+    ],
+)
+def test_a_list_of_modules_of_another_shape_is_refused(tmp_path, modules):
+    with pytest.raises(FormatError, match=r"modules\.json") as caught:
+        read_sentence_vectors(put(tmp_path, modules))
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("path", ["../other", "/etc", "a/../../b", "x" * 5000])
+def test_a_module_lies_inside_the_folder(tmp_path, path):
+    with pytest.raises(FormatError) as caught:
+        read_sentence_vectors(put(tmp_path, [{**POOLING, "path": path}]))
+    assert ("path" in str(caught.value)) or "File name too long" in str(caught.value)
+    assert len(str(caught.value)) < 500 and "missing" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        [],
+        "x",
+        {"pooling_mode": ["weightedmean"]},
+        {"pooling_mode": 3},
+        {"pooling_mode": [["mean"]]},
+        {"pooling_mode_weightedmean_tokens": True},
+        {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True},
+        {},
+    ],
+)
+def test_a_pooling_of_another_shape_is_refused(tmp_path, pooling):
+    with pytest.raises(FormatError, match="1_Pooling/config.json"):
+        read_sentence_vectors(put(tmp_path, [POOLING], pooling))
+
+
+def test_a_module_of_an_unknown_kind_cannot_steer_a_terminal(tmp_path):
+    with pytest.raises(FormatError) as caught:
+        read_sentence_vectors(put(tmp_path, [{"type": "x.\x1b[31m" + "y" * 5000, "path": ""}]))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "mean_sqrt_len", "mean+cls", "cls+max+mean"]
+)
+def test_what_is_written_is_read_again(tmp_path, pooling, normalize):
+    vectors = SentenceVectors(
+        pooling,
+        normalize,
+        max_length=64,
+        prompts={"query": "Query: "},
+        default_prompt="query" if normalize else None,
+        similarity="dot",
+    )
+    write_sentence_vectors(tmp_path, vectors, 32)
+    assert read_sentence_vectors(tmp_path, 32) == vectors
+
+
+def test_a_pooling_without_a_name_there_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="pooling 'none'"):
+        write_sentence_vectors(tmp_path, SentenceVectors("none"), 32)
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_poolings_are_joined_in_the_order_of_sentence_transformers(tmp_path):
+    on = {f"pooling_mode_{name}": True for name in ("mean_tokens", "cls_token", "max_tokens")}
+    vectors = read_sentence_vectors(put(tmp_path, [TRANSFORMER, POOLING], on))
+    assert (vectors.pooling, vectors.dimension(32)) == ("cls+max+mean", 96)
+
+
+def test_the_newer_key_of_a_pooling_is_read_in_its_own_order(tmp_path):
+    put(tmp_path, [TRANSFORMER, POOLING], {"pooling_mode": ["mean_sqrt_len_tokens", "cls"]})
+    assert read_sentence_vectors(tmp_path).pooling == "mean_sqrt_len+cls"
+
+
+def dense(inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> Dense:
+    torch.manual_seed(inputs)
+    return Dense(torch.randn(outputs, inputs), torch.randn(outputs) if bias else None, activation)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", "identity"])
+def test_dense_layers_are_written_and_read_bit_for_bit(tmp_path, activation):
+    layers = (dense(8, 6, activation), dense(6, 4, activation, bias=False))
+    write_sentence_vectors(tmp_path, SentenceVectors("cls", dense=layers), 8)
+    found = read_sentence_vectors(tmp_path, 8)
+    assert found.dimension(8) == 4
+    assert [layer.activation for layer in found.dense] == [activation] * 2
+    for ours, theirs in zip(layers, found.dense, strict=True):
+        assert torch.equal(ours.weight_OI, theirs.weight_OI)
+    assert torch.equal(layers[0].bias_O, found.dense[0].bias_O) and found.dense[1].bias_O is None
+
+
+def test_a_dense_layer_in_a_pickle_is_read(tmp_path):
+    layer = dense(8, 6)
+    write_sentence_vectors(tmp_path, SentenceVectors(dense=(layer,)), 8)
+    path = tmp_path / "2_Dense" / "model.safetensors"
+    torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+    path.unlink()
+    assert torch.equal(read_sentence_vectors(tmp_path).dense[0].weight_OI, layer.weight_OI)
+
+
+def change_dense(folder: Path, **changes: object) -> None:
+    path = folder / "2_Dense" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"activation_function": "os.system"}, "activation_function is 'os.system'"),
+        ({"activation_function": 5}, "activation_function is 5"),
+        ({"use_residual": True}, "use_residual is True"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings'"),
+        ({"in_features": 9}, "a dense layer of 9 to 6"),
+        ({"in_features": [8]}, "a dense layer of [8] to 6"),
+        ({"bias": False}, "a dense layer of 8 to 6"),
+    ],
+)
+def test_a_dense_layer_that_filbert_does_not_run_is_refused(tmp_path, changes, says):
+    write_sentence_vectors(tmp_path, SentenceVectors(dense=(dense(8, 6),)), 8)
+    change_dense(tmp_path, **changes)
+    with pytest.raises(FormatError) as caught:
+        read_sentence_vectors(tmp_path)
+    assert says in str(caught.value) and "2_Dense" in str(caught.value)
+
+
+def test_a_dense_layer_of_another_width_than_the_vectors_is_refused(tmp_path):
+    write_sentence_vectors(tmp_path, SentenceVectors("cls+mean", dense=(dense(8, 6),)), 4)
+    assert read_sentence_vectors(tmp_path, 4).dimension(4) == 6
+    with pytest.raises(FormatError, match="over vectors of 8, but those before it have 16"):
+        read_sentence_vectors(tmp_path, 8)
+
+
+def test_a_dense_layer_that_is_not_finite_is_refused(tmp_path):
+    write_sentence_vectors(tmp_path, SentenceVectors(dense=(dense(8, 6),)), 8)
+    path = tmp_path / "2_Dense" / "model.safetensors"
+    save_file({**load_file(path), "linear.bias": torch.full((6,), float("nan"))}, path)
+    with pytest.raises(FormatError, match=r"linear\.bias holds values that are not finite"):
+        read_sentence_vectors(tmp_path)
+
+
+def test_modules_in_another_order_are_refused(tmp_path):
+    normalize = {"idx": 1, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+    for modules in ([TRANSFORMER, normalize, POOLING], [TRANSFORMER, POOLING, POOLING]):
+        put(tmp_path, modules)
+        with pytest.raises(FormatError, match="in the order Transformer, Pooling, Dense"):
+            read_sentence_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"prompts": ["x"]}, "prompts is ['x']"),
+        ({"prompts": {"query": 5}}, "prompts is"),
+        ({"prompts": {}, "default_prompt_name": "query"}, "default_prompt_name 'query'"),
+    ],
+)
+def test_prompts_of_another_shape_are_refused(tmp_path, content, says):
+    put(tmp_path, [TRANSFORMER])
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError) as caught:
+        read_sentence_vectors(tmp_path)
+    assert says in str(caught.value)
+
+
+def test_prompts_left_out_of_the_pooling_are_refused_when_every_text_gets_one(tmp_path):
+    put(tmp_path, [TRANSFORMER, POOLING], {"pooling_mode": "mean", "include_prompt": False})
+    path = tmp_path / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": {"query": "Q: "}}))
+    assert read_sentence_vectors(tmp_path).prompts == {"query": "Q: "}
+    path.write_text(json.dumps({"prompts": {"query": "Q: "}, "default_prompt_name": "query"}))
+    with pytest.raises(FormatError, match="include_prompt is false"):
+        read_sentence_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("length", "found"), [(128, 128), (None, None), (10**30, None), (0, None), (2, None)]
+)
+def test_a_longest_length_is_read_and_one_that_is_none_is_none(tmp_path, length, found):
+    put(tmp_path, [TRANSFORMER])
+    path = tmp_path / "sentence_roberta_config.json"
+    path.write_text(json.dumps({"max_seq_length": length}))
+    assert read_sentence_vectors(tmp_path).max_length == found
+    path.write_text(json.dumps({"max_seq_length": "long"}))
+    with pytest.raises(FormatError, match="max_seq_length is 'long'"):
+        read_sentence_vectors(tmp_path)
+
+
+def test_the_encoder_of_an_old_folder_lies_below_it(tmp_path):
+    assert ModelFolder(tmp_path).encoder == tmp_path
+    put(tmp_path, [{**TRANSFORMER, "path": "0_BERT", "type": "sentence_transformers.models.BERT"}])
+    assert ModelFolder(tmp_path).encoder == tmp_path / "0_BERT"
+
+
+def test_a_module_that_filbert_does_not_run_is_no_hindrance_to_read_the_encoder(tmp_path):
+    put(tmp_path, [TRANSFORMER, {"idx": 1, "path": "1_LSTM", "type": "x.models.LSTM"}])
+    assert ModelFolder(tmp_path).encoder == tmp_path
+    with pytest.raises(FormatError, match="module 'LSTM' is not supported"):
+        read_sentence_vectors(tmp_path)

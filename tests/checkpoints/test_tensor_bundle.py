@@ -1,0 +1,486 @@
+"""TensorFlow's checkpoints: files written by TensorFlow, byte-equal files of ours, and damage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from filbert.checkpoints import tensor_bundle
+from filbert.checkpoints.tensor_bundle import (
+    TensorBundle,
+    crc32c,
+    data_file,
+    index_file,
+    masked,
+    read_table,
+    write_bundle,
+    write_table,
+)
+from filbert.errors import FormatError
+from filbert.protobuf import encode_field, encode_fixed32, encode_varint, varint
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((GOLDEN / "expected.json").read_text("utf-8"))
+CHECKPOINTS = ("small", "sharded")
+DTYPES = ["float16", "float32", "float64", "bool"]
+DTYPES += [f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_what_tensorflow_wrote_is_read_as_tensorflow_reads_it(checkpoint):
+    bundle = TensorBundle.open(GOLDEN / f"{checkpoint}.ckpt")
+    found = {
+        name: [list(shape), str(bundle.dtypes[name]), sha256(bundle.read(name).tobytes())]
+        for name, shape in bundle.shapes.items()
+    }
+    assert found == EXPECTED[checkpoint]
+    assert list(found) == sorted(found)
+
+
+def test_the_same_tensors_give_the_files_that_tensorflow_wrote_byte_for_byte(tmp_path):
+    golden = GOLDEN / "small.ckpt"
+    bundle = TensorBundle.open(golden)
+    write_bundle(tmp_path / "x", {name: bundle.read(name) for name in reversed(bundle.shapes)})
+    for file in (index_file, data_file):
+        assert file(tmp_path / "x").read_bytes() == file(golden).read_bytes()
+
+
+def test_an_index_of_several_blocks_is_the_one_that_tensorflow_writes(tmp_path):
+    names = sorted(f"bert/layer_{i}/output/{'x' * (i % 40)}" for i in range(6000))
+    tensors = {n: np.arange(i % 5, dtype=np.float32) + i for i, n in enumerate(names)}
+    prefix = tmp_path / "large.ckpt"
+    write_bundle(prefix, tensors)
+    found = {p.name: sha256(p.read_bytes()) for p in (index_file(prefix), data_file(prefix))}
+    assert found == EXPECTED["large"]
+    assert index_file(prefix).stat().st_size > 262_144
+    bundle = TensorBundle.open(prefix)
+    assert list(bundle.shapes) == names
+    assert all(np.array_equal(bundle.read(name), tensors[name]) for name in names[::500])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1),
+        st.sampled_from(DTYPES).flatmap(
+            lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=4, min_side=0))
+        ),
+        max_size=20,
+    )
+)
+def test_what_was_written_is_read_again(tmp_path_factory, tensors):
+    prefix = tmp_path_factory.mktemp("bundle") / "x.ckpt"
+    write_bundle(prefix, tensors)
+    bundle = TensorBundle.open(prefix)
+    assert bundle.shapes == {name: array.shape for name, array in tensors.items()}
+    for name, array in tensors.items():
+        assert bundle.read(name).tobytes() == array.tobytes()
+        assert bundle.read(name).dtype == array.dtype
+
+
+def test_arrays_in_any_order_of_bytes_and_axes_can_be_written(tmp_path):
+    array = np.arange(12, dtype=">f4").reshape(3, 4).T
+    write_bundle(tmp_path / "x", {"a": array, "b": array[::2, ::-1]})
+    bundle = TensorBundle.open(tmp_path / "x")
+    assert np.array_equal(bundle.read("a"), array)
+    assert np.array_equal(bundle.read("b"), array[::2, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("", np.zeros(1)), ("\0a", np.zeros(1)), ("a", np.array(["text"])), ("a", np.array([None]))],
+)
+def test_what_the_format_cannot_hold_is_not_written(name, array, tmp_path):
+    with pytest.raises(ValueError, match="cannot be written"):
+        write_bundle(tmp_path / "x", {name: array})
+
+
+def test_a_tensor_is_a_read_only_view_of_the_file(tmp_path):
+    write_bundle(tmp_path / "x", {"a": np.arange(8.0), "b": np.zeros((2, 2), np.int8)})
+    bundle = TensorBundle.open(tmp_path / "x")
+    array = bundle.read("a")
+    assert not array.flags.writeable
+    assert np.shares_memory(array, bundle.read("a"))
+
+
+def test_a_tensor_that_is_not_aligned_is_copied(tmp_path):
+    write_bundle(tmp_path / "x", {"a": np.array(True), "b": np.arange(5.0)})
+    array = TensorBundle.open(tmp_path / "x").read("b")
+    assert array.flags.aligned
+    assert np.array_equal(array, np.arange(5.0))
+
+
+# Damaged files.
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN, tmp_path / "golden")
+    return tmp_path / "golden"
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_a_flipped_bit_in_any_tensor_is_found_by_its_crc(golden, checkpoint):
+    bundle = TensorBundle.open(golden / f"{checkpoint}.ckpt")
+    for path in sorted(set(bundle.files.values())):
+        for at in range(0, path.stat().st_size, 1 + path.stat().st_size // 20):
+            flip(path, at)
+            damaged = TensorBundle.open(golden / f"{checkpoint}.ckpt")
+            refused = []
+            for name in damaged.shapes:
+                try:
+                    damaged.read(name)
+                except FormatError as error:
+                    refused.append(str(error))
+            assert len(refused) == 1
+            assert path.name in refused[0]
+            flip(path, at)
+
+
+def test_missing_files_are_named(golden):
+    index_file(golden / "small.ckpt").unlink()
+    with pytest.raises(FormatError, match=r"small\.ckpt\.index is missing"):
+        TensorBundle.open(golden / "small.ckpt")
+    data_file(golden / "sharded.ckpt", 1, 3).unlink()
+    with pytest.raises(FormatError, match=r"sharded\.ckpt\.data-00001-of-00003 not found"):
+        TensorBundle.open(golden / "sharded.ckpt")
+
+
+def test_a_truncated_data_file_is_refused_when_opened(golden):
+    path = data_file(golden / "small.ckpt")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"has 12,893 bytes, but uint8/4 ends at byte 12,894"):
+        TensorBundle.open(golden / "small.ckpt")
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_data_file_that_shrinks_after_opening_is_refused(golden, left):
+    bundle = TensorBundle.open(golden / "small.ckpt")
+    data_file(golden / "small.ckpt").write_bytes(bytes(left))
+    with pytest.raises(FormatError, match="has changed since"):
+        bundle.read("long")
+
+
+# Indexes that were put together by hand, or changed at random, with correct CRCs.
+
+DATA = np.arange(16, dtype="<f4").tobytes()
+HEADER = encode_field(1, 1) + encode_field(3, encode_field(1, 1))
+
+
+def dims(*sizes: int) -> bytes:
+    return b"".join(encode_field(2, encode_field(1, size)) for size in sizes)
+
+
+def tensor(
+    *sizes: int, dtype: int = 1, shard: int = 0, offset: int = 0, size: int | None = None
+) -> bytes:
+    size = 4 * int(np.prod(sizes)) if size is None else size
+    crc = masked(crc32c(DATA[max(offset, 0) : max(offset, 0) + max(size, 0)]))
+    return (
+        encode_field(1, dtype)
+        + encode_field(2, dims(*sizes))
+        + encode_field(3, shard)
+        + encode_field(4, offset)
+        + encode_field(5, size)
+        + encode_fixed32(6, struct.pack("<I", crc))
+    )
+
+
+def write(folder: Path, *entries: tuple[bytes, bytes], header: bytes = HEADER) -> Path:
+    prefix = folder / "x.ckpt"
+    data_file(prefix).write_bytes(DATA)
+    index_file(prefix).write_bytes(write_table([(b"", header), *sorted(entries)]))
+    return prefix
+
+
+def refusal(prefix: Path) -> str:
+    with pytest.raises(FormatError) as caught:
+        bundle = TensorBundle.open(prefix)
+        for name in bundle.shapes:
+            bundle.read(name)
+    assert str(prefix) in str(caught.value)
+    assert len(str(caught.value)) < 500 + 2 * len(str(prefix))
+    return str(caught.value)
+
+
+def test_unknown_fields_are_skipped(tmp_path):
+    unknown = encode_field(99, 5) + encode_field(98, b"text") + encode_fixed32(97, b"abcd")
+    entries = [(b"a", tensor(2, 4) + unknown), (b"b", tensor(4, 2, offset=32))]
+    bundle = TensorBundle.open(write(tmp_path, *entries, header=HEADER + unknown))
+    assert bundle.read("b").tolist() == [[8, 9], [10, 11], [12, 13], [14, 15]]
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"", "gives 0 data files"),
+        (encode_field(1, -1), "gives -1 data files"),
+        (encode_field(1, 2**31), "gives 2147483648 data files"),
+        (HEADER + encode_field(2, 1), "big-endian"),
+        (HEADER + encode_field(3, encode_field(2, 2)), "newer than version 1"),
+        (encode_field(1, b"x"), "bytes where a number is expected"),
+        (HEADER + encode_field(3, 1), "a number where bytes are expected"),
+        (b"\x80", "in the middle of a number"),
+    ],
+)
+def test_an_impossible_header_is_refused(tmp_path, header, says):
+    assert says in refusal(write(tmp_path, (b"a", tensor(2, 4)), header=header))
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (tensor(4, offset=2**62), "ends at byte 4,611,686,018,427,387,920"),
+        (tensor(4, offset=52), "ends at byte 68"),
+        (tensor(4, offset=-4), "byte -4 of file 0"),
+        (tensor(4, size=-1), "-1 bytes"),
+        (tensor(4, size=12), "has 12 bytes, but its shape (4,) in float32 takes 16"),
+        (tensor(4, shard=1), "data-00001-of-00001 not found"),
+        (tensor(-4, size=16), "the shape [-4] is impossible"),
+        (tensor(2**40, 2**40, size=16), "is impossible"),
+        (tensor(0, 2**60, size=0), "is impossible"),
+        (tensor(*[1] * 33, size=4), "is impossible"),
+        (tensor(4, dtype=7), "has dtype string, which is not numeric"),
+        (tensor(4, dtype=20), "has dtype number 20"),
+        (tensor(4) + encode_field(6, b"abc"), "its place is impossible"),
+        (tensor(4) + encode_field(6, b"abcd"), "the CRC of n is wrong"),
+        (tensor(4) + encode_field(7, b""), "partitioned"),
+        (tensor(4) + encode_field(2, 1), "a number where bytes"),
+        (tensor(4) + encode_field(4, b""), "bytes where a number"),
+        (tensor(4) + encode_field(2, encode_field(3, 1)), "its shape is unknown"),
+        (tensor(4)[:-1], "in the middle of a field"),
+        (b"\xff" * 11, "does not end"),
+    ],
+)
+def test_an_impossible_entry_is_refused(tmp_path, entry, says):
+    assert says in refusal(write(tmp_path, (b"n", entry)))
+
+
+def test_tensors_that_overlap_are_refused(tmp_path):
+    entries = [(b"a", tensor(16)), (b"b", tensor(0, offset=8)), (b"c", tensor(8, offset=8))]
+    assert "c overlaps another tensor" in refusal(write(tmp_path, *entries))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [(b"\xff\xfe", "is not UTF-8"), (b"\0a", "partitioned"), (b"x" * 5000, "more than 4096")],
+)
+def test_a_name_that_is_none_is_refused(name, says, tmp_path):
+    assert says in refusal(write(tmp_path, (name, tensor(4))))
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path):
+    assert "\\x1b[2J" in refusal(write(tmp_path, (b"\x1b[2J", tensor(4, offset=999))))
+
+
+def with_right_crcs(file: bytearray, blocks: list[tuple[int, int]]) -> bytes:
+    for offset, size in blocks:
+        end = offset + size + 1
+        file[end : end + 4] = struct.pack("<I", masked(crc32c(bytes(file[offset:end]))))
+    return bytes(file)
+
+
+def blocks_of(file: bytes) -> list[tuple[int, int]]:
+    """Offset and size of the three blocks of a table with one block of entries."""
+    numbers, at = [], len(file) - 48
+    for _ in range(4):
+        number, at = varint(file, at)
+        numbers.append(number)
+    return [(0, numbers[0] - 5), (numbers[0], numbers[1]), (numbers[2], numbers[3])]
+
+
+def test_random_changes_give_a_result_or_a_refusal(tmp_path):
+    shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
+    path = index_file(tmp_path / "sharded.ckpt")
+    whole = path.read_bytes()
+    assert with_right_crcs(bytearray(whole), blocks_of(whole)) == whole
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(500):
+        file = bytearray(whole)
+        for _ in range(draw.choice([1, 1, 2, 8])):
+            file[draw.randrange(len(file))] = draw.choice(
+                [0, 1, 127, 128, 255, draw.randrange(256)]
+            )
+        path.write_bytes(with_right_crcs(file, blocks_of(whole)))
+        try:
+            bundle = TensorBundle.open(tmp_path / "sharded.ckpt")
+            for name in bundle.dtypes:
+                bundle.read(name)
+        except FormatError as error:
+            refused += 1
+            assert str(tmp_path) in str(error)
+    assert 200 < refused < 500  # a changed name is only another name
+
+
+# The sorted table.
+
+
+def entry(key: bytes, value: bytes = b"", shared: int = 0, unshared: int | None = None) -> bytes:
+    sizes = (shared, len(key) if unshared is None else unshared, len(value))
+    return b"".join(map(encode_varint, sizes)) + key + value
+
+
+def block(*entries: bytes, restarts: int = 1) -> bytes:
+    return b"".join(entries) + struct.pack("<II", 0, restarts)
+
+
+def table_of(content: bytes, handle: bytes | None = None, kind: int = 0) -> bytes:
+    """A table with one block, with correct CRCs, that is listed at `handle`."""
+    file = b""
+
+    def add(content: bytes, kind: int = 0) -> bytes:
+        nonlocal file
+        where = encode_varint(len(file)) + encode_varint(len(content))
+        content += bytes([kind])
+        file += content + struct.pack("<I", masked(crc32c(content)))
+        return where
+
+    where = add(content, kind) if handle is None else handle
+    footer = add(block()) + add(block(entry(b"\xff", where)))
+    return file + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+def table_refusal(folder: Path, data: bytes) -> str:
+    path = folder / "x.ckpt.index"
+    path.write_bytes(data)
+    with pytest.raises(FormatError) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.binary(max_size=12), st.binary(max_size=40), max_size=60))
+def test_a_table_that_was_written_is_read_again(tmp_path_factory, table):
+    path = tmp_path_factory.mktemp("table") / "x.index"
+    path.write_bytes(write_table(sorted(table.items())))
+    assert read_table(path) == table
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path):
+    for data in (b"", b"x" * 47, b"x" * 4000):
+        assert "does not end as a table does" in table_refusal(tmp_path, data)
+    with pytest.raises(FormatError, match="is not a file"):
+        read_table(tmp_path)
+
+
+def test_a_truncated_table_is_refused(tmp_path):
+    data = write_table([(b"", b"header"), (b"name", b"entry")])
+    for size in range(len(data)):
+        table_refusal(tmp_path, data[:size])
+
+
+def test_every_byte_of_a_block_is_covered_by_its_crc(tmp_path):
+    data = write_table([(b"%d" % i, b"value %d" % i) for i in range(9)])
+    for at in range(len(data) - 48):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x41
+        table_refusal(tmp_path, bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (block(entry(b"b"), entry(b"a")), "not in order at a"),
+        (block(entry(b"a"), entry(b"", shared=1)), "not in order"),
+        (block(entry(b"a"), entry(b"b", shared=2)), "longer than its block"),
+        (block(entry(b"a", unshared=2**40)), "longer than its block"),
+        (block(b"\xff" * 10 + b"\x01"), "does not end"),
+        (block(entry(b"a"), restarts=2**32 - 1), "more restart points than bytes"),
+        (b"ab", "not inside the file"),
+        (block(), "a block is empty"),
+    ],
+)
+def test_an_impossible_block_is_refused(tmp_path, content, says):
+    assert says in table_refusal(tmp_path, table_of(content))
+
+
+def test_a_compressed_block_is_refused(tmp_path):
+    assert "is compressed" in table_refusal(tmp_path, table_of(block(entry(b"a")), kind=1))
+
+
+@pytest.mark.parametrize("offset", [10**4, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("size", [0, 10, 2**64 - 1])
+def test_a_block_outside_the_file_is_refused(tmp_path, offset, size):
+    handle = encode_varint(offset) + encode_varint(size)
+    assert "not inside the file" in table_refusal(tmp_path, table_of(b"", handle))
+
+
+def test_the_number_of_entries_and_the_size_of_the_file_are_limited(tmp_path, monkeypatch):
+    data = write_table([(b"%d" % i, b"") for i in range(6)])
+    monkeypatch.setattr(tensor_bundle, "MAX_ENTRIES", 5)
+    assert "more than 5 entries" in table_refusal(tmp_path, data)
+    monkeypatch.setattr(tensor_bundle, "MAX_FILE_BYTES", len(data) - 1)
+    assert "an index has at most" in table_refusal(tmp_path, data)
+
+
+def test_the_documents_name_the_limits() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "safety.md").read_text(encoding="utf-8")
+    limits = f"{tensor_bundle.MAX_FILE_BYTES // 2**20} MiB, {tensor_bundle.MAX_ENTRIES:,} entries"
+    assert f"| the index of a TensorFlow checkpoint | {limits}" in text
+
+
+# CRC-32C.
+
+
+def by_definition(data: bytes) -> int:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [  # the check value of the catalogue of CRCs, and RFC 3720, B.4
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (b"", 0),
+    ],
+)
+def test_published_check_values_are_computed(data, crc):
+    assert crc32c(data) == crc
+
+
+# The sizes at which it changes its method: bits; folds of bytes; folds of 8-byte words, in chunks.
+@pytest.mark.parametrize("size", [1, 4, 5, 700, 10007, 10008, 14331, 80063, 80064, 540_001])
+def test_it_is_the_crc_at_every_size(size):
+    data = np.random.default_rng(size).bytes(size)
+    assert crc32c(data) == by_definition(data)
+
+
+def test_views_and_arrays_are_read_in_place():
+    data = np.random.default_rng(1).bytes(100_003)
+    right = by_definition(data[3:])
+    assert crc32c(memoryview(data)[3:]) == right
+    array = np.frombuffer(data, np.uint8)[3:]
+    assert crc32c(array.view(np.float32).reshape(5, -1)) == right
