@@ -214,7 +214,7 @@ def test_a_failed_write_leaves_the_old_report_and_no_other_file(make_run, monkey
     def refuse(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("filbert.formats.files.os.fsync", refuse)
+    monkeypatch.setattr("filbert.files.os.fsync", refuse)
     with pytest.raises(OSError, match="no space"):
         write_run_report(folder)
     assert (folder / "report.html").read_text() == "old"

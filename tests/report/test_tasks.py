@@ -63,6 +63,7 @@ def test_every_task_has_its_own_section_and_plots(runs, task):
 def test_without_show_texts_no_text_and_no_answer_of_the_data_is_on_the_page(runs, task):
     _, page = runs[task]
     assert 'id="worst-errors"' in page
+    page = re.sub('base64,[^"]*', "", page)
     assert not any(word in page for word in ("zebra", "river", "Anna", "x x x"))
 
 
@@ -70,7 +71,7 @@ def test_without_show_texts_no_text_and_no_answer_of_the_data_is_on_the_page(run
 def test_with_show_texts_the_worst_errors_show_theirs_escaped(tmp_path, undrawn, task):
     folders.write_task_run(tmp_path / task, task)
     page = write_run_report(tmp_path / task, show_texts=True).read_text(encoding="utf-8")
-    assert "zebra&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
+    assert "zebra&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
     assert "<script" not in page
     part = page[page.index('id="worst-errors"') :]
     rows = re.findall(r'<tr class="below">(.*?)</tr>', part, re.DOTALL)

@@ -12,9 +12,8 @@ import pytest
 
 import filbert
 from filbert.errors import ConfigError
-from filbert.report.comparison_students import students
+from filbert.report.comparison import markdown, students
 from filbert.report.comparison_study import read_study
-from filbert.report.comparison_tables import markdown
 from filbert.study.contestants import carry_out
 from filbert.study.engine import run_study
 from filbert.study.runs import mark_of, runs_of

@@ -26,7 +26,7 @@ from filbert.data.build import build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, Interrupted
 from filbert.report.folder import read_run_folder
-from filbert.report.pretraining_sections import phases
+from filbert.report.pretraining import phases
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import trainer

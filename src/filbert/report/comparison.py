@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from filbert.formats.files import write_atomically
+from filbert.files import write_atomically
 from filbert.report import canvas, numbers
 from filbert.report import comparison_plots as plots
 from filbert.report.comparison_plots import NOT_SIGNIFICANT, SIGNIFICANT
@@ -241,12 +241,12 @@ def tests(study: Study) -> Section | None:
             f"{study.level} interval", "p", "p_holm", *calls_head]  # fmt: skip
     every: list[list[object]] = []
     names = [one.name for one in study.measured]
-    for place, one in enumerate(names):
-        for other in names[place + 1 :]:
-            cells: list[object] = [one, other]
+    for place, name in enumerate(names):
+        for rival in names[place + 1 :]:
+            cells: list[object] = [name, rival]
             for metric, _ in study.tested:
-                cells += _pair(study.pair(one, other, metric), study.digits, with_p=False)
-            every.append([*cells, *_mcnemar(study.mcnemar(one, other))])
+                cells += _pair(study.pair(name, rival, metric), study.digits, with_p=False)
+            every.append([*cells, *_mcnemar(study.mcnemar(name, rival))])
     columns = [(f"{name.partition(',')[0]}, difference", f"{study.level} interval", "p_holm")
                for _, name in study.tested]  # fmt: skip
     every_head = ["one", "other", *(text for group in columns for text in group), *calls_head]
@@ -407,7 +407,8 @@ def _student(
         Cell(one.name, strong=teacher is None), method, value, kept,
         *_pair(pair, study.digits)[:2], compute,
         numbers.cost("rows_per_second", one.cost("rows_per_second")), speed_up,
-        *(numbers.cost(k, one.cost(k)) for k in ("latency_seconds", "bytes_on_disk", "weight_bytes")),
+        *(numbers.cost(name, one.cost(name))
+          for name in ("latency_seconds", "bytes_on_disk", "weight_bytes")),
         numbers.cost("training_seconds", training_in_total(study, one)),
     ]  # fmt: skip
 
@@ -477,8 +478,11 @@ def slices(study: Study) -> Section | None:
     """Metrics on parts of the test rows, as plots and in a table."""
     parts: list[dict[str, Any]] = list(study.results.get("slices") or ())
     names = [one.name for one in study.measured]
-    known = [key for key in SLICE_METRICS
-             if any(_value(part, name, key) is not None for part in parts for name in names)]  # fmt: skip
+    known = [
+        key
+        for key in SLICE_METRICS
+        if any(_value(part, name, key) is not None for part in parts for name in names)
+    ]
     if not known:
         return None
     figures, shown = {}, []
@@ -495,9 +499,10 @@ def slices(study: Study) -> Section | None:
         for name in names:
             cells = []
             for metric in known:
-                ends = ((part.get("intervals") or {}).get(name) or {}).get(metric) or (None, None)
+                ends = ((part.get("intervals") or {}).get(name) or {}).get(metric)
+                low, high = ends or (None, None)
                 value = fixed(_value(part, name, metric), study.digits)
-                cells.append(f"{value} {interval(*ends, study.digits)}".rstrip())
+                cells.append(f"{value} {interval(low, high, study.digits)}".rstrip())
             counts = [numbers.count(part["rows"]), numbers.count(part.get("positives"))]
             rows.append([part["by"], part["slice"], name, *counts, *cells])
     head = ["by", "slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
@@ -688,8 +693,8 @@ def provenance(study: Study) -> Section:
     for source in facts.get("source") or ():
         # Two files of the same name may be in different folders.
         name = ": ".join(str(source[key]) for key in ("of", "path") if source.get(key)) or "source"
-        rows = f"{numbers.count(source.get('rows'))} rows" if source.get("rows") else ""
-        hashes.append([name, Cell(rows, code=source.get("sha256", MISSING))])
+        size = f"{numbers.count(source.get('rows'))} rows" if source.get("rows") else ""
+        hashes.append([name, Cell(size, code=source.get("sha256", MISSING))])
     hashes += [[split, Cell("", code=facts[split].get("sha256", MISSING))]
                for split in SPLITS if facts.get(split)]  # fmt: skip
     about = {key: results.get(key) for key in ("filbert", "task", "positive", "labels")}

@@ -253,8 +253,8 @@ class Study:
         ends = None
         if over.get("low") is not None and over.get("high") is not None:
             ends = (float(over["low"]), float(over["high"]))
-        values = (float(entry[key]) for key in ("difference", "low", "high"))
-        return Pair(one, other, *values, entry.get("p"), entry.get("p_holm"), ends)
+        value, low, high = (float(entry[key]) for key in ("difference", "low", "high"))
+        return Pair(one, other, value, low, high, entry.get("p"), entry.get("p_holm"), ends)
 
     def mcnemar(self, one: str, other: str) -> dict[str, Any]:
         """p, p_holm, only_one, only_other seen from `one`; empty if it was not tested."""

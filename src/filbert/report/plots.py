@@ -54,11 +54,11 @@ class Ranking:
     def area(self, kind: str) -> float:
         """ROC AUC or average precision."""
         area = ranking.roc_auc if kind == "roc" else ranking.pr_auc
-        return float(area(self.is_positive, self.scores))
+        return area(self.is_positive, self.scores) or 0.0
 
 
 def _thinned(num: int) -> np.ndarray:
-    return np.linspace(0, num - 1, min(num, MOST_POINTS)).round().astype(int)
+    return np.asarray(np.linspace(0, num - 1, min(num, MOST_POINTS)).round(), dtype=np.int64)
 
 
 # Training
@@ -490,8 +490,8 @@ def residual_histogram(residuals: np.ndarray) -> Figure:
 
 
 def share_bars(
-    names: Sequence[str], shares: Mapping[str, Sequence[float]], sizes: Sequence[int], *,
-    xlabel: str, ylabel: str,
+    names: Sequence[str], shares: Mapping[str, Sequence[float] | np.ndarray],
+    sizes: Sequence[int], *, xlabel: str, ylabel: str,
 ) -> Figure:  # fmt: skip
     """One or two shares in [0, 1] of every group, with the number of rows below each group.
 

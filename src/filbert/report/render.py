@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from filbert.formats.files import write_atomically
+from filbert.files import write_atomically
 from filbert.report import canvas, numbers
 
 if TYPE_CHECKING:

@@ -53,14 +53,14 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
     if pretraining.is_pretraining(folder.run):
         template = "pretraining_sections.html"
         found = [make(folder) for make in pretraining.SECTIONS]
-        task = "distillation" if folder.run.get("teacher") else "pre-training"
+        what: Any = "distillation" if folder.run.get("teacher") else "pre-training"
         headline, facts = pretraining.headline(folder), pretraining.headline_facts(folder)
     else:
         template = "run_sections.html"
         found = [results(folder), seeds(folder), training(folder)]
         found += [make(folder) for make in predictions.SECTIONS]
         found += [lengths(folder), worst_errors(folder, show_texts=show_texts)]
-        task = folder.run.get("task")
+        what = folder.run.get("task")
         headline = f"{verdict(folder.run)} {spread_of_seeds(folder.run)}"
         facts = headline_facts(folder.run)
     return write_page(
@@ -69,7 +69,7 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
         title=title_of(folder),
         about=[
             f"filbert {folder.run.get('filbert', '')}".strip(),
-            task,
+            what,
             folder.run.get("finished"),
         ],
         headline=[headline],

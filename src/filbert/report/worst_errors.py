@@ -58,7 +58,8 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
         for row, before, after in shown
     ]  # fmt: skip
     before, after = listing.head
-    texts, why = {}, ""
+    texts: dict[int, Passages] = {}
+    why = ""
     if show_texts and shown:
         texts, why = passages(folder, [row for row, _, _ in shown])
     return section(
