@@ -384,6 +384,6 @@ def inspect(place: Place) -> Found:
     near = json.loads(place.call("neighbours", model=model))
     return {
         "heads": [[head[number] for number in numbers] for head in heads["heads"]],
-        "similarity": near["similarity"],
-        "layers": [layer["self_similarity"] for layer in near["layers"]],
+        "similarity": near["cosines"],
+        "layers": near["mean_cosine"],
     }

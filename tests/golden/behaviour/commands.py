@@ -51,8 +51,8 @@ COMMANDS = {
     "info": "info {model} --json",
     "info two": "info {model} {other} --json",
     "explain": "explain {model} {text} --method all --steps 8 --json",
-    "heads": "heads {model} {place}/rows/texts.txt --json",
-    "neighbours": "neighbours {model} {place}/rows/texts.txt --word good --json",
+    "heads": "inspect heads {model} {place}/rows/texts.txt --json",
+    "neighbours": "inspect neighbours {model} {place}/rows/texts.txt --word good --json",
     "serve": "serve --port {port} --no-page",
     # What is interrupted and resumed: dropout, micro-batches, states in between.
     "resume": (
