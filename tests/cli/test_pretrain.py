@@ -61,7 +61,7 @@ def test_a_recipe_with_flags_over_it_makes_a_run_and_says_where(call, recipe, tm
     options = run_json(tmp_path / "other")["options"]
     assert (options["steps"], options["mask_rate"], options["batch_size"]) == (5, 0.3, 4)
     assert not (tmp_path / "run").exists()
-    for part in ("steps", "tokens seen", "model:  ", "report: "):
+    for part in ("steps", "training tokens", "model:  ", "report: "):
         assert part in done.out
     assert (tmp_path / "other" / "report.html").is_file()
 

@@ -5,14 +5,15 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from filbert.errors import FormatError, InputError
-from filbert.report.comparison import write_comparison_report
-from filbert.report.comparison_study import read_study
+from filbert.report.comparison import headline, students, training_in_total, write_comparison_report
+from filbert.report.comparison_study import ranked, read_study
 
 _spec = importlib.util.spec_from_file_location("studies", Path(__file__).with_name("studies.py"))
 studies = importlib.util.module_from_spec(_spec)
@@ -21,8 +22,8 @@ CANARY, CONTESTANTS = studies.CANARY, studies.CONTESTANTS
 save, write_lines, write_study = studies.save, studies.write_lines, studies.write_study
 
 SECTIONS = [
-    "Ranking", "Who is ahead of whom", "Curves and calibration", "Quality and cost",
-    "With and without cleaning", "Decisions", "Where they fail", "Rows to look at", "Data",
+    "Ranking", "Significance tests", "Curves and calibration", "Quality and cost",
+    "With and without cleaning", "Decisions", "Metrics by slice", "Disputed and hard rows", "Data",
     "Failed and missing", "How it was made",
 ]  # fmt: skip
 HOSTILE = "<script>alert('&\")</script>"
@@ -141,8 +142,8 @@ def test_every_pair_stands_in_the_report_with_its_figures(whole):
             value = sign * pair[key]["difference"]
             number, mark = row[2 + 3 * at].split("\N{NO-BREAK SPACE}")
             assert float(number.replace("−", "-")) == pytest.approx(value, abs=0.00051)
-            told = study.pair(*names, key).is_told
-            assert mark == ("●" if told else "○")
+            is_significant = study.pair(*names, key).is_significant
+            assert mark == ("●" if is_significant else "○")
         only = [pair["mcnemar"][key] for key in ("only_one", "only_other")][::sign]
         assert row[11:13] == [str(count) for count in only]
 
@@ -207,15 +208,15 @@ def test_the_same_study_gives_the_same_bytes(tmp_path):
 def test_an_unfinished_study_is_reported_and_called_so(tmp_path, undrawn):
     write_study(tmp_path, contestants=CONTESTANTS[4:], num_rows=150, missing_seeds=True)
     page = written(tmp_path)
-    assert "Unfinished: 10 of 19 runs are there." in page.text
-    assert page.row("static")[1:] == ["missing", "Not made yet."]
-    assert ["bigru, seed 2", "missing", "Not made yet."] in page.rows
+    assert "Unfinished: 10 of 19 runs exist." in page.text
+    assert page.row("static")[1:] == ["missing", "Not run yet."]
+    assert ["bigru, seed 2", "missing", "Not run yet."] in page.rows
 
 
 def test_a_failed_contestant_is_named_with_its_sentence(whole):
     _, results, page = whole
     assert page.row("albert")[1:] == ["failed", results["contestants"][-1]["error"]]
-    assert "albert failed and is compared with nobody" in page.text
+    assert "Failed and not compared: albert." in page.text
 
 
 def test_a_study_of_many_classes_has_no_roc_and_no_positive_rows(tmp_path):
@@ -235,7 +236,7 @@ def test_a_study_in_which_nothing_was_measured_still_gives_a_page(small):
         entry |= {"test": {}, "costs": {}, "status": "failed", "error": "It broke."}
     save(folder, results | {"pairs": [], "agreement": {}, "slices": []})
     page = written(folder)
-    assert "nothing to compare" in page.text and "Failed and missing" in page.headings
+    assert "No contestant was measured." in page.text and "Failed and missing" in page.headings
     assert page.row("minilm")[1:] == ["failed", "It broke."]
 
 
@@ -253,7 +254,7 @@ def test_missing_predictions_cost_the_curves_of_that_contestant_only(small):
     folder, _ = small
     shutil.rmtree(folder / "contestants" / "minilm")
     page = written(folder)
-    assert "minilm: its test predictions are gone" in page.text
+    assert "minilm: its test predictions do not exist" in page.text
     assert page.headings == SECTIONS
 
 
@@ -308,7 +309,7 @@ def test_confusions_use_the_threshold_that_the_figures_were_made_with(small):
     run["test"]["threshold"] = 0.0
     save(folder, results)
     study = read_study(folder)
-    assert np.all(study.answers[entry["name"]].called == study.positive)
+    assert np.all(study.answers[entry["name"]].predicted == study.positive)
 
 
 def test_the_statistics_of_compare_are_shown_as_they_are(tmp_path, undrawn):
@@ -346,15 +347,6 @@ def test_the_interval_that_goes_with_the_mean_is_shown_everywhere(small):
     assert "interval of the mean, over test rows and seeds; with one seed, over test rows" in table
 
 
-def test_told_apart_claims_only_what_is_true_of_every_marked_pair(small):
-    folder, results = small
-    pair = results["pairs"][0]["pr_auc"]
-    pair["over_seeds"] = {key: pair[key] for key in ("difference", "low", "high")}
-    save(folder, results)
-    page = write_comparison_report(folder).read_text()
-    assert "of the seeds of a pair in which a side has several says so too" in page
-
-
 def test_notes_and_options_in_effect_stand_in_the_report(small):
     folder, results = small
     results["notes"] = ["Other programs ran beside 2 of 9 runs."]
@@ -369,3 +361,90 @@ def test_notes_and_options_in_effect_stand_in_the_report(small):
     results["machine"]["same_for_all_runs"] = True
     save(folder, results)
     assert "All ran on the machine named below" in write_comparison_report(folder).read_text()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p_holm", "over_seeds", "is_significant"),
+    [
+        (0.01, 0.03, 0.0004, (0.01, 0.03), True),
+        (0.01, 0.03, None, None, True),
+        (-0.001, 0.04, 0.001, None, False),
+        (0.0, 0.04, 0.001, None, False),
+        (0.01, 0.03, 0.05, None, False),
+        (0.01, 0.03, 0.001, (-0.01, 0.04), False),
+        (0.01, 0.03, 0.001, (-0.04, -0.01), False),
+    ],
+)
+def test_a_difference_is_significant_if_interval_correction_and_seeds_agree(
+    small, low, high, p_holm, over_seeds, is_significant
+):
+    folder, results = small
+    first, second = (one.name for one in read_study(folder).measured[:2])
+    (pair,) = (p for p in results["pairs"] if {p["one"], p["other"]} == {first, second})
+    # The headline must show the same numbers when the pair is stored the other way round.
+    pair["one"], pair["other"] = second, first
+    over = over_seeds and {"difference": 0.02, "low": -over_seeds[1], "high": -over_seeds[0]}
+    pair["pr_auc"] |= {"difference": -0.02, "low": -high, "high": -low, "p_holm": p_holm}
+    pair["pr_auc"] |= {"over_seeds": over}
+    save(folder, results)
+    study = read_study(folder)
+    found = study.pair(first, second, "pr_auc")
+    assert (found.difference, found.low, found.high) == (0.02, low, high)
+    assert found.is_significant == is_significant
+    (sentence,) = headline(study)
+    assert ("(significant)" in sentence) == is_significant
+    assert (study.measured[1] in study.not_significant(study.measured[0])) != is_significant
+
+
+@pytest.fixture(scope="module")
+def distilled(tmp_path_factory):
+    """minilm, a student of it, and the student in int8; one seed."""
+    folder = tmp_path_factory.mktemp("students")
+    results = write_study(
+        folder, contestants=CONTESTANTS[:3], seeds=1, num_rows=300, with_cleaning=False,
+        failed=False,
+    )  # fmt: skip
+    minilm, int8, student = results["contestants"]
+    minilm |= {"source": None, "share": None}
+    minilm["costs"] |= {"training_seconds": 3600.0, "flops_per_row": 1.4e9}
+    student |= {"kind": "distilled", "source": "minilm", "options": {"method": "pkd"}}
+    student["share"] = {"of": "minilm", "value": 0.975, "low": None, "high": None}
+    student["costs"] |= {"training_seconds": 60.0, "flops_per_row": 0.7e9}
+    int8 |= {"kind": "quantised", "source": "minilm-3"}
+    int8["options"] = {"precision": "int8", "backend": "torch"}
+    int8["share"] = {"of": "minilm", "value": 0.9, "low": 0.85, "high": 0.93}
+    del int8["costs"]["training_seconds"]
+    results["choice"] = {"why": f"Because {HOSTILE}."}
+    save(folder, results)
+    return read_study(folder)
+
+
+def test_students_are_listed_below_their_teacher_with_their_share(distilled):
+    table = students(distilled)["table"]
+    rows = {row[0].value: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    assert list(rows) == ["minilm", "minilm-3", "filbert-mini"]
+    student, int8 = rows["minilm-3"], rows["filbert-mini"]
+    share = "share, 95\xa0% interval"
+    assert student["method"] == "distilled, pkd" and student[share] == "97.5\xa0%"
+    assert student["compute"] == "50.0\xa0%" and rows["minilm"]["compute"] == "1.4 GFLOP"
+    assert int8["method"] == "int8, torch" and int8[share] == "90.0\xa0% [85.0\xa0%, 93.0\xa0%]"
+    assert headline(distilled)[-1] == f"Because {HOSTILE}."
+
+
+def test_the_cost_of_a_student_includes_the_models_it_was_made_from(distilled):
+    by_name = {one.name: one for one in distilled.contestants}
+    assert training_in_total(distilled, by_name["minilm"]) == 3600
+    assert training_in_total(distilled, by_name["filbert-mini"]) == 3660
+
+
+def test_no_two_of_many_contestants_are_drawn_the_same_way():
+    names = [f"model-{n}" for n in range(20)]
+    steps = [[], ["urls"], ["emojis"], ["users"], ["lowercase"]]
+    entries = [
+        {"name": ", ".join([name, *cleaning]), "cleaning": cleaning, "test": {}}
+        for name, cleaning in product(names, steps)
+    ]
+    found = ranked({"labels": ["0", "1"], "contestants": entries})
+    assert len({(one.color, one.line) for one in found}) == 100
+    assert len({(one.color, one.marker) for one in found}) == 20
+    assert {one.base for one in found} == set(names)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.report import canvas, prediction_plots, training_plots
-from filbert.report.comparison_plots import class_balance
-from filbert.report.prediction_plots import Ranking
+from filbert.report import canvas, plots
+from filbert.report.comparison_plots import class_balance, pareto
+from filbert.report.plots import Ranking
 
 
 def lines_of(axes):
@@ -14,19 +14,19 @@ def lines_of(axes):
 
 def test_the_loss_curve_shows_the_losses_and_the_rate_at_their_steps():
     steps = [{"step": s, "loss": 1 / s, "lr": s / 10} for s in (1, 2, 3)]
-    upper, lower = training_plots.loss_curve(steps, []).axes
+    upper, lower = plots.loss_curve(steps, []).axes
     assert lines_of(upper)["train"].get_ydata() == pytest.approx([1, 1 / 2, 1 / 3])
     assert lower.get_lines()[0].get_ydata() == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_a_loss_that_is_not_a_number_leaves_a_gap_and_does_not_fail(tmp_path):
     steps = [{"step": s, "loss": None if s == 5 else 1.0} for s in range(1, 40)]
-    canvas.save(training_plots.loss_curve(steps, []), tmp_path / "loss.png")
+    canvas.save(plots.loss_curve(steps, []), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").stat().st_size > 1000
 
 
 def test_the_running_mean_is_worked_out_by_hand():
-    found = training_plots.running_mean(np.array([1.0, 2.0, np.nan, 4.0, 6.0]), 3)
+    found = plots.running_mean(np.array([1.0, 2.0, np.nan, 4.0, 6.0]), 3)
     assert found == pytest.approx([1.5, 1.5, 3, 5, 5])
 
 
@@ -35,7 +35,7 @@ def test_the_running_mean_is_worked_out_by_hand():
     [([5, 9, 256, 257, 9000], 256), ([4], 512), ([3, 3], None), (list(range(1, 400)), 128)],
 )
 def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, max_length):
-    figure = training_plots.length_histogram(lengths, max_length)
+    figure = plots.length_histogram(lengths, max_length)
     bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
     num_cut = sum(n > (max_length or 10**9) for n in lengths)
     assert sum(n for name, n in bars.items() if name.startswith("cut")) == num_cut
@@ -43,7 +43,7 @@ def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, ma
 
 
 def test_very_long_texts_share_one_bar_that_says_so():
-    figure = training_plots.length_histogram([*[20] * 99, 30, 5000, 9000], 256)
+    figure = plots.length_histogram([*[20] * 99, 30, 5000, 9000], 256)
     bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
     (name,) = [name for name in bars if "or more" in name]
     assert bars[name] == 2
@@ -55,48 +55,24 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
     gold = chance.random(100) < 0.4
     both = [Ranking("model", gold, gold * 0.5 + chance.random(100) * 0.5)]
     both.append(Ranking("guess $x$", gold, np.full(100, 0.5)))
-    labels = lines_of(prediction_plots.roc_plot(both).axes[0])
+    labels = lines_of(plots.ranking_plot(both, "roc").axes[0])
     assert "model  1.000" in labels and r"guess \$x\$  0.500" in labels
 
 
 def test_a_long_curve_is_thinned_but_keeps_its_ends():
     chance = np.random.default_rng(0)
     gold = chance.random(20_000) < 0.5
-    figure = prediction_plots.roc_plot([Ranking("m", gold, chance.random(20_000))])
+    figure = plots.ranking_plot([Ranking("m", gold, chance.random(20_000))], "roc")
     curve = figure.axes[0].get_lines()[-1]
-    assert len(curve.get_xdata()) == prediction_plots.MOST_POINTS
+    assert len(curve.get_xdata()) == plots.MOST_POINTS
     assert (curve.get_xdata()[0], curve.get_xdata()[-1]) == (0, 1)
 
 
 def test_the_threshold_plot_peaks_where_f1_is_best():
     gold, scores = np.array([False, True, True]), np.array([0.2, 0.6, 0.9])
-    f1 = lines_of(prediction_plots.threshold_plot(gold, scores, None).axes[0])["F1"]
+    f1 = lines_of(plots.threshold_plot(gold, scores, None).axes[0])["F1"]
     assert f1.get_ydata() == pytest.approx([2 / 3, 1, 0.8])
     assert f1.get_xdata() == pytest.approx([0.9, 0.6, 0.2])
-
-
-def test_between_two_scores_the_plot_shows_what_a_threshold_there_does():
-    gold, scores = np.array([True] * 40 + [False] * 60), np.array([0.98] * 40 + [0.02] * 60)
-    figure = prediction_plots.threshold_plot(gold, scores, 0.5)
-    f1 = lines_of(figure.axes[0])["F1"]
-    drawn = (
-        f1.get_transform()
-        .inverted()
-        .transform(f1.get_transform().transform(np.column_stack(f1.get_data())))
-    )
-    assert drawn.shape == (2, 2)
-    # A step goes on with the value that it begins with.
-    assert f1.get_drawstyle() == "steps-post"
-    assert f1.get_ydata()[0] == 1.0, "at 0.98, and so at 0.5"
-
-
-def test_a_confusion_matrix_of_forty_labels_is_drawn_without_numbers(tmp_path):
-    counts = np.arange(1600).reshape(40, 40)
-    figure = prediction_plots.confusion_plot(counts, [f"label number {n}" for n in range(40)])
-    canvas.save(figure, tmp_path / "confusion.png")
-    assert len(figure.axes[0].texts) == 0
-    small = prediction_plots.confusion_plot(np.array([[3, 1], [0, 0]]), ["a", "b"])
-    assert [t.get_text() for t in small.axes[0].texts][:2] == ["3\n75.0 %", "1\n25.0 %"]
 
 
 def test_plots_do_not_touch_the_state_that_other_code_shares():
@@ -104,7 +80,7 @@ def test_plots_do_not_touch_the_state_that_other_code_shares():
     from matplotlib import _pylab_helpers
 
     before = dict(matplotlib.rcParams)
-    prediction_plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
+    plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
     assert dict(matplotlib.rcParams) == before
     assert _pylab_helpers.Gcf.figs == {}
 
@@ -114,14 +90,9 @@ def test_the_interval_of_a_share_equals_that_of_scipy():
 
     for hits, num_rows in ((0, 3), (2, 5), (97, 100)):
         judge = binomtest(hits, num_rows).proportion_ci(method="wilson")
-        found = prediction_plots.wilson_interval(hits / num_rows, num_rows)
+        found = plots.wilson_interval(hits / num_rows, num_rows)
         # 1e-4: 1.96 for 1.959964.
         assert found == pytest.approx((judge.low, judge.high), abs=1e-4)
-
-
-def test_a_picture_does_not_name_the_library_version(tmp_path):
-    canvas.save(prediction_plots.label_bars(["a"], [0.5], [3]), tmp_path / "bars.png")
-    assert b"Software" not in (tmp_path / "bars.png").read_bytes()
 
 
 def test_a_name_is_shortened_to_one_line():
@@ -143,3 +114,9 @@ def test_labels_that_have_no_bar_of_their_own_share_one():
     assert widths[-1].tolist() == [34 / 55, 1.0]
     seven = class_balance([f"label {i}" for i in range(7)], {"train": [1] * 7})
     assert seven.axes[0].get_legend_handles_labels()[1][-1] == "label 6"
+
+
+def test_pareto_points_are_those_that_no_other_point_dominates():
+    points = [(1.0, 0.5), (10.0, 0.9), (20.0, 0.8), (10.0, 0.7), (1.0, 0.5)]
+    assert pareto(points, more_is_better=False) == [True, True, False, False, True]
+    assert pareto(points, more_is_better=True) == [False, True, True, False, False]

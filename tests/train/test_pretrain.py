@@ -26,7 +26,7 @@ from filbert.data.build import build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, Interrupted
 from filbert.report.folder import read_run_folder
-from filbert.report.pretraining_sections import phases
+from filbert.report.pretraining import phases
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import trainer
@@ -231,7 +231,7 @@ def test_the_log_and_the_report_know_where_the_second_phase_begins(killed):
 def test_the_report_of_a_run_can_be_drawn(place, tmp_path):
     pretrain(options(place, tmp_path / "x", dev=str(place / "dev.txt"), eval_every=5, pair="nsp"))
     text = write_run_report(tmp_path / "x").read_text()
-    for part in ("perplexity", "next sentences right", "40 tokens"):
+    for part in ("perplexity", "next-sentence accuracy", "40 tokens"):
         assert part in text
 
 

@@ -1,22 +1,31 @@
-"""The look of every plot: one palette, quiet axes, PNG at twice the screen's size; no pyplot."""
+"""The style of every plot: one palette, quiet axes and PNG at twice the screen's resolution.
+
+pyplot is not used, as it keeps global state.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Okabe and Ito 2008: told apart by colour-blind readers, and in grey by their order of lightness.
+# Okabe and Ito 2008: distinguishable by colour-blind readers, and in grey by lightness.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
 )  # fmt: skip
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-INK, QUIET, FAINT = "#1F2933", "#66727F", "#E3E8ED"
-WIDTH, HEIGHT, TALL = 4.8, 3.7, 4.5  # inches; 100 of the page's pixels each
+INK, QUIET, GREY, FAINT = "#1F2933", "#66727F", "#B8C1CA", "#E3E8ED"
+BLUES, ORANGES = ("#F1F5F8", "#9CC3E0", BLUE), ("#FBF4EE", "#F2C29A", VERMILLION)
+DASHES = (0, (4, 3))
+WIDTH, HEIGHT, TALL = 4.8, 3.7, 4.5  # inches of 100 page pixels
 PIXELS_PER_INCH = 200
 LONGEST_NAME = 28
 
@@ -24,7 +33,7 @@ LONGEST_NAME = 28
 def new_figure(
     xlabel: str, ylabel: str, *, height: float = HEIGHT, grid: str = "both"
 ) -> tuple[Figure, Axes]:
-    """A figure with one set of quiet axes."""
+    """A figure with one set of axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
@@ -34,7 +43,7 @@ def new_figure(
 
 
 def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, Axes]:
-    """A figure with a tall panel over a low one, with one x axis."""
+    """A figure with a tall panel over a low one and a common x axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, TALL), layout="constrained", facecolor="white")
@@ -45,6 +54,24 @@ def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, A
     return figure, top, bottom
 
 
+def panel_grid(
+    num: int, *, columns: int, row_height: float, sharex: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `num` small panels, `columns` per row."""
+    from matplotlib.figure import Figure
+
+    rows = -(-num // columns)
+    size = (WIDTH, row_height * rows + 0.5)
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharex).flat)
+    for axes in grid[num:]:
+        axes.remove()
+    # The last panel of every column has the tick labels, also if the last row is not full.
+    for axes in grid[max(num - columns, 0) : num]:
+        axes.tick_params(labelbottom=True)
+    return figure, grid[:num]
+
+
 def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None:
     """Give axes the style of the report; `grid` is both, x, y or none."""
     axes.set_xlabel(xlabel, color=QUIET, fontsize=9.5)
@@ -52,33 +79,108 @@ def quieten(axes: Axes, xlabel: str, ylabel: str, *, grid: str = "both") -> None
     axes.tick_params(which="both", colors=QUIET, labelsize=9, length=0)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#B8C1CA")
+        spine.set_color(GREY)
     axes.set_axisbelow(True)
     if grid != "none":
         axes.grid(True, axis=grid, color=FAINT, linewidth=0.8)  # type: ignore[arg-type]
 
 
 def add_legend(axes: Axes, place: Any) -> None:
-    """A legend, when anything is named; the place "above" is outside, in rows of two or three."""
+    """A legend, if anything is labelled; "above" is outside the axes, in two or three columns."""
     names = axes.get_legend_handles_labels()[1]
     if not names:
         return
     where: dict[str, Any] = {"loc": place}
     if place == "above":
-        where = {
-            "loc": "lower left",
-            "bbox_to_anchor": (-0.02, 1.0),
-            "ncols": 3 if len("".join(names)) <= 45 else 2,
-        }
+        columns = 3 if len("".join(names)) <= 45 else 2
+        where = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": columns}
     axes.legend(
         frameon=True, framealpha=0.85, edgecolor="none", fontsize=8.5, labelcolor=INK, **where
     )
 
 
-def plain(name: object, longest: int = LONGEST_NAME) -> str:
-    """A user's name for a plot: shortened, on one line, and never read as a formula.
+def legend_below(figure: Figure) -> None:
+    """A legend in two columns below the axes, for many names."""
+    figure.legend(
+        loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=INK,
+        handlelength=2.6, columnspacing=1.2, labelspacing=0.35, borderaxespad=0.1,
+    )  # fmt: skip
 
-    Shortened in the middle, as names of models often differ at their end.
+
+def panel_title(axes: Axes, title: str) -> None:
+    """The title of a small panel."""
+    axes.set_title(title, fontsize=8, color=INK, loc="left", pad=3)
+
+
+def unit_square(axes: Axes) -> None:
+    """Both axes from 0 to 1."""
+    axes.set_xlim(-0.015, 1.015)
+    axes.set_ylim(-0.015, 1.015)
+
+
+def percent_axis(axis: Axis) -> None:
+    """Ticks at 0, 25 %, ... 100 % of an axis of shares."""
+    axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+
+
+def name_rows(axes: Axes, names: Sequence[str], longest: int = 22) -> None:
+    """Names at the left of horizontal bars or dots, from the bottom up."""
+    axes.set_yticks(range(len(names)), [plain(name, longest) for name in names])
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+
+
+def plain_logarithm(axis: Axis, low: float, high: float) -> None:
+    """Ticks in decimal numbers for a logarithmic axis; `low` and `high` bound the data."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 30 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(10, subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def draw_cells(
+    axes: Axes, values: np.ndarray, texts: np.ndarray | None, *, low: float, high: float,
+    size: float, stops: Sequence[str] = BLUES, bold: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Draw a matrix as coloured cells with white borders.
+
+    Args:
+        axes: Where to draw.
+        values: float (R, C), NaN for white cells.
+        texts: str (R, C) to be written in the cells, or None.
+        low: Value of the first colour.
+        high: Value of the last colour.
+        size: Font size.
+        stops: Colours from `low` to `high`.
+        bold: bool (R, C), cells whose text is bold.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colors = LinearSegmentedColormap.from_list("filbert", stops)
+    axes.imshow(values, cmap=colors, vmin=low, vmax=high, aspect="auto")
+    if texts is not None:
+        for (row, column), text in np.ndenumerate(texts):
+            is_dark = values[row, column] > low + 0.6 * (high - low) and stops[-1] in SERIES
+            is_bold = bold is not None and bool(bold[row, column])
+            axes.text(
+                column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
+                color="white" if is_dark else INK, fontweight="bold" if is_bold else "normal",
+            )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    num_rows, num_columns = values.shape
+    axes.set_xticks(np.arange(num_columns + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(num_rows + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=2 if max(values.shape) <= 12 else 0.5)
+    axes.tick_params(which="minor", length=0)
+
+
+def plain(name: object, longest: int = LONGEST_NAME) -> str:
+    """A name for a plot: on one line, without formulas, and shortened in the middle.
+
+    Names of models often differ at their end.
     """
     text = " ".join(str(name).split())
     if len(text) > longest:
@@ -88,8 +190,8 @@ def plain(name: object, longest: int = LONGEST_NAME) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG: equal figures give equal bytes."""
+    """Write a PNG; equal figures give equal bytes."""
     with warnings.catch_warnings():
-        # A label in a script that the font lacks is drawn as boxes; the tables hold its real name.
+        # Characters that the font lacks are drawn as boxes; the tables have the real names.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         figure.savefig(path, dpi=PIXELS_PER_INCH, format="png", metadata={"Software": None})

@@ -1,169 +1,790 @@
-"""The one-file report of a study: who is best, by how much, how surely, at what price."""
+"""The HTML report and the Markdown table of a study: ranking, tests, costs, errors, provenance."""
 
 from __future__ import annotations
 
-import os
-from functools import partial
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from filbert.report import comparison_making, comparison_sections, comparison_tables, numbers, page
-from filbert.report.comparison_rows import hard_rows
-from filbert.report.comparison_slices import slices
-from filbert.report.comparison_students import students
-from filbert.report.comparison_study import Study, read_study
-from filbert.report.comparison_words import figure, headline, listed
-from filbert.report.page import Html
+import numpy as np
 
-# Each gives None where it does not concern the study, or lacks what it needs.
-PARTS = (
-    comparison_sections.ranking,
-    comparison_sections.tests,
-    comparison_sections.curves,
-    comparison_sections.cost,
-    students,
-    comparison_sections.cleaning,
-    comparison_sections.decisions,
-    slices,
+from filbert.files import write_atomically
+from filbert.report import canvas, numbers
+from filbert.report import comparison_plots as plots
+from filbert.report.comparison_plots import NOT_SIGNIFICANT, SIGNIFICANT
+from filbert.report.comparison_study import FALLING, Contestant, Pair, Study, named, read_study
+from filbert.report.numbers import MISSING, fixed, interval, probability, signed
+from filbert.report.render import (
+    Cell,
+    Section,
+    Table,
+    draw,
+    facts_table,
+    flatten,
+    section,
+    write_page,
 )
-LAST_PARTS = (comparison_making.data, comparison_making.failures, comparison_making.making)
+from filbert.report.run import label_counts
+from filbert.report.worst_errors import Passages, excerpt
 
-CSS = """
-main { max-width: 74rem; }
-.dim { color: var(--quiet); font-size: .8125em; font-weight: 400; white-space: nowrap; }
-.level { color: var(--quiet); }
-.ranking { font-size: .875rem; }
-.ranking td, .ranking th { padding-left: .35rem; padding-right: .35rem; }
-.ranking th { white-space: normal; min-width: 5rem; vertical-align: bottom; }
-.ranking td:first-child, .pairwise td:first-child { white-space: nowrap; }
-.ranking td:first-child, .ranking th:first-child { position: sticky; left: 0; background: #fff;
-  box-shadow: 1px 0 0 var(--line); }
-.pairwise th, .dense th { white-space: normal; vertical-align: bottom; }
-.pairwise td { padding-top: .25rem; padding-bottom: .25rem; font-size: .875rem;
-  white-space: nowrap; }
-.failures td:last-child { min-width: 14rem; overflow-wrap: anywhere; }
-.failures td:nth-child(-n+2) { white-space: nowrap; }
-.verdict + .verdict { font-size: 1.05rem; margin-top: .6rem; }
-details .dense td:first-child { white-space: nowrap; }
-details { margin: 1rem 0; }
-summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) {
-  .ranking td:first-child { white-space: normal; min-width: 6.5rem; max-width: 8rem;
-    overflow-wrap: anywhere; }
-  .verdict + .verdict { font-size: 1rem; }
+COSTS = (
+    ("training_seconds", "training"),
+    ("cpu_seconds", "CPU time"),
+    ("rows_per_second", "rows/s"),
+    ("latency_seconds", "one text"),
+    ("flops_per_row", "compute"),
+    ("parameters", "parameters"),
+    ("bytes_on_disk", "on disk"),
+    ("weight_bytes", "weights"),
+    ("peak_bytes", "peak memory"),
+)
+SLICE_METRICS = {
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "false_positive_rate": "false positive rate",
+    "roc_auc": "ROC AUC",
+    "pr_auc": "PR AUC",
+    "precision": "precision",
+    "recall": "recall",
+    "accuracy": "accuracy",
 }
-@media print {
-  details::details-content { content-visibility: visible; block-size: auto; }
-  summary { list-style: none; color: var(--quiet); }
-  .ranking, .pairwise, .dense { font-size: 7.5pt; }
-  .ranking th, .pairwise th, .dense th { font-size: 7pt; min-width: 0; }
-  .ranking td, .ranking th, .pairwise td, .pairwise th, .dense td, .dense th {
-    padding-left: .2rem; padding-right: .2rem; font-size: 7.5pt; }
-}
-"""
+SPLITS = ("train", "dev", "test")
+MOST_ROWS = 20
+MOST_SLICES = 6  # in one plot, so that it can be read on a phone
 
 
 def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
-    """Write report.html, table.md and plots/*.png into a study's folder; gives the page's path.
+    """Write report.html, table.md and plots/*.png into a study's folder; return the page's path.
 
-    All statistics are those of results.json; predictions are read for curves and counts only. What
-    is missing (seeds, contestants, predictions, slices) is left out and named. The page is one
-    file: images inside, no script, no outside address.
+    Missing parts (seeds, contestants, predictions, slices) are left out and named.
 
     Args:
-        folder: as `filbert compare --out` wrote it, finished or not.
-        show_texts: also show the texts of the rows that contestants disagree on, and of those that
-            all get wrong. Without it no text of the data is shown.
+        folder: Written by `filbert compare --out`, finished or not.
+        show_texts: Also show texts of the rows that the contestants disagree on or all get wrong.
 
     Raises:
-        InputError: there is no results.json.
-        FormatError: a file is damaged.
+        InputError: There is no results.json.
+        FormatError: A file is damaged.
     """
     study = read_study(Path(folder))
-    rows = partial(hard_rows, show_texts=show_texts)
-    made = [make(study) for make in (*PARTS, rows, *LAST_PARTS)]
-    parts = [part for part in made if part is not None]
-    title = str(study.results.get("name") or study.path.resolve().name)
-    top = head(study, title, [part.link for part in parts])
-    html = page.page(f"{title} · filbert", top, *(part.html for part in parts), css=CSS)
-    _replace(study.path / "table.md", comparison_tables.markdown(study))
-    return _replace(study.path / "report.html", html)
-
-
-def _replace(path: Path, content: str) -> Path:
-    # Renamed when whole, so that a full disk leaves the old file.
-    unfinished = path.with_name(f"{path.name}.part")
-    try:
-        unfinished.write_text(content, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
-
-
-def head(study: Study, title: str, links: list[Html]) -> Html:
-    """Name, what the study shows, what is wrong with it, the few figures that everyone asks for."""
-    about = [f"filbert {study.results.get('filbert', '')}".strip(), "comparison",
-             study.results.get("finished")]  # fmt: skip
-    facts = [
-        page.element("div", page.element("dt", name), page.element("dd", value))
-        for name, value in headline_facts(study)
-    ]
-    first, *others = paragraphs(headline(study))
-    return page.element(
-        "header",
-        page.element("p", " · ".join(str(part) for part in about if part), class_="eyebrow"),
-        page.element("h1", title),
-        page.element("p", first, class_="verdict"),
-        *(page.element("p", text, class_="verdict") for text in others),
-        *(page.element("p", note, class_="note") for note in [*state(study), *study.notes]),
-        page.element("dl", *facts, class_="facts") if facts else "",
-        page.element("nav", page.join(links)),
+    found = [make(study) for make in SECTIONS]
+    found += [hard_rows(study, show_texts=show_texts), data(study), failures(study)]
+    write_atomically(study.path / "table.md", markdown(study).encode("utf-8", "replace"))
+    version = f"filbert {study.results.get('filbert', '')}".strip()
+    return write_page(
+        study.path / "report.html",
+        "report.html",
+        title=str(study.results.get("name") or study.path.resolve().name),
+        about=[version, "comparison", study.results.get("finished")],
+        headline=headline(study),
+        notes=[*state(study), *study.notes],
+        facts=headline_facts(study),
+        sections=[*(one for one in found if one is not None), provenance(study)],
+        sections_template="comparison_sections.html",
+        main_class="wide",
     )
 
 
-def paragraphs(sentences: list[str]) -> list[str]:
-    """The first two sentences together, as the second says how sure the first is; then the rest."""
-    texts = [" ".join(sentences[:2]), " ".join(sentences[2:])]
-    return [text for text in texts if text]
+# Header
+
+
+def headline(study: Study) -> list[str]:
+    """The best contestant, its difference from the second, and the chosen model."""
+    if not study.measured:
+        return ["No contestant was measured."]
+    first, (key, heading) = study.measured[0], study.decisive
+    found = first.figure(key)
+    text = f"{named(first.name)} has the highest {heading}: {fixed(found['value'], study.digits)}"
+    if found.get("deviation") is not None:
+        text += f" ± {fixed(found['deviation'], study.digits)} ({len(found['seeds'])} seeds)"
+    sentences = [f"{text}."]
+    second = study.measured[1:2]
+    pair = study.pair(first.name, second[0].name, key) if second else None
+    if pair is not None:
+        outcome = "significant" if pair.is_significant else "not statistically significant"
+        sentences.append(
+            f"Difference from {named(pair.other)}: {difference(pair, study)} ({outcome})."
+        )
+    choice = (study.results.get("choice") or {}).get("why")
+    return [" ".join(sentences), *([choice] if choice else [])]
+
+
+def difference(pair: Pair, study: Study) -> str:
+    """`+0.021 [+0.009, +0.034], p_holm 0.004`."""
+    text = f"{signed(pair.difference, study.digits)} "
+    text += interval(pair.low, pair.high, study.digits, sign=True)
+    name, p = ("p_holm", pair.p_holm) if pair.p_holm is not None else ("p", pair.p)
+    return text if p is None else f"{text}, {name} {probability(p)}"
 
 
 def state(study: Study) -> list[str]:
-    """What a reader must know of an unfinished study, or one in which something failed."""
+    """Notes about an unfinished study and failed contestants."""
     runs = [run for one in study.contestants for run in one.seeds]
     done = sum(run.get("status") in ("finished", "done") for run in runs)
     failed = sum(run.get("status") == "failed" for run in runs)
     notes = []
     if not study.results.get("finished") or done + failed < len(runs):
         notes.append(
-            f"Unfinished: {done:,} of {len(runs):,} runs are there. All figures are of those only, "
-            "and may change."
+            f"Unfinished: {done:,} of {len(runs):,} runs exist. All metrics are of these runs and "
+            "may change."
         )
-    lost = [one.name for one in study.contestants if one.entry.get("status") == "failed"]
+    lost = [named(one.name) for one in study.contestants if one.entry.get("status") == "failed"]
     if lost:
-        is_one = len(lost) == 1
-        notes.append(
-            f"{listed(lost)} failed and {'is' if is_one else 'are'} compared with nobody; "
-            f"{'its' if is_one else 'their'} errors stand under “Failed and missing”."
-        )
+        notes.append(f"Failed and not compared: {', '.join(lost)}. See “Failed and missing”.")
     elif failed:
-        notes.append(f"{failed:,} {'run' if failed == 1 else 'runs'} failed.")
+        notes.append(f"Failed runs: {failed:,}.")
     return notes
 
 
 def headline_facts(study: Study) -> list[tuple[str, str]]:
-    """(name, value) of the best figure, the rows, and how many were compared."""
+    """(name, value) of the best metric and of the size of the study."""
     facts = []
+    key, heading = study.decisive
     if study.measured:
-        key, heading = study.decisive
-        facts.append((f"best {heading}", figure(study.measured[0].value(key), study.digits)))
+        facts.append((f"best {heading}", fixed(study.measured[0].value(key), study.digits)))
     rows = ((study.results.get("data") or {}).get("test") or {}).get("rows")
     if rows is not None:
         facts.append(("test rows", numbers.count(rows)))
     facts.append(("contestants", numbers.count(len(study.measured))))
-    seeds = {len(one.figure(study.decisive[0]).get("seeds") or ()) for one in study.measured}
-    if seeds - {0}:
-        shown = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds))
-        facts.append(("seeds each", shown))
+    seeds = {len(one.figure(key).get("seeds") or ()) for one in study.measured} - {0}
+    if seeds:
+        text = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds))
+        facts.append(("seeds each", text))
     if study.results.get("pairs"):
         facts.append(("pairs tested", numbers.count(len(study.results["pairs"]))))
     return facts
+
+
+# Quality
+
+
+def ranking(study: Study) -> Section | None:
+    """The metrics of all contestants with intervals, as plots and as a table."""
+    if not study.measured:
+        return None
+    shown = [*(study.tested or study.metrics[:3])]
+    shown += [column for column in study.metrics if column[0] == "ece" and column not in shown]
+    figures = {f"ranking_{key}": plots.metric_dots(study, key, name) for key, name in shown}
+    best, digits = best_values(study), study.digits
+    level = {one.name for one in study.not_significant(study.measured[0])}
+    rows: list[list[object]] = []
+    for place, one in enumerate(study.measured, start=1):
+        name = f"{place}. {one.name}{' ≈' if one.name in level else ''}"
+        rows.append([name, *(_metric(one, key, best[key], digits) for key, _ in study.metrics)])
+    every: list[list[object]] = []
+    for one in study.contestants:
+        for run in one.seeds:
+            measured = run.get("test") or {}
+            is_best = run.get("seed") == one.entry.get("best_seed") and bool(one.entry.get("test"))
+            name = f"{one.name}, seed {run.get('seed')}"
+            cost = (run.get("costs") or {}).get("training_seconds")
+            every.append(
+                [Cell(f"{name}, best on dev" if is_best else name, strong=is_best),
+                 *(fixed(measured.get(key), digits) for key, _ in study.metrics),
+                 fixed(measured.get("threshold"), 3), numbers.cost("training_seconds", cost),
+                 run.get("status", MISSING)]
+            )  # fmt: skip
+    headings = [heading for _, heading in study.metrics]
+    return section(
+        "ranking",
+        "Ranking",
+        figures=draw(study.path, figures),
+        shown=[(key, heading, key in FALLING) for key, heading in shown],
+        table=Table(["contestant", *headings], rows, css_class="ranking"),
+        every=Table(["run", *headings, "threshold", "training", "status"], every, 1, "dense"),
+        notes=table_notes(study),
+        has_equals=bool(level),
+        has_cleaning=bool(study.cleaned_pairs),
+        has_seed_intervals=any(
+            one.figure(key).get("over_seeds") for one in study.measured for key, _ in shown[:1]
+        ),
+        level=study.level,
+        decisive=study.decisive[1],
+    )
+
+
+def best_values(study: Study) -> dict[str, float]:
+    """The best mean of every metric."""
+    found = {}
+    for key, _ in study.metrics:
+        values = [value for one in study.measured if (value := one.value(key)) is not None]
+        found[key] = min(values) if key in FALLING else max(values)
+    return found
+
+
+def _metric(one: Contestant, key: str, best: float, digits: int) -> Cell:
+    found = one.figure(key)
+    deviation = found.get("deviation")
+    return Cell(
+        fixed(found.get("value"), digits),
+        strong=found.get("value") == best,
+        detail="" if deviation is None else f"± {fixed(deviation, digits)}",
+        below=interval(*one.interval(key), digits),
+    )
+
+
+def tests(study: Study) -> Section | None:
+    """Differences between contestants: against the first, as matrices, and for every pair."""
+    if not study.tested or len(study.measured) < 2:
+        return None
+    figures = {f"differences_{key}": plots.differences(study, key) for key, _ in study.tested[:2]}
+    first, (key, heading) = study.measured[0], study.decisive
+    rows: list[list[object]] = []
+    for other in study.measured[1:]:
+        pair = study.pair(first.name, other.name, key)
+        calls = study.mcnemar(first.name, other.name)
+        rows.append([other.name, _outcome(pair), *_pair(pair, study.digits), *_mcnemar(calls)])
+    calls_head = ["only it right", "only other right", "McNemar p", "p_holm"]
+    head = [f"{first.name} against", "result", f"{heading}, difference",
+            f"{study.level} interval", "p", "p_holm", *calls_head]  # fmt: skip
+    every: list[list[object]] = []
+    names = [one.name for one in study.measured]
+    for place, name in enumerate(names):
+        for rival in names[place + 1 :]:
+            cells: list[object] = [name, rival]
+            for metric, _ in study.tested:
+                cells += _pair(study.pair(name, rival, metric), study.digits, with_p=False)
+            every.append([*cells, *_mcnemar(study.mcnemar(name, rival))])
+    columns = [(f"{name.partition(',')[0]}, difference", f"{study.level} interval", "p_holm")
+               for _, name in study.tested]  # fmt: skip
+    every_head = ["one", "other", *(text for group in columns for text in group), *calls_head]
+    return section(
+        "tests",
+        "Significance tests",
+        figures=draw(study.path, figures),
+        shown=study.tested[:2],
+        table=Table(head, rows, 2, "pairwise"),
+        every=Table(every_head, every, 2, "pairwise"),
+        notes=(study.results.get("statistics") or {}).get("notes") or (),
+        level=study.level,
+        num_pairs=len(study.results.get("pairs") or ()),
+        has_seed_intervals=any(
+            (pair.get(key) or {}).get("over_seeds") for pair in study.results["pairs"]
+        ),
+    )
+
+
+def _outcome(pair: Pair | None) -> str:
+    if pair is None:
+        return MISSING
+    if not pair.is_significant:
+        return "not significant"
+    return "better" if pair.difference > 0 else "worse"
+
+
+def _pair(pair: Pair | None, digits: int, *, with_p: bool = True) -> list[object]:
+    """Cells with the difference, its interval, p and p_holm of a pair."""
+    if pair is None:
+        return [MISSING] * (4 if with_p else 3)
+    is_significant = pair.is_significant
+    mark = SIGNIFICANT if is_significant else NOT_SIGNIFICANT
+    return [
+        Cell(signed(pair.difference, digits), strong=is_significant, mark=mark),
+        interval(pair.low, pair.high, digits, sign=True),
+        *([probability(pair.p)] if with_p else []),
+        probability(pair.p_holm),
+    ]
+
+
+def _mcnemar(found: dict[str, Any]) -> list[object]:
+    """Cells with the rows that only one side predicted correctly, p and p_holm."""
+    p_holm = found.get("p_holm")
+    is_significant = p_holm is not None and p_holm < 0.05
+    return [
+        numbers.count(found.get("only_one")),
+        numbers.count(found.get("only_other")),
+        probability(found.get("p")),
+        Cell(probability(p_holm), strong=is_significant, mark=SIGNIFICANT * is_significant),
+    ]
+
+
+def curves(study: Study) -> Section | None:
+    """ROC and precision-recall curves, and the calibration, of two labels."""
+    if study.positive is None or not study.answered:
+        return None
+    gold = study.answers[study.answered[0].name].gold == study.positive
+    if gold.all() or not gold.any():
+        return None
+    figures = {kind: plots.ranking_curves(study, kind) for kind in ("pr", "roc")}
+    if len(study.answered) > 2:
+        figures["pr_panels"] = plots.pr_panels(study)
+    figures["calibration"] = plots.reliability_panels(study)
+    return section(
+        "curves",
+        "Curves and calibration",
+        figures=draw(study.path, figures),
+        label=study.labels[study.positive],
+        share=float(gold.mean()),
+        has_cleaning=bool(study.cleaned_pairs),
+    )
+
+
+def costs(study: Study) -> Section | None:
+    """The decisive metric over every cost, and the costs in a table."""
+    if not any(one.entry.get("costs") for one in study.measured):
+        return None
+    shown = [
+        cost for cost in plots.COSTS if sum(bool(one.cost(cost.key)) for one in study.measured) > 1
+    ]
+    figures = {f"cost_{cost.key}": plots.cost_plot(study, cost) for cost in shown}
+    known = known_costs(study)
+    rows = [
+        [one.name, *(numbers.cost(key, one.cost(key)) for key, _ in known)]
+        for one in study.measured
+    ]
+    return section(
+        "costs",
+        "Quality and cost",
+        figures=draw(study.path, figures),
+        shown=shown,
+        table=Table(["contestant", *(heading for _, heading in known)], rows, 1, "pairwise"),
+        is_one_machine=(study.results.get("machine") or {}).get("same_for_all_runs"),
+    )
+
+
+def known_costs(study: Study) -> list[tuple[str, str]]:
+    """(key, heading) of the costs that were measured."""
+    return [(k, h) for k, h in COSTS if any(one.cost(k) is not None for one in study.measured)]
+
+
+def students(study: Study) -> Section | None:
+    """Distilled and quantised models: their share of the teacher's quality, and their costs."""
+    shares = {one.name: share for one in study.measured if (share := one.entry.get("share"))}
+    if not shares:
+        return None
+    by_name = {one.name: one for one in study.measured}
+    teachers = list(dict.fromkeys(str(share["of"]) for share in shares.values()))
+    rows = []
+    for name in teachers:
+        teacher = by_name[name]
+        rows.append(_student(study, teacher, None, {}))
+        rows += [
+            _student(study, one, teacher, shares[one.name])
+            for one in study.measured
+            if shares.get(one.name, {}).get("of") == name
+        ]
+    head = [
+        "contestant", "method", study.decisive[1], f"share, {study.level} interval", "difference",
+        f"{study.level} interval", "compute", "rows/s", "speed-up", "one text", "on disk",
+        "weights", "training in total",
+    ]  # fmt: skip
+    return section(
+        "students",
+        "Teacher and students",
+        table=Table(head, rows, 2, "ranking"),
+        why=(study.results.get("choice") or {}).get("why"),
+        decisive=study.decisive[1],
+        teachers=", ".join(map(named, teachers)),
+    )
+
+
+def _student(
+    study: Study, one: Contestant, teacher: Contestant | None, share: dict[str, Any]
+) -> list[object]:
+    """A row of a teacher (`teacher` is None) or of a model that was made from it."""
+    key, kept = study.decisive[0], MISSING
+    if share.get("value") is not None:
+        kept = numbers.percent(share["value"])
+        if share.get("low") is not None:
+            kept += f" [{numbers.percent(share['low'])}, {numbers.percent(share['high'])}]"
+    compute, speed_up = numbers.cost("flops_per_row", one.cost("flops_per_row")), MISSING
+    pair = study.pair(one.name, teacher.name, key) if teacher else None
+    if teacher is not None:
+        mine, theirs = (c.cost("flops_per_row") for c in (one, teacher))
+        compute = numbers.percent(mine / theirs) if mine and theirs else MISSING
+        mine, theirs = (c.cost("rows_per_second") for c in (one, teacher))
+        speed_up = f"{mine / theirs:.2g} times" if mine and theirs else MISSING
+    kind, options = str(one.entry.get("kind")), one.entry.get("options") or {}
+    method = {
+        "distilled": f"distilled, {options.get('method', 'soft')}",
+        "quantised": f"{options.get('precision')}, {options.get('backend')}",
+        "encoder": "fine-tuned",
+    }.get(kind, kind)
+    value = fixed(one.value(key), study.digits)
+    return [
+        Cell(one.name, strong=teacher is None), method, value, kept,
+        *_pair(pair, study.digits)[:2], compute,
+        numbers.cost("rows_per_second", one.cost("rows_per_second")), speed_up,
+        *(numbers.cost(name, one.cost(name))
+          for name in ("latency_seconds", "bytes_on_disk", "weight_bytes")),
+        numbers.cost("training_seconds", training_in_total(study, one)),
+    ]  # fmt: skip
+
+
+def training_in_total(study: Study, one: Contestant) -> float | None:
+    """Seconds of its training and of all models it was made from; None if one is unknown."""
+    by_name = {other.name: other for other in study.contestants}
+    is_quantised = one.entry.get("kind") == "quantised"
+    seconds = 0.0 if is_quantised else one.cost("training_seconds")
+    source = by_name.get(str(one.entry.get("source")))
+    if source is None or seconds is None:
+        return seconds
+    before = training_in_total(study, source)
+    return None if before is None else seconds + before
+
+
+def cleaning(study: Study) -> Section | None:
+    """Every model without and with cleaning of its texts."""
+    if not study.cleaned_pairs:
+        return None
+    shown = (study.tested or study.metrics)[:3]
+    figures = {f"cleaning_{key}": plots.cleaning(study, key, heading) for key, heading in shown}
+    key, heading = study.decisive
+    rows: list[list[object]] = []
+    steps: dict[str, list[str]] = {}
+    for plain, cleaned in study.cleaned_pairs:
+        values = [fixed(one.value(key), study.digits) for one in (plain, cleaned)]
+        pair = _pair(study.pair(cleaned.name, plain.name, key), study.digits, with_p=False)
+        rows.append([study.cleaned_name(cleaned), *values, *pair])
+        names = steps.setdefault(", ".join(map(str, cleaned.entry["cleaning"])), [])
+        names.append(study.cleaned_name(cleaned))
+    head = ["model", "without", "with", "difference", f"{study.level} interval", "p_holm"]
+    return section(
+        "cleaning",
+        "With and without cleaning",
+        figures=draw(study.path, figures),
+        shown=shown,
+        table=Table(head, rows, css_class="pairwise"),
+        decisive=heading,
+        steps=sorted(steps.items()),
+    )
+
+
+def decisions(study: Study) -> Section | None:
+    """Confusion matrices, agreement, and the calibration of more than two labels."""
+    figures = {}
+    if study.answered:
+        figures["confusions"] = plots.confusions(study)
+        if study.positive is None:
+            figures["calibration"] = plots.reliability_panels(study)
+    found = study.results.get("agreement") or {}
+    names = [one.name for one in study.measured if one.name in (found.get("names") or ())]
+    if len(names) > 1:
+        at = [found["names"].index(name) for name in names]
+        matrix = [[found["matrix"][row][column] for column in at] for row in at]
+        figures["agreement"] = plots.agreement(names, matrix)
+    if not figures:
+        return None
+    images, is_binary = draw(study.path, figures), study.positive is not None
+    return section("decisions", "Decisions", figures=images, is_binary=is_binary)
+
+
+# Rows and slices
+
+
+def slices(study: Study) -> Section | None:
+    """Metrics on parts of the test rows, as plots and in a table."""
+    parts: list[dict[str, Any]] = list(study.results.get("slices") or ())
+    names = [one.name for one in study.measured]
+    known = [
+        key
+        for key in SLICE_METRICS
+        if any(_value(part, name, key) is not None for part in parts for name in names)
+    ]
+    if not known:
+        return None
+    figures, shown = {}, []
+    for number, (by, some) in enumerate(_slice_groups(parts), start=1):
+        for metric in dict.fromkeys([known[0], *(k for k in known if k == "false_positive_rate")]):
+            values = [[_value(part, name, metric) for _, part in some] for name in names]
+            figures[f"slices_{number}_{metric}"] = plots.slices(
+                names, [_slice_name(name, part) for name, part in some],
+                np.array(values, dtype=float), falling=metric == "false_positive_rate",
+            )  # fmt: skip
+            shown.append((f"slices_{number}_{metric}", SLICE_METRICS[metric], by))
+    rows: list[list[object]] = []
+    for part in parts:
+        for name in names:
+            cells = []
+            for metric in known:
+                ends = ((part.get("intervals") or {}).get(name) or {}).get(metric)
+                low, high = ends or (None, None)
+                value = fixed(_value(part, name, metric), study.digits)
+                cells.append(f"{value} {interval(low, high, study.digits)}".rstrip())
+            counts = [numbers.count(part["rows"]), numbers.count(part.get("positives"))]
+            rows.append([part["by"], part["slice"], name, *counts, *cells])
+    head = ["by", "slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
+    return section(
+        "slices",
+        "Metrics by slice",
+        figures=draw(study.path, figures),
+        shown=shown,
+        table=Table(head, rows, 3, "dense"),
+        has_positives=any(part.get("positives") is not None for part in parts),
+    )
+
+
+def _slice_groups(
+    parts: list[dict[str, Any]],
+) -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
+    """(criterion, (name, slice) pairs) of every plot; yes/no columns share plots of their "yes"."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        groups.setdefault(str(part["by"]), []).append(part)
+    answers = {"yes", "no", "not stated"}
+    columns = [by for by, some in groups.items() if {str(p["slice"]) for p in some} <= answers]
+    found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for by, some in groups.items():
+        if len(columns) > 1 and by in columns:
+            yes = [(by, part) for part in some if part["slice"] == "yes"]
+            found.setdefault("column, where it says yes", []).extend(yes)
+        else:
+            found[by] = [(str(part["slice"]), part) for part in some]
+    for by, pairs in found.items():
+        for start in range(0, len(pairs), MOST_SLICES):
+            yield by, pairs[start : start + MOST_SLICES]
+
+
+def _slice_name(name: str, part: dict[str, Any]) -> str:
+    positives = part.get("positives")
+    lines = [canvas.plain(name, 12), f"n {part['rows']:,}"]
+    return "\n".join(lines if positives is None else [*lines, f"+ {positives:,}"])
+
+
+def _value(part: dict[str, Any], name: str, metric: str) -> float | None:
+    found = (part["contestants"].get(name) or {}).get(metric)
+    return None if found is None else float(found)
+
+
+def hard_rows(study: Study, *, show_texts: bool = False) -> Section | None:
+    """Rows on which the contestants disagree most, and rows that all of them get wrong."""
+    if len(study.answered) < 2:
+        return None
+    first = study.answers[study.answered[0].name]
+    same = {
+        one.name: answers
+        for one in study.answered
+        for answers in [study.answers[one.name]]
+        if np.array_equal(answers.rows, first.rows) and np.array_equal(answers.gold, first.gold)
+    }
+    if len(same) < 2:
+        return None
+    correct = np.stack([answers.predicted == first.gold for answers in same.values()])
+    num_correct = correct.sum(0)
+    minority = np.minimum(num_correct, len(same) - num_correct)
+    every = np.arange(len(first.gold))
+    score = np.mean([answers.probabilities[every, first.gold] for answers in same.values()], 0)
+    disputed = np.flatnonzero(minority > 0)
+    disputed = disputed[np.lexsort((first.rows[disputed], -minority[disputed]))]
+    lost = np.flatnonzero(num_correct == 0)
+    lost = lost[np.lexsort((first.rows[lost], score[lost]))]
+    shown = {int(first.rows[n]): study.labels[first.gold[n]]
+             for n in [*disputed[:MOST_ROWS], *lost[:MOST_ROWS]]}  # fmt: skip
+    texts, why = passages(study.path, shown) if show_texts else ({}, "")
+    listings = []
+    for title, at in (("Most disputed rows", disputed), ("Rows that all get wrong", lost)):
+        rows = []
+        for n in at[:MOST_ROWS].tolist():
+            winners = [name for name, is_right in zip(same, correct[:, n], strict=True) if is_right]
+            rows.append([
+                study.labels[first.gold[n]], ", ".join(map(named, winners)) or "none",
+                f"{len(winners)} of {len(same)}", numbers.count(int(first.rows[n])),
+                f"{score[n]:.3f}",
+            ])  # fmt: skip
+        head = ["gold", "correct contestants", "correct", "row", "mean score of gold"]
+        below = [texts[int(first.rows[n])] for n in at[:MOST_ROWS]] if texts else ()
+        share = numbers.percent(len(at) / len(first.gold))
+        text = f"{len(at):,} of {len(first.gold):,} test rows ({share})."
+        listings.append((title, text, Table(head, rows, 2, "dense", passages=below)))
+    return section(
+        "hard_rows", "Disputed and hard rows", listings=listings, show_texts=show_texts, why=why
+    )
+
+
+def passages(folder: Path, wanted: dict[int, str]) -> tuple[dict[int, Passages], str]:
+    """Texts of rows of data/test.jsonl.gz by row number, and the reason if there are none.
+
+    `wanted` maps row numbers to gold labels. If a label differs, the file is not the one of the
+    predictions and no text is shown.
+    """
+    path, found = folder / "data" / "test.jsonl.gz", {}
+    if not path.is_file():
+        return {}, f"The texts are not shown: {path.name} does not exist."
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                if number in wanted:
+                    row: dict[str, Any] = json.loads(line)
+                    if str(row["label"]) != wanted[number]:
+                        return {}, (
+                            f"The texts are not shown: row {number} of {path.name} has another "
+                            "label than the predictions."
+                        )
+                    names = [key for key in ("text", "text_pair") if row.get(key) is not None]
+                    found[number] = [(n.replace("_", " "), excerpt(str(row[n]))) for n in names]
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return {}, f"The texts are not shown: {path.name} cannot be read."
+    if len(found) < len(wanted):
+        return {}, f"The texts are not shown: {path.name} has fewer rows than the predictions."
+    return found, ""
+
+
+# Data and provenance
+
+
+def data(study: Study) -> Section | None:
+    """Rows and labels of the splits, and near-duplicates."""
+    facts = study.results.get("data") or {}
+    splits = {split: facts[split] for split in SPLITS if facts.get(split)}
+    if not splits:
+        return None
+    rows = [
+        [split, label_counts(one.get("label_counts") or {}, one.get("rows")),
+         numbers.count(one.get("rows"))]
+        for split, one in splits.items()
+    ]  # fmt: skip
+    labels = study.labels or list(next(iter(splits.values())).get("label_counts") or {})
+    counts = {
+        split: [int((one.get("label_counts") or {}).get(label, 0)) for label in labels]
+        for split, one in splits.items()
+    }
+    figures = {}
+    if any(map(any, counts.values())):
+        figures["balance"] = plots.class_balance(labels, counts)
+    return section(
+        "data",
+        "Data",
+        table=Table(["split", "labels", "rows"], rows, 2, "counts"),
+        figures=draw(study.path, figures),
+        near=facts_table(_spaced(facts.get("near_duplicates") or {})),
+    )
+
+
+def _spaced(values: Any) -> dict[str, Any]:
+    """Keys with spaces for underscores."""
+    return {
+        str(key).replace("_", " "): _spaced(value) if isinstance(value, dict) else value
+        for key, value in (values or {}).items()
+    }
+
+
+def failures(study: Study) -> Section | None:
+    """Contestants and runs that failed or do not exist yet, with their error messages."""
+    rows: list[list[object]] = []
+    for one in study.contestants:
+        status = str(one.entry.get("status") or "missing")
+        if status != "finished" or not one.entry.get("test"):
+            errors = sorted({str(run["error"]) for run in one.seeds if run.get("error")})
+            message = one.entry.get("error") or " / ".join(errors) or _no_message(status)
+            rows.append([one.name, status, message])
+            continue
+        for run in one.seeds:
+            if run.get("status") not in (None, "finished", "done"):
+                status = str(run["status"])
+                name = f"{one.name}, seed {run.get('seed')}"
+                rows.append([name, status, run.get("error") or _no_message(status)])
+    if not rows:
+        return None
+    table = Table(["contestant", "status", "message"], rows, 3, "failures")
+    return section("failures", "Failed and missing", table=table)
+
+
+def _no_message(status: str) -> str:
+    return "It failed." if status == "failed" else "Not run yet."
+
+
+def provenance(study: Study) -> Section:
+    """What is needed to repeat the study: options, hashes, versions and machine."""
+    results = study.results
+    facts = results.get("data") or {}
+    hashes = []
+    for source in facts.get("source") or ():
+        # Two files of the same name may be in different folders.
+        name = ": ".join(str(source[key]) for key in ("of", "path") if source.get(key)) or "source"
+        size = f"{numbers.count(source.get('rows'))} rows" if source.get("rows") else ""
+        hashes.append([name, Cell(size, code=source.get("sha256", MISSING))])
+    hashes += [[split, Cell("", code=facts[split].get("sha256", MISSING))]
+               for split in SPLITS if facts.get(split)]  # fmt: skip
+    about = {key: results.get(key) for key in ("filbert", "task", "positive", "labels")}
+    about = {key: value for key, value in about.items() if value is not None}
+    about["finished"] = results.get("finished") or "not yet"
+    runs = [run.get("costs") or {} for one in study.contestants for run in one.seeds]
+    seconds = [run["training_seconds"] for run in runs if run.get("training_seconds") is not None]
+    if seconds:
+        about["training of all runs"] = f"{numbers.seconds(sum(seconds))} ({len(seconds):,} runs)"
+    tables = [
+        ("Study", facts_table(about)),
+        ("Machine", facts_table(_spaced(results.get("machine")))),
+        ("Options", facts_table(_spaced(results.get("options")))),
+        ("Data and the sha256 of its bytes", Table((), hashes, 2, "pairs")),
+    ]
+    for one in study.contestants:
+        own = {"kind": one.entry.get("kind"), "cleaning": one.entry.get("cleaning") or "none"}
+        if one.entry.get("best_seed") is not None:
+            own["seed best on dev"] = one.entry["best_seed"]
+        tables.append((one.name, facts_table(own | _spaced(one.entry.get("options")))))
+    known = {one.name: dict(flatten(_spaced(one.entry["effective"])))
+             for one in study.contestants if one.entry.get("effective")}  # fmt: skip
+    names = list(dict.fromkeys(name for options in known.values() for name in options))
+    rows = [[one, *(options.get(name, MISSING) for name in names)]
+            for one, options in known.items()]  # fmt: skip
+    effective = Table(["contestant", *names], rows, 1, "dense")
+    return section("provenance", "How it was made", tables=tables, effective=effective)
+
+
+SECTIONS: Sequence[Callable[[Study], Section | None]] = (
+    ranking, tests, curves, costs, students, cleaning, decisions, slices,
+)  # fmt: skip
+
+
+# Markdown
+
+
+def markdown(study: Study) -> str:
+    """The ranking as a Markdown table, with notes on its values below."""
+    known = known_costs(study)
+    columns = [*(heading for _, heading in study.metrics), *(heading for _, heading in known)]
+    lines = [
+        _markdown_row(["contestant", *columns]),
+        _markdown_row(["---", *["---:"] * len(columns)]),
+    ]
+    best, decisive = best_values(study) if study.measured else {}, study.decisive[0]
+    for one in study.measured:
+        cells = []
+        for key, _ in study.metrics:
+            cell = _metric(one, key, best[key], study.digits)
+            value = f"**{cell.value}**" if cell.strong else str(cell.value)
+            parts = [value, cell.detail, cell.below if key == decisive else ""]
+            cells.append(" ".join(part for part in parts if part))
+        cells += [numbers.cost(key, one.cost(key)) for key, _ in known]
+        lines.append(_markdown_row([one.name, *cells]))
+    for one in study.contestants:
+        if not one.entry.get("test"):
+            status = str(one.entry.get("status") or "missing")
+            lines.append(_markdown_row([one.name, status, *[MISSING] * (len(columns) - 1)]))
+    return "\n".join([*lines, "", *(f"{note}  " for note in table_notes(study))]).rstrip() + "\n"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    text = " ".join(cell.split())
+    for sign in "\\|<>`_[":
+        # Intervals are in brackets, which only make a link before a parenthesis.
+        if sign != "[" or "](" in text:
+            text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def table_notes(study: Study) -> list[str]:
+    """Sentences on the values of the ranking."""
+    seeds = {len(one.figure(study.decisive[0]).get("seeds") or ()) for one in study.measured}
+    notes = []
+    if seeds and max(seeds) > 1:
+        many = f"{max(seeds)}" if len(seeds) == 1 else f"up to {max(seeds)}"
+        notes.append(
+            f"Mean ± standard deviation of {many} seeds. In brackets: {study.level} bootstrap "
+            "interval of the mean, over test rows and seeds; with one seed, over test rows. "
+            "Costs are medians of the seeds."
+        )
+    elif seeds:
+        notes.append(
+            f"One seed each. In brackets: {study.level} bootstrap interval over the test rows."
+        )
+    falling = [heading for key, heading in study.metrics if key in FALLING]
+    lowest = f"; of {' and '.join(falling)} the lowest" if falling else ""
+    return [*notes, f"The best of a column is bold{lowest}."]

@@ -1,137 +1,122 @@
-"""Plots of one figure per contestant: intervals, cleaning, quality and cost; and the classes."""
+"""Plots of a study: metrics with intervals, costs, differences, curves, confusions and slices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
-from filbert.report.comparison_contestant import Contestant
-from filbert.report.comparison_study import Study
-from filbert.report.comparison_words import NOT_TOLD, TOLD, figure, signed
+from filbert.report.canvas import DASHES, GREY
+from filbert.report.comparison_study import Contestant, Study
+from filbert.report.numbers import fixed, signed
+from filbert.report.plots import Ranking, draw_confusion, ranking_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE = 0.27  # inches a row of a dot plot takes
-STEPS = (-9, 0, 9)
+MOST_BALANCED = 7
+MOST_NUMBERED = 6
+NUM_BINS = 10
+# Signs of tables and plots, so that significance is not shown by colour alone.
+SIGNIFICANT, NOT_SIGNIFICANT = "●", "○"
 
 
-def whiskers(study: Study, metric: str, heading: str) -> Figure:
-    """A row for each contestant, the best on top, with its interval, its seeds and its mean.
+def metric_dots(study: Study, metric: str, heading: str) -> Figure:
+    """A row for each contestant, the best on top.
 
-    The sign and its bar belong to the seed that is best on dev; small dots are all seeds, the tall
-    stroke is their mean, also written at the right, with a thin line for its own interval.
+    The marker and its bar are the seed that is best on dev and its interval. Small dots are all
+    seeds, the tall stroke is their mean, with a thin line for its interval.
     """
-    shown = [one for one in study.measured if one.value(metric) is not None]
-    drawn, axes = canvas.new_figure(heading, "", height=0.75 + LINE * len(shown), grid="x")
-    for place, one in enumerate(reversed(shown)):
+    shown = [one for one in reversed(study.measured) if one.value(metric) is not None]
+    figure, axes = canvas.new_figure(heading, "", height=0.75 + 0.27 * len(shown), grid="x")
+    for place, one in enumerate(shown):
         found = one.figure(metric)
-        dot = found["value"] if found.get("interval_of") is None else found["interval_of"]
+        best = found["value"] if found.get("interval_of") is None else found["interval_of"]
         if found.get("low") is not None and found.get("high") is not None:
-            axes.plot([found["low"], found["high"]], [place] * 2, color=one.color,
-                      linewidth=3.4, alpha=0.55, solid_capstyle="round", zorder=2)  # fmt: skip
+            axes.plot([found["low"], found["high"]], [place] * 2, color=one.color, linewidth=3.4,
+                      alpha=0.55, solid_capstyle="round", zorder=2)  # fmt: skip
         seeds = [value for value in found.get("seeds") or () if value is not None]
         if len(seeds) > 1:
             over = found.get("over_seeds") or {}
             if over.get("low") is not None and over.get("high") is not None:
                 axes.plot([over["low"], over["high"]], [place] * 2, color=canvas.INK, linewidth=0.8,
                           marker="|", markersize=4, zorder=2.5)  # fmt: skip
-            axes.plot(
-                seeds, [place] * len(seeds), "o", color=canvas.QUIET, markersize=2.4, zorder=4
-            )
+            axes.plot(seeds, [place] * len(seeds), "o", color=canvas.QUIET, markersize=2.4,
+                      zorder=4)  # fmt: skip
             axes.plot([found["value"]] * 2, [place - 0.3, place + 0.3], color=canvas.INK,
                       linewidth=1.3, zorder=3)  # fmt: skip
-        axes.plot([dot], [place], one.marker, color=one.color, markerfacecolor=one.fill,
+        axes.plot([best], [place], one.marker, color=one.color, markerfacecolor=one.fill,
                   markeredgewidth=1.3, markersize=6.5, zorder=3)  # fmt: skip
-        axes.annotate(
-            figure(found["value"], study.digits), (1, place), xycoords=("axes fraction", "data"),
-            xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5, color=canvas.INK,
-            annotation_clip=False,
-        )  # fmt: skip
-    _names(axes, [one.name for one in reversed(shown)])
+        _beside(axes, place, fixed(found["value"], study.digits))
+    canvas.name_rows(axes, [one.name for one in shown])
     axes.margins(x=0.04)
     axes.locator_params(axis="x", nbins=5)
-    return drawn
+    return figure
 
 
-def _names(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [canvas.plain(name, 22) for name in names])
-    axes.tick_params(axis="y", labelcolor=canvas.INK)
-    axes.set_ylim(-0.6, len(names) - 0.4)
+def _beside(axes: Axes, place: int, text: str) -> None:
+    """Write a number to the right of a row."""
+    axes.annotate(
+        text, (1, place), xycoords=("axes fraction", "data"), xytext=(5, 0), va="center",
+        textcoords="offset points", fontsize=8.5, color=canvas.INK, annotation_clip=False,
+    )  # fmt: skip
 
 
 def cleaning(study: Study, metric: str, heading: str) -> Figure:
-    """A row for each model: without cleaning, joined with cleaning; the difference and its sign."""
-    pairs = study.cleaned_pairs
-    drawn, axes = canvas.new_figure(heading, "", height=0.95 + 0.36 * len(pairs), grid="x")
-    for place, (plain, cleaned) in enumerate(reversed(pairs)):
+    """A row for each model: its value without and with cleaning, and the difference."""
+    pairs = list(reversed(study.cleaned_pairs))
+    figure, axes = canvas.new_figure(heading, "", height=0.95 + 0.36 * len(pairs), grid="x")
+    for place, (plain, cleaned) in enumerate(pairs):
         before, after = plain.value(metric), cleaned.value(metric)
         if before is None or after is None:
             continue
-        axes.annotate(
-            "", (after, place), (before, place), zorder=2,
-            arrowprops={"arrowstyle": "-", "color": plain.color, "linewidth": 2.2, "alpha": 0.7,
-                        "shrinkA": 0, "shrinkB": 0},
-        )  # fmt: skip
+        axes.plot([before, after], [place] * 2, color=plain.color, linewidth=2.2, alpha=0.7)
         for x, fill in ((before, plain.color), (after, "white")):
             axes.plot([x], [place], plain.marker, color=plain.color, markerfacecolor=fill,
                       markeredgewidth=1.5, markersize=7.5, zorder=3)  # fmt: skip
         pair = study.pair(cleaned.name, plain.name, metric)
-        text = signed(after - before, study.digits)
-        if pair is not None:
-            text += f" {TOLD if pair.is_told else NOT_TOLD}"
-        axes.annotate(
-            text, (1, place), xycoords=("axes fraction", "data"), xytext=(5, 0), va="center",
-            textcoords="offset points", fontsize=8.5, color=canvas.INK, annotation_clip=False,
-        )  # fmt: skip
-    _names(axes, [study.cleaned_name(cleaned) for _, cleaned in reversed(pairs)])
+        mark = "" if pair is None else SIGNIFICANT if pair.is_significant else NOT_SIGNIFICANT
+        _beside(axes, place, f"{signed(after - before, study.digits)} {mark}")
+    canvas.name_rows(axes, [study.cleaned_name(cleaned) for _, cleaned in pairs])
     axes.margins(x=0.06)
     axes.locator_params(axis="x", nbins=5)
     for fill, label in ((canvas.QUIET, "without cleaning"), ("white", "with cleaning")):
         axes.plot([], [], "o", color=canvas.QUIET, markerfacecolor=fill, label=label)
     canvas.add_legend(axes, "above")
-    return drawn
-
-
-# Quality against cost
+    return figure
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A cost on the x axis.
-
-    Attributes:
-        key: its name in results.json.
-        heading: below the axis.
-        more_is_better: of a speed.
-    """
+    """A cost of results.json on the x axis: its key, its name and what to divide it by."""
 
     key: str
     heading: str
+    divisor: float = 1.0
     more_is_better: bool = False
 
 
-FRONTIERS = (
-    Cost("training_seconds", "training, seconds (logarithmic)"),
-    Cost("rows_per_second", "inference, rows a second (logarithmic)", more_is_better=True),
-    Cost("latency_seconds", "one text alone, milliseconds (logarithmic)"),
-    Cost("bytes_on_disk", "size on disk, MB (logarithmic)"),
-    Cost("weight_bytes", "weights in memory, MB (logarithmic)"),
-    Cost("peak_bytes", "peak memory while training, MB (logarithmic)"),
+COSTS = (
+    Cost("training_seconds", "training, seconds"),
+    Cost("rows_per_second", "inference, rows per second", more_is_better=True),
+    Cost("latency_seconds", "latency of one text, milliseconds", 1e-3),
+    Cost("bytes_on_disk", "size on disk, MB", 1e6),
+    Cost("weight_bytes", "weights in memory, MB", 1e6),
+    Cost("peak_bytes", "peak memory of training, MB", 1e6),
 )
 
 
 def pareto(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> list[bool]:
-    """Whether no other point is as good in both and better in one.
+    """Whether no other point is as good in both coordinates and better in one.
 
     Args:
         points: (cost, quality); more quality is better.
-        more_is_better: so is more cost, as of a speed.
+        more_is_better: Whether a higher cost is better, as for a speed.
     """
     sign = 1 if more_is_better else -1
     return [
@@ -143,155 +128,58 @@ def pareto(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> li
     ]
 
 
-def frontier(study: Study, cost: Cost) -> Figure:
-    """The decisive metric over a cost; those that nobody beats in both are bold and joined."""
+def cost_plot(study: Study, cost: Cost) -> Figure:
+    """The decisive metric over a cost; points of the Pareto front are joined and bold."""
     key, heading = study.decisive
-    scale = 1e6 if "bytes" in cost.key else 1e-3 if cost.key == "latency_seconds" else 1
     shown = [
-        (one, amount / scale, quality)
+        (one, amount / cost.divisor, quality)
         for one in study.measured
         if (amount := one.cost(cost.key)) and (quality := one.value(key)) is not None
     ]
-    best = pareto([(x, y) for _, x, y in shown], more_is_better=cost.more_is_better)
-    drawn, axes = canvas.new_figure(cost.heading, heading, height=4.9)
+    points = [(x, y) for _, x, y in shown]
+    best = pareto(points, more_is_better=cost.more_is_better)
+    height = 3.9 + 0.1 * len(shown)
+    figure, axes = canvas.new_figure(f"{cost.heading} (logarithmic)", heading, height=height)
     axes.set_xscale("log")
-    steps = sorted((x, y) for (_, x, y), is_best in zip(shown, best, strict=True) if is_best)
+    front = sorted(point for point, is_best in zip(points, best, strict=True) if is_best)
     axes.plot(
-        [x for x, _ in steps], [y for _, y in steps], color=canvas.QUIET, linewidth=1,
+        [x for x, _ in front], [y for _, y in front], color=canvas.QUIET, linewidth=1, zorder=1,
         drawstyle="steps-pre" if cost.more_is_better else "steps-post", linestyle=(0, (2, 2)),
-        zorder=1,
     )  # fmt: skip
     for (one, x, y), is_best in zip(shown, best, strict=True):
-        axes.plot([x], [y], one.marker, color=canvas.INK if is_best else one.color,
-                  markerfacecolor=one.fill if one.fill == "white" else one.color,
-                  markeredgewidth=1.8 if is_best else 1, markersize=8.5 if is_best else 6.5,
-                  zorder=3)  # fmt: skip
-        if is_best:
-            axes.plot([x], [y], one.marker, color=one.color, markerfacecolor=one.fill,
-                      markersize=5.5, markeredgewidth=1, zorder=4)  # fmt: skip
-    axes.margins(x=0.16, y=0.1)
-    _plain_logarithm(axes)
-    _label_points(drawn, axes, [(one, x, y, is_best) for (one, x, y), is_best
-                                in zip(shown, best, strict=True)])  # fmt: skip
-    return drawn
-
-
-def _plain_logarithm(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_xlim()
-    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 12 else (1.0, 2.0, 5.0)
-    axes.xaxis.set_major_locator(LogLocator(10, subs=subs))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _label_points(
-    drawn: Figure, axes: Axes, points: Sequence[tuple[Contestant, float, float, bool]]
-) -> None:
-    """A name beside each point, where it covers the least; a thin line to those pushed away."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.patheffects import withStroke
-
-    renderer = FigureCanvasAgg(drawn).get_renderer()  # type: ignore[no-untyped-call]
-    drawn.draw_without_rendering()
-    # From here on the places of the points must not move.
-    drawn.set_layout_engine("none")
-    places = [axes.transData.transform((x, y)) for _, x, y, _ in points]
-    dots = [np.array([px - 8, py - 8, px + 8, py + 8]) for px, py in places]
-    frame = axes.get_window_extent(renderer)
-    taken: list[np.ndarray] = []
-    # The best first: they get the places nearest to their points.
-    for number in sorted(range(len(points)), key=lambda n: (not points[n][3], -points[n][2])):
-        one, x, y, is_best = points[number]
-        options = [_Label(dx, dy) for dx, dy in _OFFSETS]
-        text = axes.annotate(
-            canvas.plain(one.name, 24), (x, y), textcoords="offset points", xytext=(0, 0),
-            fontsize=8, color=canvas.INK if is_best else canvas.QUIET, va="center",
-            fontweight="bold" if is_best else "normal", zorder=5,
-            path_effects=[withStroke(linewidth=2.4, foreground="white")],
+        axes.plot(
+            [x], [y], one.marker, color=one.color, markerfacecolor=one.fill,
+            markeredgewidth=1.3, markersize=9.5 if is_best else 6, zorder=3, linestyle="none",
+            label=f"{canvas.plain(one.name, 24)}{' (front)' if is_best else ''}",
         )  # fmt: skip
-        scored = []
-        for rank, option in enumerate(options):
-            option.apply(text)
-            box = np.array(text.get_window_extent(renderer).extents)
-            # Two names side by side are one word without a blank between them.
-            cost = sum(_overlap(box + _BLANK, other) for other in taken) * 3
-            cost += sum(_overlap(box, dot) for n, dot in enumerate(dots) if n != number)
-            cost += 5 * _outside(box, np.array(frame.extents)) + 6 * rank
-            scored.append((cost, rank, box))
-        _, rank, box = min(scored, key=lambda item: item[:2])
-        options[rank].apply(text)
-        taken.append(box)
-        if rank >= 8:
-            dx, dy = _OFFSETS[rank]
-            axes.annotate(
-                "", (x, y), (dx * 0.94, dy * 0.94), textcoords="offset points", zorder=2,
-                arrowprops={"arrowstyle": "-", "color": "#B8C1CA", "linewidth": 0.7,
-                            "shrinkA": 0, "shrinkB": 3},
-            )  # fmt: skip
-
-
-_OFFSETS = [
-    (8, 0), (-8, 0), (0, 10), (0, -10), (7, 8), (7, -8), (-7, 8), (-7, -8),
-    (12, 18), (12, -18), (-12, 18), (-12, -18), (14, 28), (14, -28), (-14, 28), (-14, -28),
-    (16, 40), (16, -40), (-16, 40), (-16, -40),
-]  # fmt: skip
-
-
-# Pixels to the left, below, to the right and above.
-_BLANK = np.array([-6.0, 0.0, 6.0, 0.0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Label:
-    dx: float
-    dy: float
-
-    def apply(self, text: Any) -> None:
-        text.set_position((self.dx, self.dy))
-        text.set_horizontalalignment(
-            "center" if self.dx == 0 else "left" if self.dx > 0 else "right"
-        )
-
-
-def _overlap(one: np.ndarray, other: np.ndarray) -> float:
-    """Pixels that two boxes (left, bottom, right, top) share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    return float(width * height) if width > 0 and height > 0 else 0.0
-
-
-def _outside(box: np.ndarray, frame: np.ndarray) -> float:
-    """Pixels of a box that lie outside the frame."""
-    return float((box[2] - box[0]) * (box[3] - box[1])) - _overlap(box, frame)
+    axes.margins(x=0.08, y=0.08)
+    canvas.plain_logarithm(axes.xaxis, *axes.get_xlim())
+    canvas.legend_below(figure)
+    return figure
 
 
 def class_balance(labels: Sequence[str], counts: Mapping[str, Sequence[int]]) -> Figure:
-    """A bar for each split, cut into the labels' shares.
+    """A bar for each split, divided into the shares of the labels.
 
     Args:
-        labels: C names; with more than `MOST_BALANCED` the last ones share a bar.
-        counts: rows of each label, C numbers, by split.
+        labels: C names; beyond MOST_BALANCED the last ones share a bar.
+        counts: C numbers of rows, by split.
     """
     if len(labels) > MOST_BALANCED:
         kept = MOST_BALANCED - 1
         labels = [*labels[:kept], f"{len(labels) - kept} other labels"]
         counts = {s: [*found[:kept], sum(found[kept:])] for s, found in counts.items()}
-    drawn, axes = canvas.new_figure("share of the rows", "", height=0.95 + 0.42 * len(counts),
-                                    grid="none")  # fmt: skip
+    height = 0.95 + 0.42 * len(counts)
+    figure, axes = canvas.new_figure("share of the rows", "", height=height, grid="none")
     colors = (canvas.SKY, canvas.BLUE, canvas.ORANGE, canvas.VERMILLION, canvas.GREEN,
-              canvas.PURPLE, "#B8C1CA")  # fmt: skip
-    names = list(counts)
-    left = np.zeros(len(names))
+              canvas.PURPLE, GREY)  # fmt: skip
+    left = np.zeros(len(counts))
     for number, label in enumerate(labels):
-        shares = np.array([counts[s][number] / max(sum(counts[s]), 1) for s in names])
+        shares = np.array([found[number] / max(sum(found), 1) for found in counts.values()])
         color = colors[number % len(colors)]
-        axes.barh(
-            range(len(names)), shares, 0.62, left=left, color=color, edgecolor="white",
-            linewidth=1, label=canvas.plain(label),
-        )  # fmt: skip
-        for place, share in enumerate(shares):
+        axes.barh(range(len(counts)), shares, 0.62, left=left, color=color, edgecolor="white",
+                  linewidth=1, label=canvas.plain(label))  # fmt: skip
+        for place, share in enumerate(shares.tolist()):
             if share >= 0.07:
                 axes.text(
                     left[place] + share / 2, place, f"{100 * share:.1f} %", ha="center",
@@ -299,13 +187,177 @@ def class_balance(labels: Sequence[str], counts: Mapping[str, Sequence[int]]) ->
                     color="white" if color in (canvas.BLUE, canvas.VERMILLION) else canvas.INK,
                 )  # fmt: skip
         left += shares
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", labelcolor=canvas.INK)
+    canvas.name_rows(axes, list(counts))
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    canvas.percent_axis(axes.xaxis)
     canvas.add_legend(axes, "above")
-    return drawn
+    return figure
 
 
-MOST_BALANCED = 7
+# Curves
+
+
+def ranking_curves(study: Study, kind: str) -> Figure:
+    """ROC ("roc") or precision-recall curves ("pr") of all contestants, the largest area first."""
+    curves = [
+        Ranking(one.name, study.answers[one.name].gold == study.positive,
+                study.answers[one.name].probabilities[:, study.positive or 0], one.color, one.line)
+        for one in study.answered
+    ]  # fmt: skip
+    return ranking_plot(sorted(curves, key=lambda one: -one.area(kind)), kind)
+
+
+def pr_panels(study: Study) -> Figure:
+    """A panel for each model, with and without cleaning; the curves of all others in grey."""
+    at = study.positive or 0
+    curves = {
+        one.name: Ranking(one.name, a.gold == at, a.probabilities[:, at]).curve("pr")
+        for one in study.answered
+        for a in [study.answers[one.name]]
+    }
+
+    def draw(axes: Axes, ones: Sequence[Contestant]) -> None:
+        for x, y in curves.values():
+            axes.plot(x, y, color=canvas.FAINT, linewidth=0.8, zorder=1)
+        for one in ones:
+            axes.plot(*curves[one.name], color=one.color, linestyle=one.line, linewidth=1.7)
+
+    return _panels(study, draw, "recall", "precision")
+
+
+def reliability_panels(study: Study) -> Figure:
+    """Observed frequency over predicted probability, a panel for each model.
+
+    For two labels the probability is that of the positive label, otherwise of the predicted label.
+    Bins with fewer than five rows are left out.
+    """
+
+    def draw(axes: Axes, ones: Sequence[Contestant]) -> None:
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHES, zorder=1)
+        for one in ones:
+            answers, at = study.answers[one.name], study.positive
+            is_true, confidence = answers.gold == answers.predicted, answers.probabilities.max(1)
+            if at is not None:
+                is_true, confidence = answers.gold == at, answers.probabilities[:, at]
+            bins = [b for b in reliability_bins(is_true, confidence, NUM_BINS) if b.num_rows >= 5]
+            axes.plot(
+                [b.confidence or 0 for b in bins], [b.frequency or 0 for b in bins],
+                color=one.color, linestyle=one.line, linewidth=1.5, marker=one.marker,
+                markersize=4, markerfacecolor=one.fill, markeredgewidth=1,
+            )  # fmt: skip
+
+    of_label = "" if study.positive is not None else " of the predicted label"
+    return _panels(study, draw, f"probability{of_label}", "observed frequency")
+
+
+def _panels(
+    study: Study, draw: Callable[[Axes, Sequence[Contestant]], None], xlabel: str, ylabel: str
+) -> Figure:
+    """A small unit square for each model; `draw` gets the contestants with the same base."""
+    groups: dict[str, list[Contestant]] = {}
+    for one in study.answered:
+        groups.setdefault(one.base, []).append(one)
+    figure, grid = canvas.panel_grid(len(groups), columns=3, row_height=1.62)
+    for axes, (base, ones) in zip(grid, groups.items(), strict=True):
+        canvas.quieten(axes, "", "")
+        draw(axes, ones)
+        canvas.unit_square(axes)
+        canvas.panel_title(axes, canvas.plain(base, 18))
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.tick_params(labelsize=7.5)
+    figure.supxlabel(xlabel, fontsize=9, color=canvas.QUIET)
+    figure.supylabel(ylabel, fontsize=9, color=canvas.QUIET)
+    return figure
+
+
+def confusions(study: Study) -> Figure:
+    """A confusion matrix for each contestant: rows are gold, columns predicted."""
+    shown, num = study.answered, len(study.labels)
+    figure, grid = canvas.panel_grid(len(shown), columns=3, row_height=1.5)
+    names = [canvas.plain(label, 11) for label in study.labels] if num <= MOST_NUMBERED else []
+    for axes, one in zip(grid, shown, strict=True):
+        answers = study.answers[one.name]
+        counts = np.zeros((num, num), dtype=np.int64)
+        np.add.at(counts, (answers.gold, answers.predicted), 1)
+        canvas.quieten(axes, "", "", grid="none")
+        draw_confusion(axes, counts, size=8 if num == 2 else 7 if num == 3 else 5.5)
+        canvas.panel_title(axes, canvas.plain(one.name, 23))
+        ticks = range(num) if names else []
+        axes.set_xticks(ticks, names, rotation=0 if num == 2 else 90)
+        axes.set_yticks(ticks, names)
+        axes.tick_params(labelsize=6.8, pad=1)
+    figure.supxlabel("predicted", fontsize=9, color=canvas.QUIET)
+    figure.supylabel("gold", fontsize=9, color=canvas.QUIET)
+    return figure
+
+
+# Matrices
+
+
+def differences(study: Study, metric: str) -> Figure:
+    """Row minus column in a metric, in thousandths, for every pair.
+
+    Significant differences are bold and coloured: blue if the row is better, orange if worse.
+    """
+    names = [one.name for one in study.measured]
+    values = np.full((len(names), len(names)), np.nan)
+    texts = np.full(values.shape, "", dtype=object)
+    for row, one in enumerate(names):
+        values[row, row] = 2
+        for column, other in enumerate(names[row + 1 :], start=row + 1):
+            pair = study.pair(one, other, metric)
+            if pair is not None:
+                texts[row, column] = signed(1000 * pair.difference, 0).removeprefix("+")
+                if pair.is_significant:
+                    values[row, column] = 1 if pair.difference > 0 else 3
+    stops = ("#CFE6F3", "#EEF1F4", "#F9DFCB")
+    bold = np.isin(values, (1, 3))
+    return _matrix(names, names, values, texts, low=1, high=3, stops=stops, bold=bold)
+
+
+def agreement(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Figure:
+    """Percentage of the rows for which two contestants predict the same label."""
+    shown = np.where(np.tri(len(names), k=-1, dtype=bool), 100 * np.array(matrix), np.nan)
+    return _matrix(names, names, shown, _texts(shown, 1))
+
+
+def slices(
+    names: Sequence[str], columns: Sequence[str], values: np.ndarray, *, falling: bool
+) -> Figure:
+    """A metric of R contestants on S slices, float (R, S), NaN where it is undefined.
+
+    With `falling` less is better, and high values are orange.
+    """
+    texts = np.where(np.isfinite(values), _texts(values, 3), "–")
+    stops = canvas.ORANGES if falling else canvas.BLUES
+    return _matrix(names, columns, values, texts, stops=stops, turn=0)
+
+
+def _texts(values: np.ndarray, digits: int) -> np.ndarray:
+    shown = [[f"{v:.{digits}f}" if np.isfinite(v) else "" for v in row] for row in values.tolist()]
+    return np.array(shown, dtype=object).reshape(values.shape)
+
+
+def _matrix(
+    rows: Sequence[str], columns: Sequence[str], values: np.ndarray, texts: np.ndarray, *,
+    low: float | None = None, high: float | None = None, turn: int = 90, **style: Any,
+) -> Figure:  # fmt: skip
+    """A matrix with names at the left and above, and a text in every cell."""
+    known = values[np.isfinite(values)]
+    if low is None or high is None:
+        low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+        high = max(high, low + 1e-3)
+    if turn:
+        columns = [canvas.plain(name, 22) for name in columns]
+    longest = max((len(name) for name in columns), default=0) if turn else 18
+    height = 0.35 + 0.27 * len(rows) + min(0.068 * longest, 1.7)
+    figure, axes = canvas.new_figure("", "", height=height, grid="none")
+    size = 8.5 if len(columns) <= 10 else 7 if len(columns) <= 14 else 6
+    canvas.draw_cells(axes, values, texts, low=low, high=high, size=size, **style)
+    axes.set_xticks(range(len(columns)), columns, rotation=turn, fontsize=8 if turn else 7.2)
+    axes.set_yticks(range(len(rows)), [canvas.plain(name, 22) for name in rows], fontsize=8)
+    axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False,
+                     labelcolor=canvas.INK)  # fmt: skip
+    return figure

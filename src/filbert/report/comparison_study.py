@@ -1,14 +1,13 @@
-"""A study read back for its report: results.json, and the test predictions of the runs shown.
+"""Reads a study back for its report: results.json and the test predictions of the best seeds.
 
-N rows, C labels. Every statistic is taken from results.json as it stands; predictions are only read
-to draw curves and to count calls.
+All statistics are those of results.json; predictions are only used for curves and counts.
+
+N rows, C labels.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from filbert.errors import FormatError, InputError
-from filbert.report.comparison_contestant import Contestant
-from filbert.report.folder import read_lines
+from filbert.errors import InputError
+from filbert.report import canvas
+from filbert.report.folder import read_lines, read_object
 
-BINARY = (
+Columns = tuple[tuple[str, str], ...]
+
+BINARY: Columns = (
     ("pr_auc", "PR AUC"),
     ("roc_auc", "ROC AUC"),
     ("f1", "F1, tuned threshold"),
@@ -31,41 +32,109 @@ BINARY = (
     ("precision_at_recall_90", "precision at recall 90 %"),
     ("precision_at_recall_95", "precision at recall 95 %"),
 )
-MULTICLASS = (
+MULTICLASS: Columns = (
     ("macro_f1", "macro F1"),
     ("accuracy", "accuracy"),
     ("weighted_f1", "weighted F1"),
     ("ece", "calibration error"),
     ("loss", "loss"),
 )
-# Less is better.
-FALLING = frozenset({"ece", "brier", "loss"})
-PROVEN = 0.05
+FALLING = frozenset({"ece", "brier", "loss"})  # less is better
+ALPHA = 0.05
+COLORS = (*canvas.SERIES, canvas.INK, "#8A939C")
+MARKERS = "os^DvPX*"
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A contestant's entry in results.json, and how it is drawn.
+
+    A contestant with cleaning has the colour and marker of the one without, but dashed lines and
+    hollow markers.
+
+    Attributes:
+        name: As in results.json.
+        entry: Its entry in results.json.
+        base: The name of the same contestant without cleaning; its own name if there is none.
+        place: Number of the base among all bases, which selects colour and marker.
+        variant: Number of the cleaning among those of the base, which selects the dashes.
+    """
+
+    name: str
+    entry: dict[str, Any]
+    base: str
+    place: int = 0
+    variant: int = 0
+
+    @property
+    def color(self) -> str:
+        """Colour of lines and markers."""
+        return COLORS[self.place % len(COLORS)]
+
+    @property
+    def marker(self) -> str:
+        """Matplotlib's letter of the marker; it differs when a colour is used again."""
+        return MARKERS[(self.place + self.place // len(COLORS)) % len(MARKERS)]
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether its texts were cleaned."""
+        return bool(self.entry.get("cleaning"))
+
+    @property
+    def line(self) -> Any:
+        """Matplotlib's line style: dashes for cleaning, a dot for every reuse of a colour."""
+        dots = (1.0, 1.6) * (self.place // len(COLORS))
+        if self.name != self.base:
+            return (0, (3.5 + 1.5 * self.variant, 1.6, *dots))
+        return (0, (9.0, 1.6, *dots)) if dots else "-"
+
+    @property
+    def fill(self) -> str:
+        """Fill colour of the marker."""
+        return self.color if self.name == self.base else "white"
+
+    def figure(self, metric: str) -> dict[str, Any]:
+        """value, low, high, interval_of, deviation and seeds of a metric; empty if not measured."""
+        return (self.entry.get("test") or {}).get(metric) or {}
+
+    def interval(self, metric: str) -> tuple[float | None, float | None]:
+        """The interval of the mean, over rows and seeds; of a single seed, over rows."""
+        found = self.figure(metric)
+        found = found.get("over_seeds") or found
+        return found.get("low"), found.get("high")
+
+    def value(self, metric: str) -> float | None:
+        """The mean over the seeds."""
+        found = self.figure(metric).get("value")
+        return None if found is None else float(found)
+
+    def cost(self, name: str) -> float | None:
+        """A cost: the median over the seeds."""
+        found = (self.entry.get("costs") or {}).get(name)
+        return None if found is None else float(found)
+
+    @property
+    def seeds(self) -> list[dict[str, Any]]:
+        """Its runs."""
+        return list(self.entry.get("seeds") or ())
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one run said about the test rows.
-
-    Attributes:
-        rows: row numbers, int64 (N,), rising.
-        gold: label numbers, int64 (N,).
-        called: label numbers, int64 (N,).
-        probabilities: float64 (N, C).
-    """
+    """Test predictions of a run: rows, gold and predicted label ids, int64 (N,); scores (N, C)."""
 
     rows: np.ndarray
     gold: np.ndarray
-    called: np.ndarray
+    predicted: np.ndarray
     probabilities: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One metric's difference between two contestants, seen from `one`.
+    """A metric's difference `one` minus `other` of two contestants, with the seeds best on dev.
 
-    Both with the seed that is best on dev; `over_seeds` holds difference, low and high of the means
-    over the seeds, where there are several.
+    `over_seeds` is the interval of the difference of the means over several seeds.
     """
 
     one: str
@@ -75,27 +144,25 @@ class Pair:
     high: float
     p: float | None
     p_holm: float | None
-    over_seeds: tuple[float, float, float] | None = None
+    over_seeds: tuple[float, float] | None = None
 
     @property
-    def is_told(self) -> bool:
-        """Whether one side may be called ahead.
+    def is_significant(self) -> bool:
+        """Whether the interval excludes zero, p_holm is below 0.05, and the seeds agree.
 
-        The interval leaves zero out, the corrected p is below 0.05 where there is one, and with
-        several seeds the interval of their means lies on the same side of zero.
+        The seeds agree if the interval of the means is on the same side of zero.
         """
         side = 1 if self.low > 0 else -1 if self.high < 0 else 0
-        if side == 0 or (self.p_holm is not None and self.p_holm >= PROVEN):
+        if side == 0 or (self.p_holm is not None and self.p_holm >= ALPHA):
             return False
-        return self.over_seeds is None or min(side * end for end in self.over_seeds[1:]) > 0
+        return self.over_seeds is None or min(side * end for end in self.over_seeds) > 0
 
     @property
     def swapped(self) -> Pair:
-        """The same, seen from the other side."""
-        over = self.over_seeds and (-self.over_seeds[0], -self.over_seeds[2], -self.over_seeds[1])
-        return Pair(
-            self.other, self.one, -self.difference, -self.high, -self.low, self.p, self.p_holm, over
-        )
+        """The same difference seen from the other side."""
+        over = self.over_seeds and (-self.over_seeds[1], -self.over_seeds[0])
+        ends = (-self.difference, -self.high, -self.low)
+        return Pair(self.other, self.one, *ends, self.p, self.p_holm, over)
 
 
 @dataclass
@@ -103,12 +170,11 @@ class Study:
     """The files of a study.
 
     Attributes:
-        path: its folder.
-        results: content of results.json.
-        contestants: those with test figures first, the best first; then the others as listed.
-        answers: of the seed that is best on dev, by contestant.
-        notes: sentences for the reader about what was missing.
-        notes_on_texts: why texts that were asked for are not shown.
+        path: Its folder.
+        results: Content of results.json.
+        contestants: The measured ones first, the best of them first.
+        answers: Predictions of the seed that is best on dev, by contestant.
+        notes: Sentences about missing parts.
     """
 
     path: Path
@@ -116,37 +182,36 @@ class Study:
     contestants: list[Contestant]
     answers: dict[str, Answers] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    notes_on_texts: str = ""
 
     @cached_property
     def measured(self) -> list[Contestant]:
-        """Contestants with test figures, the best first."""
-        return [one for one in self.contestants if one.is_measured]
+        """Contestants with test metrics, the best first."""
+        return [one for one in self.contestants if one.entry.get("test")]
 
     @cached_property
     def answered(self) -> list[Contestant]:
-        """Those of them whose predictions are there too."""
+        """Contestants with test metrics and predictions."""
         return [one for one in self.measured if one.name in self.answers]
 
     @property
     def labels(self) -> list[str]:
-        """Label names in the order of their numbers."""
-        return labels_of(self.results)
+        """Label names in the order of their ids."""
+        return [str(label) for label in self.results.get("labels") or ()]
 
     @property
     def positive(self) -> int | None:
-        """The number of the positive label of two; None for more."""
+        """The id of the positive one of two labels; None for more labels."""
         return positive_of(self.results)
 
     @property
     def metrics(self) -> list[tuple[str, str]]:
-        """(key, heading) of the metrics that somebody has, the first decides the ranking."""
+        """(key, heading) of the measured metrics; the first one decides the ranking."""
         return metrics_of(self.results)
 
     @property
     def decisive(self) -> tuple[str, str]:
-        """The metric that ranks: PR AUC of two classes, macro F1 of more."""
-        return self.metrics[0] if self.metrics else ("pr_auc", "PR AUC")
+        """The metric of the ranking: PR AUC of two classes, macro F1 of more."""
+        return self.metrics[0] if self.metrics else BINARY[0]
 
     @cached_property
     def tested(self) -> list[tuple[str, str]]:
@@ -157,17 +222,18 @@ class Study:
     @cached_property
     def digits(self) -> int:
         """Decimals: the last one is about a tenth of the decisive metric's uncertainty."""
-        widths = []
-        for one in self.measured:
-            figure = one.figure(self.decisive[0])
-            if figure.get("low") is not None and figure.get("high") is not None:
-                widths.append((figure["high"] - figure["low"]) / 2)
-        middle = sorted(widths)[len(widths) // 2] if widths else 0.01
-        return 3 if middle <= 0 else min(max(math.ceil(-math.log10(middle)) + 1, 3), 4)
+        found = [one.figure(self.decisive[0]) for one in self.measured]
+        widths = sorted(
+            (one["high"] - one["low"]) / 2
+            for one in found
+            if one.get("low") is not None and one.get("high") is not None
+        )
+        median = widths[len(widths) // 2] if widths else 0.01
+        return 3 if median <= 0 else min(max(math.ceil(-math.log10(median)) + 1, 3), 4)
 
     @property
     def level(self) -> str:
-        """How sure the intervals are: "95 %", with a space that no line breaks at."""
+        """The confidence level, "95 %" with a no-break space."""
         level = (self.results.get("statistics") or {}).get("level") or 0.95
         return f"{100 * level:g}\N{NO-BREAK SPACE}%"
 
@@ -176,30 +242,34 @@ class Study:
         return {(p["one"], p["other"]): p for p in self.results.get("pairs") or ()}
 
     def pair(self, one: str, other: str, metric: str) -> Pair | None:
-        """`one` minus `other` in a metric; None if that was not tested."""
+        """`one` minus `other` in a metric; None if it was not tested."""
         if (one, other) not in self._pairs:
-            if (other, one) not in self._pairs:
-                return None
-            seen = self.pair(other, one, metric)
-            return seen and seen.swapped
-        found: dict[str, Any] = self._pairs[one, other].get(metric) or {}
-        values = _three(found)
-        if values is None:
+            found = self.pair(other, one, metric) if (other, one) in self._pairs else None
+            return found and found.swapped
+        entry: dict[str, Any] = self._pairs[one, other].get(metric) or {}
+        if any(entry.get(key) is None for key in ("difference", "low", "high")):
             return None
-        over = _three(found.get("over_seeds") or {})
-        return Pair(one, other, *values, found.get("p"), found.get("p_holm"), over)
+        over = entry.get("over_seeds") or {}
+        ends = None
+        if over.get("low") is not None and over.get("high") is not None:
+            ends = (float(over["low"]), float(over["high"]))
+        value, low, high = (float(entry[key]) for key in ("difference", "low", "high"))
+        return Pair(one, other, value, low, high, entry.get("p"), entry.get("p_holm"), ends)
 
-    def mcnemar(self, one: str, other: str) -> dict[str, Any] | None:
-        """p, p_holm, only_one, only_other, seen from `one`; None if that was not tested."""
+    def mcnemar(self, one: str, other: str) -> dict[str, Any]:
+        """p, p_holm, only_one, only_other seen from `one`; empty if it was not tested."""
         if found := (self._pairs.get((one, other)) or {}).get("mcnemar"):
             return dict(found)
-        if found := (self._pairs.get((other, one)) or {}).get("mcnemar"):
-            return {
-                **found,
-                "only_one": found.get("only_other"),
-                "only_other": found.get("only_one"),
-            }
-        return None
+        found = (self._pairs.get((other, one)) or {}).get("mcnemar") or {}
+        swapped = {"only_one": found.get("only_other"), "only_other": found.get("only_one")}
+        return {**found, **swapped} if found else {}
+
+    def not_significant(self, first: Contestant) -> list[Contestant]:
+        """Contestants without a significant difference from `first` on the decisive metric."""
+        key = self.decisive[0]
+        pairs = {one.name: self.pair(first.name, one.name, key) for one in self.measured}
+        return [one for one in self.measured
+                if (pair := pairs[one.name]) and not pair.is_significant]  # fmt: skip
 
     @cached_property
     def cleaned_pairs(self) -> list[tuple[Contestant, Contestant]]:
@@ -209,37 +279,30 @@ class Study:
                 if one.is_cleaned and one.base in plain]  # fmt: skip
 
     def cleaned_name(self, cleaned: Contestant) -> str:
-        """That of the model; with several cleanings of it, of this one."""
+        """The name of the base; the full name if the base has several cleanings."""
         bases = [one.base for _, one in self.cleaned_pairs]
         return cleaned.base if bases.count(cleaned.base) == 1 else cleaned.name
 
 
-def _three(found: dict[str, Any]) -> tuple[float, float, float] | None:
-    values = [found.get(key) for key in ("difference", "low", "high")]
-    known = [float(value) for value in values if value is not None]
-    return (known[0], known[1], known[2]) if len(known) == 3 else None
-
-
-def labels_of(results: dict[str, Any]) -> list[str]:
-    """Label names in the order of their numbers."""
-    return [str(label) for label in results.get("labels") or ()]
+def named(name: object) -> str:
+    """A contestant's name in a sentence: in quotes if it contains a comma."""
+    return f"“{name}”" if "," in str(name) else str(name)
 
 
 def positive_of(results: dict[str, Any]) -> int | None:
-    """The number of the positive label of two, the second if none is named; None for more."""
-    labels = labels_of(results)
+    """The id of the positive one of two labels, by default the second; None for more labels."""
+    labels = [str(label) for label in results.get("labels") or ()]
     if len(labels) != 2:
         return None
-    named = results.get("positive")
-    return labels.index(str(named)) if str(named) in labels else 1
+    positive = str(results.get("positive"))
+    return labels.index(positive) if positive in labels else 1
 
 
 def metrics_of(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """(key, heading) of the metrics that some contestant has, the one that ranks first."""
-    entries = results.get("contestants") or ()
+    """(key, heading) of the metrics that some contestant has, the decisive one first."""
     known = {
         key
-        for entry in entries
+        for entry in results.get("contestants") or ()
         for key, figure in (entry.get("test") or {}).items()
         if isinstance(figure, dict) and figure.get("value") is not None
     }
@@ -248,53 +311,45 @@ def metrics_of(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def read_study(folder: Path) -> Study:
-    """Read results.json and the test predictions of every contestant's seed that is best on dev.
+    """Read results.json and the test predictions of every contestant's best seed on dev.
 
-    Raises InputError when there is no results.json, FormatError when it is damaged.
+    Raises:
+        InputError: There is no results.json.
+        FormatError: It is damaged.
     """
     path = folder / "results.json"
     if not path.is_file():
         raise InputError(
             f"{folder} holds no results.json. Give the folder that `filbert compare --out` wrote."
         )
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(results, dict):
-        raise FormatError(f"{path} holds a {type(results).__name__}; a study is a JSON object.")
+    results = read_object(path, "a study")
     study = Study(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
     for one in study.measured:
         answers = _answers(study, one)
-        if answers is not None:
+        if isinstance(answers, str):
+            study.notes.append(f"{one.name}: {answers}, so its curves are left out.")
+        else:
             study.answers[one.name] = answers
     return study
 
 
 def ranked(results: dict[str, Any]) -> list[Contestant]:
-    """Contestants in the order of the decisive metric; those without a figure last."""
+    """Contestants in the order of the decisive metric; those without a value last."""
     entries = list(results.get("contestants") or ())
-    names = [str(entry["name"]) for entry in entries]
-    plain = [name for name, e in zip(names, entries, strict=True) if not e.get("cleaning")]
-    bases = {
-        name: _base(name, plain) if entry.get("cleaning") else name
-        for name, entry in zip(names, entries, strict=True)
-    }
-    places = {base: place for place, base in enumerate(dict.fromkeys(bases.values()))}
-    variants: dict[str, list[str]] = {base: [] for base in places}
-    for name, base in bases.items():
+    plain = [str(entry["name"]) for entry in entries if not entry.get("cleaning")]
+    places: dict[str, int] = {}
+    variants: dict[str, int] = {}
+    found = []
+    for entry in entries:
+        name = base = str(entry["name"])
+        if entry.get("cleaning"):
+            fitting = [other for other in plain if name.startswith(f"{other},")]
+            base = max(fitting, key=len, default=name)
+        place = places.setdefault(base, len(places))
+        variant = 0
         if name != base:
-            variants[base].append(name)
-    found = [
-        Contestant(
-            name,
-            entry,
-            bases[name],
-            places[bases[name]],
-            variants[bases[name]].index(name) if name != bases[name] else 0,
-        )
-        for name, entry in zip(names, entries, strict=True)
-    ]
+            variant = variants[base] = variants.get(base, -1) + 1
+        found.append(Contestant(name, entry, base, place, variant))
     metrics = metrics_of(results)
     if metrics:
         key = metrics[0][0]
@@ -302,42 +357,27 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
     return found
 
 
-def _base(name: str, plain: Sequence[str]) -> str:
-    """The contestant that `name` is a cleaned variant of: "minilm" of "minilm, cleaned"."""
-    fitting = [other for other in plain if name.startswith(f"{other},")]
-    return max(fitting, key=len, default=name)
-
-
-def _answers(study: Study, one: Contestant) -> Answers | None:
+def _answers(study: Study, one: Contestant) -> Answers | str:
+    """Predictions of the best seed on dev, or the reason why there are none."""
     chosen = next((s for s in one.seeds if s.get("seed") == one.entry.get("best_seed")), None)
     if chosen is None or not chosen.get("folder"):
-        study.notes.append(f"{one.name}: no seed is named the best, so its curves are left out.")
-        return None
-    place = study.path / str(chosen["folder"]) / "predictions" / "test.jsonl"
-    rows = read_lines(place, [])
+        return "no seed is marked as the best on dev"
+    rows = read_lines(study.path / str(chosen["folder"]) / "predictions" / "test.jsonl", [])
     if not rows:
-        study.notes.append(
-            f"{one.name}: its test predictions are gone, so its curves are left out."
-        )
-        return None
-    numbers = {label: number for number, label in enumerate(study.labels)}
-    # The threshold that the figures were made with, so that calls and F1 belong together.
-    threshold, at = (chosen.get("test") or {}).get("threshold"), study.positive
+        return "its test predictions do not exist"
+    ids = {label: number for number, label in enumerate(study.labels)}
     rows.sort(key=lambda row: row["row"])
+    # The threshold of the metrics, so that predicted labels and F1 agree.
+    threshold, at = (chosen.get("test") or {}).get("threshold"), study.positive
     try:
         probabilities = np.array([[float(r["scores"][n]) for n in study.labels] for r in rows])
-        called = np.array([numbers[str(row["label"])] for row in rows], dtype=np.int64)
+        predicted = np.array([ids[str(row["label"])] for row in rows], dtype=np.int64)
         if threshold is not None and at is not None:
-            called = np.where(probabilities[:, at] >= threshold, at, 1 - at)
-        return Answers(
-            np.array([row["row"] for row in rows], dtype=np.int64),
-            np.array([numbers[str(row["gold"])] for row in rows], dtype=np.int64),
-            called,
-            probabilities,
-        )
+            predicted = np.where(probabilities[:, at] >= threshold, at, 1 - at)
+        gold = np.array([ids[str(row["gold"])] for row in rows], dtype=np.int64)
+        return Answers(np.array([row["row"] for row in rows]), gold, predicted, probabilities)
     except (KeyError, TypeError, ValueError) as error:
-        study.notes.append(
-            f"{one.name}: a row of its test predictions lacks gold, label or scores of the labels "
-            f"{', '.join(study.labels)} ({error}), so its curves are left out."
+        return (
+            "a row of its test predictions lacks gold, label or scores of the labels "
+            f"{', '.join(study.labels)} ({error})"
         )
-        return None

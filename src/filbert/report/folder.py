@@ -1,4 +1,4 @@
-"""A run folder read back: run.json, metrics.jsonl, predictions/*.jsonl, and nothing else."""
+"""Reads a run folder back: run.json, metrics.jsonl and predictions/*.jsonl."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ class RunFolder:
     """The files of one run.
 
     Attributes:
-        path: the folder.
-        run: content of run.json.
-        steps: lines of metrics.jsonl written while training.
-        evaluations: lines of metrics.jsonl written after an evaluation.
-        predictions: rows of predictions/dev.jsonl and test.jsonl, by split; only those that exist.
-        baseline_predictions: the same rows scored by a baseline, by its name; for baselines whose
-            entry in run.json has `predictions`, a path inside the folder.
-        notes: sentences for the reader about what was missing or broken.
+        path: The folder.
+        run: Content of run.json.
+        steps: Lines of metrics.jsonl about optimiser steps.
+        evaluations: Lines of metrics.jsonl about evaluations.
+        predictions: Rows of predictions/dev.jsonl and test.jsonl, by split.
+        baseline_predictions: Predictions of the baselines for the same rows, by baseline name.
+        notes: Sentences about missing or damaged parts.
     """
 
     path: Path
@@ -41,26 +40,25 @@ class RunFolder:
 
     @property
     def problem(self) -> str | None:
-        """binary, multiclass or multilabel; else the name of the task; None if neither is told."""
+        """binary, multiclass or multilabel; otherwise the name of the task, if it is known."""
         return problem_of(self.run)
 
     @property
-    def is_classification(self) -> bool:
-        """Whether every row has labels and their probabilities."""
-        return self.problem in CLASSIFICATIONS
+    def dev_evaluations(self) -> list[dict[str, Any]]:
+        """Evaluations on dev, in the order of their steps."""
+        return [line for line in self.evaluations if line.get("split", "dev") == "dev"]
 
     @cached_property
     def labels(self) -> list[str]:
-        """Label names in the order of their numbers, or as the predictions name them."""
+        """Label names in the order of their ids, or as the predictions name them."""
         declared = self.run.get("labels")
-        if not declared and self.is_classification and self.rows:
+        if not declared and self.problem in CLASSIFICATIONS and self.rows:
             declared = self.rows[0]["scores"]
-        declared = declared or ()
-        return [str(label) for label in declared]
+        return [str(label) for label in declared or ()]
 
     @cached_property
     def positive(self) -> str | None:
-        """The positive class of a binary run: as declared, else the second label."""
+        """The positive class of a binary run: as declared, otherwise the second label."""
         declared = self.run.get("positive")
         if declared is not None:
             return str(declared)
@@ -68,12 +66,12 @@ class RunFolder:
 
     @cached_property
     def judged_split(self) -> str | None:
-        """The split whose numbers count: test, else dev, else none."""
+        """The split of the headline metrics: test if it was measured, otherwise dev."""
         return judged_split(self.run)
 
     @cached_property
     def shown_split(self) -> str | None:
-        """The split that plots are made of: the judged one if its predictions exist, else any."""
+        """The split of the plots: the judged split if its predictions exist, otherwise any."""
         order = [self.judged_split, *SPLITS]
         return next((split for split in order if split and self.predictions.get(split)), None)
 
@@ -82,68 +80,86 @@ class RunFolder:
         """Predictions of the shown split."""
         return self.predictions[self.shown_split] if self.shown_split else []
 
+    @property
+    def shown_metrics(self) -> dict[str, Any]:
+        """Metrics of the shown split in run.json."""
+        return (self.run.get("metrics") or {}).get(self.shown_split) or {}
+
     def scores_of(self, label: str, rows: list[dict[str, Any]] | None = None) -> np.ndarray:
         """Probability of one label, float64 (rows,)."""
         chosen = self.rows if rows is None else rows
         return np.array([float(row["scores"][label]) for row in chosen])
 
     def gold_is(self, label: str, rows: list[dict[str, Any]] | None = None) -> np.ndarray:
-        """Whether a row carries the label in truth, bool (rows,)."""
+        """Whether a row has the gold label, bool (rows,)."""
         chosen = self.rows if rows is None else rows
-        return np.array([label in _as_list(row["gold"]) for row in chosen], dtype=bool)
+        return np.array([label in gold_labels(row) for row in chosen], dtype=bool)
 
     def predicted_is(self, label: str) -> np.ndarray:
-        """Whether a row was given the label, bool (rows,)."""
+        """Whether the label was predicted for a row, bool (rows,)."""
         return np.array([label in predicted_labels(row) for row in self.rows], dtype=bool)
 
 
 def problem_of(run: dict[str, Any]) -> str | None:
-    """What a run is shown as: one of CLASSIFICATIONS, or the name of its task."""
+    """One of CLASSIFICATIONS, or the name of the task."""
     task = run.get("task")
     return run.get("problem") or (None if task == "classification" else task)
 
 
 def judged_split(run: dict[str, Any]) -> str | None:
-    """The split whose numbers count: test if it was measured, else dev, else None."""
+    """The split of the headline metrics: test if it was measured, otherwise dev, or None."""
     metrics = run.get("metrics") or {}
     return next((split for split in SPLITS if metrics.get(split)), None)
 
 
 def predicted_labels(row: dict[str, Any]) -> list[str]:
-    """The labels given to a row: one, or for multi-label any number."""
+    """The labels predicted for a row; one unless the problem is multi-label."""
     return list(row["labels"]) if "labels" in row else [row["label"]]
 
 
 def gold_labels(row: dict[str, Any]) -> list[str]:
-    """The labels a row has in truth: one, or for multi-label any number."""
-    return _as_list(row["gold"])
+    """The gold labels of a row; one unless the problem is multi-label."""
+    return list(row["gold"]) if isinstance(row["gold"], list) else [row["gold"]]
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """The object of a JSON file.
+
+    Raises:
+        FormatError: The file is damaged; `what` names it in the message.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise FormatError(f"{path} holds a {type(content).__name__}; {what} is a JSON object.")
+    return content
 
 
 def read_run_folder(path: Path) -> RunFolder:
     """Read a run folder.
 
-    Raises InputError when there is no run.json, FormatError when a file is damaged. The last line
-    of a JSONL file may be cut off, as a killed run leaves it: it is dropped, and `notes` says so.
+    The last line of a JSONL file may be incomplete after an interrupted run. It is dropped and
+    mentioned in `notes`.
+
+    Raises:
+        InputError: There is no run.json.
+        FormatError: A file is damaged.
     """
     description = path / "run.json"
     if not description.is_file():
         raise InputError(
             f"{path} holds no run.json. Give the folder that `filbert finetune --out` wrote."
         )
-    try:
-        run = json.loads(description.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{description} is not JSON: {error}.") from None
-    if not isinstance(run, dict):
-        raise FormatError(f"{description} holds a {type(run).__name__}; a run is a JSON object.")
-    folder = RunFolder(path, run)
+    folder = RunFolder(path, read_object(description, "a run"))
     for line in read_lines(path / "metrics.jsonl", folder.notes):
         (folder.evaluations if "metrics" in line else folder.steps).append(line)
     for split in SPLITS:
         rows = read_lines(path / "predictions" / f"{split}.jsonl", folder.notes)
         if rows:
             folder.predictions[split] = rows
-    for baseline in run.get("baselines") or ():
+    for baseline in folder.run.get("baselines") or ():
         if baseline.get("predictions"):
             rows = read_lines(path / baseline["predictions"], folder.notes)
             folder.baseline_predictions[str(baseline["name"])] = rows
@@ -151,7 +167,7 @@ def read_run_folder(path: Path) -> RunFolder:
 
 
 def read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; none if there is no such file."""
+    """The objects of a JSONL file; empty if there is no such file."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
@@ -162,13 +178,9 @@ def read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         try:
             found.append(json.loads(line))
         except ValueError:
-            # A finished line ends in a line break, so only a cut one is the last piece.
+            # A complete line ends in a line break, so only the last piece can be incomplete.
             if number == len(lines):
                 notes.append(f"The last line of {path.name} was cut off and is left out.")
                 break
             raise FormatError(f"{path}:{number}: not a JSON object.") from None
     return found
-
-
-def _as_list(gold: Any) -> list[str]:
-    return list(gold) if isinstance(gold, list) else [gold]

@@ -1,4 +1,4 @@
-"""How numbers are written for people: the same in the console table, the report and the tests."""
+"""How numbers are written in tables and reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MISSING = "–"
 
 
 def metric(value: Any) -> str:
-    """A metric with four decimals; a whole number with thousands separators; – for None."""
+    """A metric with four decimals; an integer with thousands separators; – for None."""
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -49,5 +49,63 @@ def seconds(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """9.7 %, with a space that no line breaks at."""
+    """9.7 %, with a no-break space."""
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def fixed(value: object, digits: int) -> str:
+    """A number with `digits` decimals; – for None and values that are not finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return MISSING
+    return f"{value:.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """+0.012 or −0.012 with a true minus sign; zero has no sign."""
+    text = f"{abs(value):.{digits}f}"
+    if not float(text):
+        return text
+    return ("+" if value > 0 else "−") + text
+
+
+def interval(low: object, high: object, digits: int, *, sign: bool = False) -> str:
+    """[0.812, 0.845]; empty when an end is missing; `sign` is for differences."""
+    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
+        return ""
+    if sign:
+        return f"[{signed(low, digits)}, {signed(high, digits)}]"
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def probability(p: object) -> str:
+    """0.034, < 0.001; – for None."""
+    if not isinstance(p, (int, float)):
+        return MISSING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def size(num_bytes: float | None) -> str:
+    """90.9 MB, 1.2 GB, 640 B, in decimal units."""
+    if num_bytes is None:
+        return MISSING
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:,.1f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def cost(name: str, value: float | None) -> str:
+    """A cost of results.json in the unit of its name, with three digits for rates."""
+    if value is None:
+        return MISSING
+    if name in ("training_seconds", "cpu_seconds"):
+        return seconds(value)
+    if name == "rows_per_second":
+        return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}"
+    if name == "latency_seconds":
+        return f"{1e3 * value:.3g} ms"
+    if name == "flops_per_row":
+        return f"{value / 1e9:.3g} GFLOP"
+    if name == "parameters":
+        return parameters(round(value))
+    return size(value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from filbert.report.comparison_words import named
+from filbert.report.comparison_study import named
 from filbert.report.numbers import percent
 from filbert.study.target import Target
 

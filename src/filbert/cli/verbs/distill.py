@@ -32,7 +32,7 @@ def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bo
     from filbert.report.run import write_run_report
 
     if options.from_text:
-        from filbert.report.pretraining_table import pretraining_table as table
+        from filbert.report.table import pretraining_table as table
         from filbert.train.distill_pretraining import distill_pretraining as run_distillation
     else:
         from filbert.report.table import result_table as table

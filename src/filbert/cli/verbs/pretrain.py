@@ -34,11 +34,11 @@ def pretrain(
 
     from rich.console import Console
 
-    from filbert.report.pretraining_table import pretraining_table
     from filbert.report.run import write_run_report
+    from filbert.report.table import pretraining_table
 
     if options.dry_run:
-        from filbert.report.pretraining_table import estimate_table
+        from filbert.report.table import estimate_table
         from filbert.train.dry_run import dry_run
 
         estimate = dry_run(options)

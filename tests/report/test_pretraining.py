@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from filbert.report.folder import read_run_folder
-from filbert.report.pretraining_sections import headline_facts, phases, verdict
+from filbert.report.pretraining import headline, headline_facts, phases
 from filbert.report.run import write_run_report
 
 HOSTILE = "<script>alert('&\")</script>"
@@ -113,8 +113,8 @@ def test_every_final_figure_and_count_stands_on_the_page(tmp_path, pair):
     assert f"{metrics['mlm_loss']:.4f}" in page
     assert f"{metrics['perplexity']:.4f}" in page
     assert f"{100 * metrics['mlm_accuracy']:.1f}\u00a0%" in page
-    assert ("next sentences right" in page) == (pair == "nsp")
-    assert ("sentence orders right" in page) == (pair == "sop")
+    assert ("next-sentence accuracy" in page) == (pair == "nsp")
+    assert ("sentence-order accuracy" in page) == (pair == "sop")
     for count in ("6,700,000", "150,123", "412,345", "9,876", "13,400,000", "2.0 times"):
         assert count in page
     for option in ("masking", "second_length", "batch_size", "a" * 64, "b" * 64):
@@ -140,15 +140,15 @@ def test_the_verdict_and_the_facts_name_the_outcome(tmp_path):
     run = write_pretraining_run(tmp_path / "run")
     folder = read_run_folder(tmp_path / "run")
     metrics = run["metrics"]["dev"]
-    assert verdict(folder) == (
-        f"novels fills {100 * metrics['mlm_accuracy']:.1f}\u00a0% of the masked words of the "
-        f"held-out text after 400 steps on 13.4 M tokens; its perplexity there is "
+    assert headline(folder) == (
+        f"novels predicts {100 * metrics['mlm_accuracy']:.1f}\u00a0% of the masked words of the "
+        f"held-out text after 400 steps on 13.4 M tokens; its perplexity is "
         f"{metrics['perplexity']:.2f}."
     )
     facts = dict(headline_facts(folder))
     assert facts["time"] == "11 min 0 s"
     assert facts["parameters"] == "11.2 M"
-    assert {"perplexity", "masked words right", "next sentences right"} <= facts.keys()
+    assert {"perplexity", "masked-word accuracy", "next-sentence accuracy"} <= facts.keys()
 
 
 def test_a_phase_begins_where_the_log_counts_another_or_the_epochs_start_anew(tmp_path):
@@ -168,7 +168,7 @@ def test_first_and_best_on_the_way_stand_beside_the_last(tmp_path):
     folder = read_run_folder(tmp_path / "run")
     losses = [line["metrics"]["mlm_loss"] for line in folder.evaluations]
     page = page_of(tmp_path / "run")
-    row = re.search(r"<tr><td[^>]*>loss of a masked word.*?</tr>", page, re.DOTALL)[0]
+    row = re.search(r"<tr><td[^>]*>masked-word loss.*?</tr>", page, re.DOTALL)[0]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", row)
     assert cells[1:] == [f"{v:.4f}" for v in (losses[0], min(losses), losses[-1])]
 

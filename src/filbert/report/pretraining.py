@@ -1,0 +1,200 @@
+"""Sections of the report of a pre-training run, or of a distillation on raw text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from filbert.report import numbers, plots
+from filbert.report.folder import RunFolder
+from filbert.report.render import Section, Table, draw, section
+from filbert.report.table import PRETRAINING_METRICS
+
+SHARES = tuple(key for key, (_, is_share) in PRETRAINING_METRICS.items() if is_share)
+
+
+def is_pretraining(run: dict[str, Any]) -> bool:
+    """Whether run.json is that of `filbert pretrain`, or of a distillation on raw text."""
+    command = run.get("command")
+    return command == "pretrain" or (command == "distill" and run.get("task") is None)
+
+
+def headline(folder: RunFolder) -> str:
+    """Accuracy and perplexity on held-out text, and those of the teacher."""
+    run, metrics, teacher = folder.run, dev_metrics(folder), teacher_metrics(folder)
+    name, tokens = run.get("name") or "The model", run.get("tokens")
+    made = f" after {run['steps']:,} steps" if run.get("steps") is not None else ""
+    made += f" on {numbers.parameters(tokens)} tokens" if tokens else ""
+    if run.get("teacher") and metrics and not teacher:
+        return f"{name} was distilled from its teacher{made}."
+    if metrics.get("mlm_accuracy") is None:
+        return f"{name} was trained{made.replace(' after', ' for')}; no held-out text was measured."
+    text = f"{name} predicts {numbers.percent(metrics['mlm_accuracy'])} of the masked words of the "
+    text += f"held-out text{made}"
+    if metrics.get("perplexity") is not None:
+        text += f"; its perplexity is {metrics['perplexity']:,.2f}"
+    if teacher:
+        text += (
+            f". Its teacher predicts {numbers.percent(teacher['mlm_accuracy'])}, with a perplexity "
+            f"of {teacher['perplexity']:,.2f}"
+        )
+    return text + "."
+
+
+def headline_facts(folder: RunFolder) -> list[tuple[str, str]]:
+    """(name, value) of the main metrics, the time, tokens and parameters."""
+    run, metrics = folder.run, dev_metrics(folder)
+    facts = [(PRETRAINING_METRICS[key][0], _metric(key, metrics[key])) for key in SHARES
+             if key in metrics]  # fmt: skip
+    if metrics.get("perplexity") is not None:
+        facts.insert(0, ("perplexity", f"{metrics['perplexity']:,.2f}"))
+    if not facts and metrics.get("loss") is not None:
+        facts.append(("loss", numbers.metric(metrics["loss"])))
+    if run.get("seconds") is not None:
+        facts.append(("time", numbers.seconds(run["seconds"])))
+    if run.get("tokens") is not None:
+        facts.append(("training tokens", numbers.parameters(run["tokens"])))
+    if (run.get("model") or {}).get("parameters") is not None:
+        facts.append(("parameters", numbers.parameters(run["model"]["parameters"])))
+    if run.get("teacher"):
+        facts.append(
+            ("parameters of the teacher", numbers.parameters(run["teacher"]["parameters"]))
+        )
+    return facts
+
+
+def results(folder: RunFolder) -> Section | None:
+    """Every metric on held-out text: the first, the best and the last value, and the teacher's."""
+    metrics, dev, teacher = dev_metrics(folder), folder.dev_evaluations, teacher_metrics(folder)
+    keys = [key for key in PRETRAINING_METRICS if metrics.get(key) is not None]
+    keys += [key for key, value in metrics.items()
+             if key not in PRETRAINING_METRICS and isinstance(value, (int, float))]  # fmt: skip
+    if not keys:
+        return None
+    has_course = len(dev) > 1
+    head = ["on the held-out text", *(["first", "best"] * has_course), "last"]
+    rows = []
+    for key in keys:
+        row = [PRETRAINING_METRICS.get(key, (key.replace("_", " "), False))[0]]
+        if has_course:
+            values = [line["metrics"].get(key) for line in dev]
+            known = [value for value in values if value is not None]
+            best = max if key.endswith("accuracy") else min
+            row += [_metric(key, values[0]), _metric(key, best(known, default=None))]
+        row.append(_metric(key, metrics[key]))
+        rows.append([*row, _metric(key, teacher.get(key))] if teacher else row)
+    return section(
+        "results",
+        "Results",
+        table=Table([*head, "teacher"] if teacher else head, rows),
+        first_step=dev[0]["step"] if has_course else None,
+    )
+
+
+def training(folder: RunFolder) -> Section | None:
+    """Loss over steps and time, perplexity, accuracies, gradient norm and batch size."""
+    run, steps, dev = folder.run, folder.steps, folder.dev_evaluations
+    if not steps:
+        return None
+    borders, options = phases(folder), run.get("options") or {}
+    key, ylabel = "mlm_loss", "loss (nats per masked word)"
+    if run.get("teacher"):
+        key, ylabel = "loss", "weighted sum of the losses"
+    figures = {}
+    for name, by_time in (("loss", False), ("loss_time", True)):
+        if not by_time or any(line.get("seconds") is not None for line in steps):
+            figures[name] = plots.loss_curve(
+                steps, dev, key=key, dev_key=key, ylabel=ylabel, phases=borders, by_time=by_time,
+                zoom=True,
+            )  # fmt: skip
+    if any(line["metrics"].get("perplexity") is not None for line in dev):
+        columns = [("perplexity", "perplexity")]
+        figures["perplexity"] = plots.metric_curves(
+            dev, columns, ylabel="dev perplexity", phases=borders
+        )
+    shares = [(key, PRETRAINING_METRICS[key][0]) for key in SHARES
+              if any(line["metrics"].get(key) is not None for line in dev)]  # fmt: skip
+    if shares:
+        figures["dev_metric"] = plots.metric_curves(dev, shares)
+    if len({line.get("sequences") for line in steps}) > 1:
+        figures["batch_size"] = plots.batch_size_curve(steps, borders)
+    if any((line.get("grad_norm") or 0) > 0 for line in steps):
+        figures["grad_norm"] = plots.gradient_curve(steps, options.get("clip"))
+    images = draw(folder.path, figures)
+    return section("training", "Training", figures=images, throughput=_throughput(run), key=key)
+
+
+def _throughput(run: dict[str, Any]) -> list[str]:
+    options = run.get("options") or {}
+    pair = {"nsp": " and next sentence", "sop": " and sentence order"}.get(str(options.get("pair")))
+    words = "replaced" if options.get("objective") == "replaced" else "masked"
+    parts = [f"objective: {words} words{pair or ''}"]
+    if run.get("teacher"):
+        parts = [f"distillation method: {run.get('method')}"]
+    if run.get("steps") is not None:
+        parts.append(f"{run['steps']:,} steps")
+    if run.get("tokens_per_second") is not None:
+        parts.append(f"{run['tokens_per_second']:,.0f} tokens/s")
+    if run.get("fill") is not None:
+        parts.append(f"{numbers.percent(run['fill'])} of the computed tokens are real tokens")
+    lengths = [str(options[key]) for key in ("max_length", "second_length") if options.get(key)]
+    if lengths:
+        parts.append(f"sequences of up to {', then '.join(lengths)} tokens")
+    return parts
+
+
+def corpora(folder: RunFolder) -> Section | None:
+    """Documents, sentences and tokens of every split, and the vocabulary."""
+    run, data = folder.run, folder.run.get("data") or {}
+    if not data:
+        return None
+    counted = ("documents", "sentences", "tokens")
+    rows = [
+        [split, facts.get("path", ""), *(numbers.count(facts.get(key)) for key in counted)]
+        for split, facts in data.items()
+    ]
+    return section(
+        "corpora",
+        "Text",
+        table=Table(["split", "corpus", *counted], rows, 2),
+        tokens=run.get("tokens"),
+        corpus_tokens=(data.get("train") or {}).get("tokens"),
+        tokenizer=run.get("tokenizer") or {},
+    )
+
+
+SECTIONS = (results, training, corpora)
+
+
+def dev_metrics(folder: RunFolder) -> dict[str, Any]:
+    """The final metrics on held-out text, or else the last ones that were measured."""
+    final = (folder.run.get("metrics") or {}).get("dev")
+    dev = folder.dev_evaluations
+    return final or (dev[-1]["metrics"] if dev else {})
+
+
+def teacher_metrics(folder: RunFolder) -> dict[str, Any]:
+    """The metrics of a distillation's teacher on the same text; empty if there are none."""
+    teacher = folder.run.get("teacher") or {}
+    return (teacher.get("metrics") or {}).get("dev") or {}
+
+
+def phases(folder: RunFolder) -> list[tuple[int, str]]:
+    """First step and name of every phase except the first.
+
+    A phase starts where the log has another phase number; in older logs, where the epochs restart.
+    """
+    starts: list[int] = []
+    for before, line in zip(folder.steps, folder.steps[1:], strict=False):
+        is_next = line.get("phase") != before.get("phase")
+        if is_next or (line.get("epoch") or 0) < (before.get("epoch") or 0):
+            starts.append(int(line["step"]))
+    length = (folder.run.get("options") or {}).get("second_length")
+    if length and len(starts) == 1:
+        return [(starts[0], f"{length} tokens")]
+    return [(start, f"phase {number}") for number, start in enumerate(starts, start=2)]
+
+
+def _metric(key: str, value: float | None) -> str:
+    if value is None:
+        return numbers.MISSING
+    return numbers.percent(value) if key in SHARES else numbers.metric(value)
