@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from filbert.errors import FilbertError
-from filbert.study.answers import prepared_rows, read_answers
 from filbert.study.contestant_options import BIGRU
 from filbert.study.contestants import JUDGED, finished_mark, trained_mark
+from filbert.study.predictions import prepared_rows, read_predictions
 from filbert.study.recipe import TRAINED, Contestant
 from filbert.train.folder import read_run
 
@@ -95,7 +95,7 @@ def _damage(who: str, folder: Path, place: Path, data: Mapping[str, Any]) -> str
     """Why a run's predictions cannot be judged; None where they can."""
     for split in JUDGED:
         try:
-            found = read_answers(split, {who: {0: folder / place}}, data["labels"])
+            found = read_predictions(split, {who: {0: folder / place}}, data["labels"])
             prepared_rows(folder, split, found.gold, data["labels"])
         except FilbertError as error:
             sentence = str(error).replace(f"{folder}/", "")

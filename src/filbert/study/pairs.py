@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from filbert.metrics.intervals import ends
-from filbert.metrics.paired import holm, mcnemar, two_sided_p
-from filbert.study.figures import Judged
+from filbert.metrics.bootstrap import ends, holm, mcnemar, two_sided_p
+from filbert.study.predictions import Judged
 
 
 def pairs_of(

@@ -19,8 +19,8 @@ from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
 from filbert.errors import ConfigError, InputError, printable
 from filbert.files import sha256_of, write_atomically
+from filbert.study.predictions import is_missing
 from filbert.study.recipe import Study
-from filbert.study.slices import is_missing
 
 SPLITS = ("train", "dev", "test")
 

@@ -14,11 +14,16 @@ from zlib import crc32
 import numpy as np
 
 from filbert.errors import ConfigError, InputError
-from filbert.metrics.intervals import check, ends, resampled
-from filbert.study.answers import prepared_rows, read_answers
-from filbert.study.figures import Judged
+from filbert.metrics.bootstrap import check, ends, resampled
 from filbert.study.pairs import agreement_of, pairs_of, shares_of
-from filbert.study.slices import slice_figures, slice_intervals, slices_of
+from filbert.study.predictions import (
+    Judged,
+    prepared_rows,
+    read_predictions,
+    slice_figures,
+    slice_intervals,
+    slices_of,
+)
 
 # The smallest corrected p-value that a study must be able to reach.
 SMALLEST_P_HOLM = 0.01
@@ -74,7 +79,7 @@ def judge(
     check(resamples, level)
     positive_id = _positive_id(labels, positive)
     given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
-    dev, test = (read_answers(split, given, labels) for split in ("dev", "test"))
+    dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
     rows = prepared_rows(study, "test", test.gold, labels)
     dev_runs: Runs = {}
     test_runs: Runs = {}
