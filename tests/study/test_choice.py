@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.study.choice import choice_of
-from filbert.study.pairs import shares_of
-from filbert.study.target import Target
+from filbert.study.recipe import Target
+from filbert.study.results import choice_of
+from filbert.study.statistics import shares_of
 
 
 def entry(name, dev, pace, latency=None, *, test=0.9, share=None, status="finished"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filbert.errors import ConfigError, FilbertError
-from filbert.study.target import references, seconds_of
+from filbert.study.recipe import references, seconds_of
 
 STUDENT = {"kind": "distilled", "teacher": "tiny", "keep_layers": "1"}
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from filbert.study.contestant_options import BIGRU
-from filbert.study.entries import are_alike, entry_of, medians, nameless, notes_of
-from filbert.study.recipe import Contestant
+from filbert.study.contestant_options import BIGRU, Contestant
+from filbert.study.results import are_alike, entry_of, medians, nameless, notes_of
 
 
 def run(seed=0, **more):
@@ -108,8 +107,8 @@ def test_the_options_in_effect_of_a_bigru_are_its_own(tmp_path, monkeypatch):
         "precision": "float32",
     }
     (folder / "run.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("filbert.study.entries.finished_mark", lambda _: "now")
-    monkeypatch.setattr("filbert.study.entries._damage", lambda *_: None)
+    monkeypatch.setattr("filbert.study.results.finished_mark", lambda _: "now")
+    monkeypatch.setattr("filbert.study.results._damage", lambda *_: None)
     entry = entry_of(
         contestant("bigru", **options), tmp_path, {"runs": {}}, {"one/seed-0": "now"}, {}
     )

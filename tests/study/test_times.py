@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.study.progress import RunProgress
-from filbert.study.recipe import Contestant
-from filbert.study.times import Times, fraction_done, num_steps, told
+from filbert.study.contestant_options import Contestant
+from filbert.study.engine import RunProgress, Times, fraction_done, num_steps, told
 from filbert.train.log import progress_bar
 
 

@@ -1,20 +1,28 @@
-"""One run in a child process: started, watched, stopped in good order, and its end understood."""
+"""Runs a job in a child process: started, watched and stopped by the parent.
+
+The child is `python -m filbert.study.child JOB`. A process of its own measures its own memory, and
+a crash or a kill ends only this run.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from filbert.errors import FilbertError
+from filbert.files import write_json
 from filbert.study.contestants import Job
-from filbert.study.times import fraction_done
-from filbert.study.worker import outcome_path
+from filbert.study.engine import fraction_done
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.signals import Stop
@@ -68,7 +76,7 @@ def run_child(
     started, is_told = time.perf_counter(), False
     with log_path.open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "filbert.study.worker", str(path)],
+            [sys.executable, "-m", "filbert.study.child", str(path)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -111,3 +119,44 @@ def _ended(code: int, outcome: Path, log: Path) -> Ended:
         why = ", probably for want of memory" if code == -signal.SIGKILL else ""
         return Ended("failed", f"The process was ended by {name}{why}. Its log: {log}")
     return Ended("failed", f"The process ended with status {code}. Its log: {log}")
+
+
+EXIT_INTERRUPTED = 130
+
+
+def outcome_path(job: Path) -> Path:
+    """Where the child says how it ended; nothing there means that it was killed."""
+    return job.with_suffix(".outcome.json")
+
+
+def main(job: Path) -> int:
+    """Carry out a job; the exit status."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    status, error, code = "finished", None, 0
+    try:
+        from filbert.study.contestants import Job, carry_out
+
+        carry_out(Job.read(job))
+    except FilbertError as found:
+        status, error, code = "failed", str(found), found.exit_status
+    except KeyboardInterrupt:
+        status, code = "interrupted", EXIT_INTERRUPTED
+    except MemoryError:
+        status, error, code = "failed", "There was not enough memory.", 1
+    except Exception as found:
+        traceback.print_exc()
+        # Of an unforeseen error only the kind: its words may hold somebody's text.
+        status, error, code = "failed", f"{type(found).__name__}; see the log.", 1
+    write_json(outcome_path(job), {"status": status, "error": error})
+    return code
+
+
+def _end_with_parent() -> None:
+    """Standard input ends when the parent does, even if that was killed: then end in good order."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,17 +1,22 @@
-"""What a contestant's table may say, refused here rather than an hour later."""
+"""Checks the options of a contestant before anything is trained."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from filbert.data.streams import require_file
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.train.distill_options import DistillOptions
 from filbert.train.options import FinetuneOptions, TrainOptions
+
+if TYPE_CHECKING:
+    from filbert.checkpoints.checkpoint import Checkpoint
 
 # What a contestant of each kind may say beside the options of `finetune`, with the default.
 BIGRU: dict[str, Any] = {
@@ -41,6 +46,41 @@ STUDYS = {
     "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard",
     "merge_labels", "merge_as",
 } | _COLUMNS  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One of those who are compared.
+
+    Attributes:
+        name: for people: "minilm", "minilm, cleaned".
+        folder: its name as a folder.
+        kind: one of `KINDS`.
+        options: everything that was said about it, and for all contestants.
+        cleaning: as `--clean` takes it; None for texts as they are.
+        steps: the names of the steps of that cleaning.
+        seeds: one training each.
+        source: who it is made from: its teacher, or the model that it is at another precision.
+    """
+
+    name: str
+    folder: str
+    kind: str
+    options: dict[str, Any]
+    cleaning: str | None
+    steps: tuple[str, ...]
+    seeds: tuple[int, ...]
+    source: Contestant | None = None
+
+    @property
+    def root(self) -> Contestant:
+        """The first teacher or model of the chain that it is made from; itself without one."""
+        return self if self.source is None else self.source.root
+
+    @property
+    def depth(self) -> int:
+        """How many others must be there before it."""
+        return 0 if self.source is None else 1 + self.source.depth
 
 
 def contestant_options(
@@ -259,3 +299,182 @@ def near(given: Any, known: Collection[str]) -> str:
     """A guess at what was meant, as a sentence; empty without one."""
     close = get_close_matches(str(given), sorted(known), 1)
     return f" Did you mean {close[0]!r}?" if close and close[0] != given else ""
+
+
+# By kind, the option that names the other contestant.
+SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
+# Whose models others can be made from, by kind.
+_SOURCES = {"distilled": ("encoder", "distilled"), "quantised": ("encoder", "distilled")}
+KINDS = ("encoder", "bigru", "tfidf", "static", *SOURCE_KEYS)
+# Those that take optimiser steps.
+TRAINED = ("encoder", "distilled")
+QUANTISED: dict[str, Any] = {"precision": "int8", "backend": "torch"}
+# By what runs it: the formats that are not those of the contestant itself.
+_PRECISIONS = {"torch": ("int8", "bf16"), "onnxruntime": ("int8", "float32")}
+
+
+def title_of(name: str, titles: Collection[str]) -> str:
+    """The table that a contestant's folder comes from: "minilm" of "minilm-cleaned"."""
+    fits = [title for title in titles if name == title or name.startswith(f"{title}-")]
+    return max(fits, key=len, default=name)
+
+
+def source_of(
+    where: str, kind: str, said: Mapping[str, Any], others: Sequence[Contestant]
+) -> Contestant:
+    """The contestant that another one is made from.
+
+    Args:
+        where: the other's table, for sentences.
+        kind: of `SOURCE_KEYS`.
+        said: in the table.
+        others: who is there to be named, by folder, or by title where that has one cleaning alone.
+
+    Raises:
+        ConfigError: there is none of that name, or none that has a model for this.
+    """
+    key = SOURCE_KEYS[kind]
+    name = said.get(key)
+    if name is None:
+        raise ConfigError(f"{where}: {key!r} is missing; name another contestant of this study.")
+    fits = [one for one in others if one.folder == name]
+    fits = fits or [one for one in others if one.name.split(",")[0] == name]
+    if len(fits) != 1:
+        names = [one.folder for one in others if one.kind in _SOURCES[kind]]
+        raise ConfigError(
+            f"{where}: {key} {name!r} is not one contestant of this study. Give one of {names}."
+            f"{near(name, names)}"
+        )
+    if fits[0].kind not in _SOURCES[kind]:
+        raise ConfigError(
+            f"{where}: {key} {name!r} is of kind {fits[0].kind!r}; it must be one of "
+            f"{[*_SOURCES[kind]]}."
+        )
+    return fits[0]
+
+
+def derived_options(
+    where: str,
+    kind: str,
+    said: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    source: Contestant,
+    labels: int | None,
+) -> dict[str, Any]:
+    """Its options with those of all contestants; see `contestant_options`.
+
+    Raises:
+        ConfigError, InputError, FormatError: an option that is not there or cannot be, or teacher
+            and student do not go together.
+    """
+    if "cleaning" in said:
+        raise ConfigError(
+            f"{where}: it reads texts as {source.name} does; leave cleaning out, or name the one "
+            f"with that cleaning as {SOURCE_KEYS[kind]}."
+        )
+    said = {**said, SOURCE_KEYS[kind]: source.folder}
+    if kind == "quantised":
+        return _quantised(where, said, shared, own, source)
+    known = {f.name for f in fields(DistillOptions)} - STUDYS - {"corpus", "cache"}
+    if "cache" in said:
+        raise ConfigError(
+            f"{where}: a study asks teachers on the way, so that a student's cost is all its own; "
+            "leave cache out."
+        )
+    refuse_unknown(where, said, known, trained=True)
+    options = merged({}, shared, said, own)
+    with named_contestant(where, options):
+        _check_distilled(options, source, labels)
+    return options
+
+
+def _quantised(
+    where: str,
+    said: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    source: Contestant,
+) -> dict[str, Any]:
+    refuse_unknown(where, said, {"of", "device", *QUANTISED}, trained=False)
+    # The precision of the others' training says nothing about it.
+    device = {k: v for k, v in {**shared, **own}.items() if k == "device"}
+    options = {**QUANTISED, **device, **said}
+    backend, precision = options["backend"], options["precision"]
+    if backend not in _PRECISIONS:
+        raise ConfigError(
+            f"{where}: backend {backend!r} is not one of {[*_PRECISIONS]}."
+            f"{near(backend, _PRECISIONS)}"
+        )
+    if precision not in _PRECISIONS[backend]:
+        raise ConfigError(
+            f"{where}: precision {precision!r} is not one of {[*_PRECISIONS[backend]]}, those that "
+            f"{backend} adds.{near(precision, _PRECISIONS[backend])}"
+        )
+    if precision == "int8" and "device" not in said and options.get("device") != "cpu":
+        # It is for processors, wherever the others are trained.
+        options.pop("device", None)
+    with named_contestant(where, options):
+        from filbert.speed.precision import choose_device
+
+        place = choose_device(options.get("device"))
+        if precision == "int8" and place.type != "cpu" and "device" in options:
+            raise ConfigError(f"int8 is for processors, and device is {place}. Leave it out.")
+        if backend == "onnxruntime":
+            from filbert.checkpoints.onnx_folder import check_installed
+
+            check_installed()
+    return options
+
+
+def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | None) -> None:
+    """Refuse what `distill` would, as far as it can be told before the teacher is trained."""
+    if options.get("student") is None and options.get("keep_layers") is None:
+        raise ConfigError(
+            'It needs a student: some of the teacher\'s layers (keep_layers = "0,2,4") or another '
+            'model (student = "...").'
+        )
+    given = {key: value for key, value in options.items() if key != "teacher"}
+    places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
+    chosen = DistillOptions.from_keywords({**given, **places})
+    check_running(chosen, labels)
+    if chosen.augment_with is not None:
+        from filbert.checkpoints.opening import find_model
+
+        find_model(chosen.augment_with)
+    if chosen.extra is not None:
+        require_file(chosen.extra)
+    teacher = _start_of(source.kind, source.options, source.source)
+    student = _start_of("distilled", options, source)
+
+    from filbert.stored_task import check_max_length
+
+    check_max_length(chosen.max_length, student.config)
+    if chosen.method == "soft":
+        return
+
+    from filbert.train.distill_task import lessons_of
+
+    lessons_of(chosen, student.config, teacher.config)
+
+
+def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) -> Checkpoint:
+    """The checkpoint that a contestant's training begins with.
+
+    Raises:
+        ConfigError: layers to keep that are not there.
+    """
+    from filbert.checkpoints.checkpoint import with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
+    from filbert.train.trainable import layers_to_keep
+
+    named = options.get("model") if kind == "encoder" else options.get("student")
+    if named is not None:
+        checkpoint = read_checkpoint(find_model(str(named)))
+    else:
+        assert source is not None
+        checkpoint = _start_of(source.kind, source.options, source.source)
+    if options.get("keep_layers") is None:
+        return checkpoint
+    layers = layers_to_keep(options["keep_layers"], checkpoint.config.num_hidden_layers)
+    return with_layers(checkpoint, layers)

@@ -1,6 +1,6 @@
-"""One contestant with one seed, from the prepared rows to a finished run folder.
+"""Runs one contestant with one seed, from the prepared rows to a finished run folder.
 
-This is what the child process does; `carry_out` is a function, so that it can also be called.
+The child process calls `carry_out`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
+from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
+from filbert.predict import Predictor
 from filbert.study.bigru import BiGRU, fit_bigru
 from filbert.study.costs import (
     Effort,
@@ -31,13 +36,14 @@ from filbert.study.costs import (
     weight_bytes,
 )
 from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joined
-from filbert.study.run_facts import fitted_facts, requantised_facts
-from filbert.tasks.base import Prediction, TaskOptions
+from filbert.tasks.base import Prediction, Task, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
+from filbert.train.facts import device_name
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
+from filbert.train.provenance import commit, versions
 
 if TYPE_CHECKING:
     from filbert.predict import Predictor
@@ -225,10 +231,9 @@ def _rows(job: Job, split: str) -> list[Row]:
 
 def _quantised(job: Job, task: Classification) -> Made:
     """The model of another run in another number format; nothing is trained."""
-    from filbert.study.requantised import load
 
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    predictor, folder = load(job)
+    predictor, folder = _load_requantised(job)
 
     def predict(rows: Sequence[Row]) -> list[Prediction]:
         return list(predictor.predict_rows(rows))
@@ -325,7 +330,7 @@ def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features
     if job.kind == "tfidf":
         return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
 
-    from filbert.study.static_words import word_table
+    from filbert.study.linear import word_table
 
     table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
     return table.fitted(texts)
@@ -338,3 +343,99 @@ _WAYS: dict[str, Callable[[Job, Classification], Made]] = {
     "bigru": _fitted,
     "quantised": _quantised,
 }
+
+
+def fitted_facts(
+    job: Job, fitted: Linear | BiGRU, rows: dict[str, list[Row]], metrics: dict[str, Any]
+) -> dict[str, Any]:
+    """Facts of a linear model or a BiGRU.
+
+    Args:
+        job: what was asked for.
+        fitted: the model.
+        rows: of each split.
+        metrics: of dev and test.
+    """
+    task = fitted.task
+    own = {"C": fitted.strength} if isinstance(fitted, Linear) else {}
+    common = _common(job, task, torch.device("cpu"), metrics, task.selection_metric)
+    return common | {
+        "options": {**job.options, **own, "clean": job.cleaning, "seed": job.seed},
+        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        "precision": "float64" if isinstance(fitted, Linear) else "float32",
+        "model": {
+            "source": job.options.get("model") or job.options.get("vectors"),
+            "family": job.kind,
+            "parameters": fitted.num_parameters,
+            "trained": fitted.num_parameters,
+            "notes": [],
+        },
+        "task": "classification",
+        "labels": list(job.labels),
+        "problem": "binary" if task.is_binary else "multiclass",
+        "positive": job.positive,
+        "data": {name: {"path": job.data[name], "rows": len(part)} for name, part in rows.items()},
+    }
+
+
+def requantised_facts(job: Job, predictor: Predictor, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Of another run's model in another number format; rows and labels are as that run says."""
+    assert job.source is not None
+    source = read_run(Path(job.source)) or {}
+    device = torch.device("cpu")
+    if job.options["backend"] == "torch":
+        device = next(predictor.model.parameters()).device
+    chosen_by = (source.get("best") or {}).get("metric") or predictor.known_task().selection_metric
+    kept = ("task", "labels", "problem", "positive", "data")
+    return _common(job, predictor.known_task(), device, metrics, chosen_by) | {
+        "options": {**job.options, "seed": job.seed},
+        "versions": versions(),
+        "precision": job.options["precision"],
+        "model": {**(source.get("model") or {}), "source": job.options["of"]},
+        **{name: source.get(name) for name in kept},
+    }
+
+
+def _common(
+    job: Job, task: Task, device: torch.device, metrics: dict[str, Any], chosen_by: str
+) -> dict[str, Any]:
+    described = task.to_dict()
+    return {
+        "filbert": version("filbert"),
+        "commit": commit(),
+        "command": "compare",
+        "name": job.contestant,
+        "device": {
+            "name": device_name(device),
+            "threads": torch.get_num_threads(),
+            "processes": 1,
+        },
+        "status": "done",
+        "metrics": metrics,
+        "best": {"step": 0, "metric": chosen_by, "value": metrics["dev"].get(chosen_by)},
+        "thresholds": described.get("thresholds"),
+        "temperature": described.get("temperature"),
+        "baselines": [],
+    }
+
+
+def _load_requantised(job: Job) -> tuple[Predictor, Path]:
+    """The model, and the folder that it takes on disk.
+
+    Torch makes its formats out of the original's folder when it loads that, so nothing smaller lies
+    on disk; for onnxruntime one is exported.
+
+    Raises:
+        ConfigError: the model or the device cannot do it, or a package is not here.
+    """
+    out = Path(job.out)
+    shutil.rmtree(out, ignore_errors=True)
+    chosen = job.options
+    if chosen["backend"] == "torch":
+        is_int8 = chosen["precision"] == "int8"
+        device = chosen.get("device") or ("cpu" if is_int8 else None)
+        predictor = Predictor.load(job.source_model, precision=chosen["precision"], device=device)
+        return predictor, job.source_model
+    out.mkdir(parents=True)
+    export_onnx(str(job.source_model), out / "model", int8=chosen["precision"] == "int8")
+    return Predictor.load(out / "model", backend="onnxruntime"), out / "model"

@@ -1,29 +1,34 @@
-"""A whole study: prepare the rows, run every contestant with every seed, judge, report."""
+"""Runs a study: prepares the rows, runs every contestant with every seed, writes the results."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
+import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rich.progress import Progress, TaskID
+
 from filbert.data.records import file_digest
-from filbert.errors import ConfigError, Interrupted
-from filbert.files import sha256_of
+from filbert.errors import ConfigError, FormatError, InputError, Interrupted
+from filbert.files import sha256_of, write_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device, choose_precision
 from filbert.study.child import Ended, run_child
-from filbert.study.place import guarded, has_runs, read_state, write_state
+from filbert.study.contestant_options import TRAINED, Contestant
 from filbert.study.prepare import SPLITS, prepare
-from filbert.study.progress import RunProgress
-from filbert.study.recipe import Contestant, Study, chosen
+from filbert.study.recipe import Study, chosen
 from filbert.study.results import write_results
 from filbert.study.runs import Run, asks_auto, changes, device_of, refuse_changed, runs_of
-from filbert.study.times import Times, fraction_done, num_steps, told
 from filbert.train.folder import read_run
 from filbert.train.log import progress_bar, say
 from filbert.train.signals import Stop
@@ -263,3 +268,250 @@ def _headline(run: Run) -> str:
     metric = (facts.get("best") or {}).get("metric")
     value = ((facts.get("metrics") or {}).get("dev") or {}).get(metric)
     return "finished" if value is None else f"dev {metric} {value:.4f}"
+
+
+@contextmanager
+def guarded(out: Path) -> Iterator[int]:
+    """Hold the folder for this process; gives the descriptor of the lock, for the child to inherit.
+
+    As long as a child holds it too, no second comparison begins, even when the parent was killed.
+
+    Raises:
+        ConfigError: it is a file, holds something that is no study, or is in use.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; --out names the folder of the study.")
+    holds = out.is_dir() and any(path.name != ".lock" for path in out.iterdir())
+    if holds and not (out / "study.json").is_file() and not has_runs(out):
+        raise ConfigError(f"{out} is not empty and holds no study; name a new folder with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(f"The folder {out} cannot be used: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"Another comparison is running in {out}; wait for it, or name another --out."
+            ) from error
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def has_runs(out: Path) -> bool:
+    """Whether runs of a study are there, whatever became of study.json."""
+    return any(out.glob("contestants/*/seed-*/run.json"))
+
+
+def read_state(out: Path) -> dict[str, Any]:
+    """The content of study.json; {} where there is none.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    place = out / "study.json"
+    if not place.exists():
+        return {}
+    try:
+        content = json.loads(place.read_text(encoding="utf-8"))
+        if not isinstance(content.get("runs"), dict):
+            raise ValueError("it lacks the runs")
+    except (OSError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{place} is damaged ({error}). Remove it: finished runs tell by themselves what they "
+            "are, and it is written anew."
+        ) from error
+    return dict(content)
+
+
+def write_state(out: Path, state: dict[str, Any]) -> None:
+    """Replace study.json."""
+    write_json(out / "study.json", state)
+
+
+# Of a run's time, what is spent on training; the rest loads, predicts and measures.
+_TRAINING_SHARE = 0.9
+_TAIL = 4_096
+# A guess, until one was measured.
+_LINEAR_SECONDS = 20.0
+
+
+class Times:
+    """Seconds of finished runs, by contestant.
+
+    Args:
+        measured: the folder name of a contestant, and the seconds of its finished runs.
+    """
+
+    def __init__(self, measured: dict[str, list[float]]) -> None:
+        self.measured = measured
+
+    def add(self, contestant: Contestant, seconds: float) -> None:
+        """One more finished run."""
+        self.measured.setdefault(contestant.folder, []).append(seconds)
+
+    def expected(self, contestant: Contestant, others: Iterable[Contestant]) -> float | None:
+        """Seconds of a run: as its other seeds took, else as others of a like kind did."""
+        own = self.measured.get(contestant.folder)
+        if own:
+            return fmean(own)
+        alike = [
+            fmean(self.measured[other.folder])
+            for other in others
+            if _is_trained(other) == _is_trained(contestant) and self.measured.get(other.folder)
+        ]
+        if alike:
+            return fmean(alike)
+        return None if _is_trained(contestant) else _LINEAR_SECONDS
+
+    def left(
+        self,
+        waiting: Sequence[Contestant],
+        everyone: Sequence[Contestant],
+        *,
+        current: Contestant | None = None,
+        elapsed: float = 0.0,
+        fraction: float | None = None,
+        begun: float = 0.0,
+    ) -> float | None:
+        """Seconds until the end; None while nothing is known.
+
+        Args:
+            waiting: the contestant of every run that has not begun.
+            everyone: all contestants.
+            current: of the run in progress.
+            elapsed: the seconds of its process so far.
+            fraction: of its training that is done.
+            begun: of that, what was done when its process began.
+        """
+        rest, projected = 0.0, None
+        if current is not None:
+            projected = self.expected(current, ()) or self.expected(current, everyone)
+            if fraction and fraction > begun:
+                projected = elapsed / ((fraction - begun) * _TRAINING_SHARE)
+            if projected is None:
+                return None
+            rest = max(projected * (1.0 - begun * _TRAINING_SHARE) - elapsed, 0.0)
+        for one in waiting:
+            expected = self.expected(one, everyone)
+            if expected is None and current is not None and _is_trained(current):
+                expected = projected
+            if expected is None:
+                return None
+            rest += expected
+        return rest
+
+
+def fraction_done(run: Path, steps: int | None) -> float | None:
+    """How much of a run's training is done, by its metrics.jsonl; None where that is unknown."""
+    if not steps:
+        return None
+    try:
+        with (run / "metrics.jsonl").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            return min(1.0, float(json.loads(line)["step"]) / steps)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def num_steps(training: dict[str, Any], rows: int) -> int | None:
+    """Optimiser steps of a run; None when it goes by the clock, or by more rows than these."""
+    if training.get("time"):
+        return None
+    # TinyBERT has two stages with logs of their own.
+    if training.get("method") == "tinybert" or any(
+        training.get(k) for k in ("extra", "augment_with")
+    ):
+        return None
+    if training.get("steps"):
+        return int(training["steps"])
+    batches = math.ceil(rows / int(training.get("batch_size", 32)))
+    return max(1, math.ceil(float(training.get("epochs", 3.0)) * batches))
+
+
+def told(seconds: float | None) -> str:
+    """For people: "about 24 min left"."""
+    if seconds is None:
+        return "time left not known yet"
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s left"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min left"
+    return f"about {seconds / 3600:.1f} h left"
+
+
+def _is_trained(contestant: Contestant) -> bool:
+    return contestant.kind in TRAINED
+
+
+_BETWEEN_LINES = 60.0
+
+
+class RunProgress:
+    """Called while a run goes on.
+
+    Args:
+        bar: of the study; disabled where stderr is no terminal.
+        shown: the line of it.
+        title: of the run.
+        times: of the runs so far.
+        current: the contestant.
+        waiting: those of the runs that have not begun.
+        everyone: all of them.
+        steps: of the run, where they are known.
+        begun: fraction of the training that an earlier process had done.
+    """
+
+    def __init__(
+        self,
+        bar: Progress,
+        shown: TaskID,
+        *,
+        title: str,
+        times: Times,
+        current: Contestant,
+        waiting: Sequence[Contestant],
+        everyone: Sequence[Contestant],
+        steps: int | None,
+        begun: float,
+    ) -> None:
+        self.bar, self.shown, self.title, self.times = bar, shown, title, times
+        self.current, self.waiting, self.everyone = current, waiting, everyone
+        self.steps, self.begun = steps, begun
+        self._told = 0.0
+
+    def __call__(self, elapsed: float, fraction: float | None) -> None:
+        """Show that so many seconds have gone, and which fraction of the training is done."""
+        if fraction is not None:
+            # A killed run does some of its steps again.
+            self.begun = min(self.begun, fraction)
+        rest = self.times.left(
+            self.waiting,
+            self.everyone,
+            current=self.current,
+            elapsed=elapsed,
+            fraction=fraction,
+            begun=self.begun,
+        )
+        self.bar.update(
+            self.shown,
+            visible=True,
+            description=self.title.replace("[", r"\["),
+            total=self.steps or 1,
+            completed=int((fraction or 0.0) * (self.steps or 1)),
+            left=told(rest),
+        )
+        if self.bar.disable and elapsed - self._told >= _BETWEEN_LINES:
+            self._told = elapsed
+            done = "" if fraction is None else f"{fraction:.0%} trained, "
+            say(f"{self.title}: {done}{told(rest)}")

@@ -1,4 +1,4 @@
-"""Logistic regression on word counts or on means of word vectors: what every encoder has to beat.
+"""Linear classifiers on TF-IDF features or on means of word vectors: the baselines of every study.
 
 N rows, F features, C classes.
 """
@@ -19,7 +19,7 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.study.costs import Effort, Watch
 from filbert.tasks.base import Prediction
 from filbert.tasks.classification import Classification
@@ -317,3 +317,53 @@ def _examples(texts: Sequence[str]) -> list[Example]:
     """Stand-ins that say how many words each text has, and that all of them were read."""
     counts = [len(_WORD.findall(text)) for text in texts]
     return [Example(at, np.zeros(n), np.zeros(n), n) for at, n in enumerate(counts)]
+
+
+def word_table(
+    texts: Sequence[str], *, vectors: str | None, model: str | None, others: Sequence[str] = ()
+) -> WordMeans:
+    """Vectors of the words that stand in the training texts, out of a file also of others.
+
+    Args:
+        texts: of train, cleaned.
+        vectors: a GloVe or word2vec text file; the words of the texts that it has.
+        model: else: an encoder; a word's vector is the mean of the rows that the word's pieces have
+            in its embedding table.
+        others: more texts that the classifier will read, cleaned. The file has a vector for most of
+            their words whether or not a training text has the word.
+
+    Raises:
+        InputError: the file has none of the words of the training texts.
+        FormatError: the file or the model is damaged.
+    """
+    words = sorted({word for text in texts for word in words_of(text)})
+    if vectors is None:
+        assert model is not None
+        return WordMeans(words, _of_model(words, model))
+
+    from filbert.data.word_vectors import read_vectors
+
+    found = read_vectors(Path(vectors), {*words, *(w for text in others for w in words_of(text))})
+    if set(words).isdisjoint(found.words):
+        raise InputError(
+            f"{vectors} has none of the {len(words):,} words of the training texts. Is it of this "
+            f"language, and in lower case?"
+        )
+    return WordMeans(found.words, np.asarray(found.table, dtype=np.float32))
+
+
+def _of_model(words: Sequence[str], model: str) -> np.ndarray:
+    """float32 (words, embedding size)."""
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+
+    place = find_model(model)
+    table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()
+    tokenizer = read_tokenizer(place)
+    ids = tokenizer.encode(list(words), max_length=64)
+    vectors = np.zeros((len(words), table.shape[1]), dtype=np.float32)
+    for at, encoding in enumerate(ids):
+        # Between the special tokens at both ends.
+        pieces = encoding.input_ids[1:-1]
+        if len(pieces):
+            vectors[at] = table[pieces].mean(0)
+    return vectors

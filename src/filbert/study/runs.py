@@ -13,9 +13,10 @@ from typing import Any
 
 from filbert.errors import ConfigError
 from filbert.files import sha256_of
+from filbert.study.contestant_options import TRAINED, Contestant
 from filbert.study.contestants import Job, finished_mark, trained_mark
 from filbert.study.prepare import SPLITS
-from filbert.study.recipe import TRAINED, Contestant, Study, training_options
+from filbert.study.recipe import Study, training_options
 from filbert.train.log import say
 
 # What does not change the figures, so that a run stays what it is when they change.
