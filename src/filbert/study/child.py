@@ -22,12 +22,13 @@ from pathlib import Path
 from filbert.errors import FilbertError
 from filbert.files import write_json
 from filbert.study.contestants import Job
-from filbert.study.engine import fraction_done
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.signals import Stop
 
 _TICK = 0.25
+# Bytes at the end of metrics.jsonl that are read for the last step.
+_TAIL = 4_096
 # A child that does not end by itself after a second signal.
 _PATIENCE = 5.0
 
@@ -106,6 +107,25 @@ def run_child(
             if child.stdin is not None:
                 child.stdin.close()
     return _ended(child.returncode, outcome, log_path.relative_to(out.parents[2]))
+
+
+def fraction_done(run: Path, steps: int | None) -> float | None:
+    """Return the fraction of a run's steps in metrics.jsonl; None if it is unknown."""
+    if not steps:
+        return None
+    try:
+        with (run / "metrics.jsonl").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            return min(1.0, float(json.loads(line)["step"]) / steps)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def _ended(code: int, outcome: Path, log: Path) -> Ended:

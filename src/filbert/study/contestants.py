@@ -231,7 +231,6 @@ def _rows(job: Job, split: str) -> list[Row]:
 
 def _quantised(job: Job, task: Classification) -> Made:
     """The model of another run in another number format; nothing is trained."""
-
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     predictor, folder = _load_requantised(job)
 
