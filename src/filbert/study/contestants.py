@@ -32,7 +32,7 @@ from filbert.study.costs import (
     latency,
     load_average,
     measure,
-    parts_of,
+    peak_memory,
     weight_bytes,
 )
 from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joined
@@ -54,21 +54,21 @@ JUDGED = ("dev", "test")
 
 @dataclass(frozen=True)
 class Job:
-    """What the child process is told.
+    """The task of a child process.
 
     Attributes:
-        contestant: its name.
-        kind: of `recipe.KINDS`.
-        options: of the kind itself.
-        training: of `finetune`, where the kind is trained by it.
-        cleaning: as `--clean` takes it.
-        seed: of the training.
-        data: path of "train", "dev" and "test".
-        labels: in order.
-        positive: the positive class of two.
-        out: the run folder.
-        fingerprint: of all that decides what comes out; goes into run.json.
-        source: the run folder of the contestant that it is made from.
+        contestant: Its name.
+        kind: One of `contestant_options.KINDS`.
+        options: Of the contestant.
+        training: Options of `finetune` or `distill`, for kinds that they train.
+        cleaning: As `--clean` takes it.
+        seed: Of the training.
+        data: Path of "train", "dev" and "test".
+        labels: In order.
+        positive: Positive class of two.
+        out: Run folder.
+        fingerprint: Of everything that decides the result; written to run.json.
+        source: Run folder of the contestant that it is made from.
     """
 
     contestant: str
@@ -86,12 +86,12 @@ class Job:
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """From the JSON file that `write` made."""
+        """Read the JSON file of `write`."""
         content = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**content, "labels": tuple(content["labels"])})
 
     def write(self, path: Path) -> None:
-        """To a JSON file."""
+        """Write a JSON file."""
         write_json(path, asdict(self))
 
     @property
@@ -102,7 +102,7 @@ class Job:
 
 
 def trained_mark(out: Path) -> str | None:
-    """The fingerprint of the run that came to its end in a folder, with its costs; None of none."""
+    """Return the fingerprint of the completed run in a folder; None if there is none."""
     run = read_run(out)
     if run is None or run.get("status") not in ("done", "stopped early") or "costs" not in run:
         return None
@@ -111,60 +111,61 @@ def trained_mark(out: Path) -> str | None:
 
 
 def finished_mark(out: Path) -> str | None:
-    """The same of a run whose predictions are there too."""
+    """Return the same for a run with predictions."""
     answers = (out / "predictions" / f"{split}.jsonl" for split in JUDGED)
     return trained_mark(out) if all(path.is_file() for path in answers) else None
 
 
 def carry_out(job: Job) -> None:
-    """Train, predict, measure the costs; run.json is complete at the end.
+    """Train, predict and measure the costs; run.json is complete at the end.
 
     Raises:
-        FilbertError: it cannot be done.
-        Interrupted: Ctrl-C or SIGTERM; what `finetune` has saved is there.
+        FilbertError: The job cannot be done.
+        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved is kept.
     """
     out = Path(job.out)
     task = Classification.from_options(
         TaskOptions(labels=job.labels, positive=job.positive), ColumnNames()
     )
-    load = load_average("load_start")
-    with parts_of(out, job.fingerprint) as parts:
-        made = _WAYS.get(job.kind, _trained)(job, task)
-        test = list(task.read(job.data["test"], ColumnNames()))
-        measured = {**measure(made.predict, test, made.model), **latency(made.predict, test)}
-    facts, effort = made.facts, made.effort
-    before = (facts.get("costs") or {}) if trained_mark(out) else {}
-    if effort is not None:
-        measured |= {"training_seconds": effort.seconds, **parts.whole(effort.cpu_seconds)}
-    if made.weight_bytes is not None:
-        measured["weight_bytes"] = made.weight_bytes
-    if made.predictor is not None:
-        measured["flops_per_row"] = flops_per_row(made.predictor, test)
+    load, is_resumed = load_average("load_start"), out.exists()
+    made = _WAYS.get(job.kind, _trained)(job, task)
+    test = list(task.read(job.data["test"], ColumnNames()))
     costs = {
-        "parameters": facts["model"]["parameters"],
-        **measured,
-        **load,
-        **load_average("load_end"),
-        "machine_threads": os.cpu_count(),
+        "parameters": made.facts["model"]["parameters"],
+        **measure(made.predict, test, made.model),
+        **latency(made.predict, test),
     }
+    if made.effort is not None:
+        costs["training_seconds"] = made.effort.seconds
+        # CPU time and memory of an earlier process are not known.
+        if not is_resumed:
+            costs |= peak_memory()
+            if not math.isnan(made.effort.cpu_seconds):
+                costs["cpu_seconds"] = made.effort.cpu_seconds
+    if made.weight_bytes is not None:
+        costs["weight_bytes"] = made.weight_bytes
+    if made.predictor is not None:
+        costs["flops_per_row"] = flops_per_row(made.predictor, test)
+    costs |= {**load, **load_average("load_end"), "machine_threads": os.cpu_count()}
+    if trained_mark(out):
+        # Only the predictions were made again; the costs are those of the training.
+        costs = made.facts.get("costs") or costs
     shutil.rmtree(out / "state", ignore_errors=True)
-    parts.path.unlink(missing_ok=True)
-    story = {"contestant": job.contestant, "fingerprint": job.fingerprint}
-    # What was measured when it was trained stays, if only its predictions had to be made again.
-    write_json(out / "run.json", facts | {"costs": before or costs, "study": story})
+    origin = {"contestant": job.contestant, "fingerprint": job.fingerprint}
+    write_json(out / "run.json", made.facts | {"costs": costs, "study": origin})
 
 
 @dataclass(frozen=True)
 class Made:
-    """What came of a job.
+    """The result of a job.
 
     Attributes:
-        facts: content of run.json.
-        effort: of its training; None of a model that was not trained anew.
-        predict: answers rows as the model does.
-        model: its folder.
-        weight_bytes: of the weights when the model is loaded, where that is known.
-        predictor: the model, loaded; None of a linear one.
+        facts: Content of run.json.
+        effort: Of its training; None for a model that was not trained.
+        predict: Predicts rows.
+        model: Folder of the model.
+        weight_bytes: Of the loaded weights, if known.
+        predictor: The loaded model; None for a linear model or a BiGRU.
     """
 
     facts: dict[str, Any]
