@@ -29,13 +29,13 @@ from filbert.train.signals import Stop
 _TICK = 0.25
 # Bytes at the end of metrics.jsonl that are read for the last step.
 _TAIL = 4_096
-# A child that does not end by itself after a second signal.
+# Seconds that a child gets after a second signal before it is killed.
 _PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: finished, failed or interrupted, and why."""
+    """The outcome of a run: finished, failed or interrupted, with the error."""
 
     status: str
     error: str | None = None
@@ -50,24 +50,24 @@ def run_child(
     steps: int | None,
     on_tick: Callable[[float, float | None], None],
 ) -> Ended:
-    """Run a job in a process of its own and wait for it.
+    """Run a job in a child process and wait for it.
 
-    What the child says goes to a log beside the run folder; sentences name it from the study's own.
+    The child's output goes to a log next to the run folder.
 
     Args:
-        job: what to do.
-        path: where the job is written for the child.
-        stop: whether a signal has come; the child then gets SIGTERM and saves its state.
-        lock: the descriptor that guards the study's folder; the child holds it too.
-        steps: optimiser steps of the run, where they are known.
-        on_tick: is told the seconds so far and the fraction of the training that is done.
+        job: The job.
+        path: File for the job.
+        stop: Received signals; the child then gets SIGTERM and saves its state.
+        lock: Descriptor of the lock on the study's folder; the child holds it too.
+        steps: Optimiser steps of the run, if known.
+        on_tick: Called with the seconds so far and the fraction of the training that is done.
 
     Raises:
-        KeyboardInterrupt: a second signal; the child is gone.
+        KeyboardInterrupt: A second signal was received; the child has ended.
     """
     out = Path(job.out)
     if out.exists() and read_run(out) is None:
-        # Killed before it had written anything that could be gone on with.
+        # It was killed before it had saved anything to resume from.
         shutil.rmtree(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     job.write(path)
@@ -81,7 +81,7 @@ def run_child(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            # Signals of a terminal reach the parent alone, which hands them on.
+            # Signals of a terminal reach the parent only, which forwards them.
             start_new_session=True,
             pass_fds=(lock,),
         )
@@ -93,7 +93,10 @@ def run_child(
                     on_tick(time.perf_counter() - started, fraction_done(out, steps))
                 if stop.name is not None and not is_told:
                     is_told = True
-                    say(f"{stop.name}: {job.contestant} saves its state; once more ends it at once")
+                    say(
+                        f"{stop.name}: {job.contestant} saves its state; a second signal ends "
+                        "it at once"
+                    )
                     child.send_signal(signal.SIGTERM)
         except BaseException:
             child.terminate()
@@ -145,12 +148,12 @@ EXIT_INTERRUPTED = 130
 
 
 def outcome_path(job: Path) -> Path:
-    """Where the child says how it ended; nothing there means that it was killed."""
+    """Return the file with the outcome; it is missing if the child was killed."""
     return job.with_suffix(".outcome.json")
 
 
 def main(job: Path) -> int:
-    """Carry out a job; the exit status."""
+    """Run a job in the child; return the exit status."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status, error, code = "finished", None, 0
     try:
@@ -165,14 +168,14 @@ def main(job: Path) -> int:
         status, error, code = "failed", "There was not enough memory.", 1
     except Exception as found:
         traceback.print_exc()
-        # Of an unforeseen error only the kind: its words may hold somebody's text.
+        # Only the type of an unexpected error: its message may contain texts of the data.
         status, error, code = "failed", f"{type(found).__name__}; see the log.", 1
     write_json(outcome_path(job), {"status": status, "error": error})
     return code
 
 
 def _end_with_parent() -> None:
-    """Standard input ends when the parent does, even if that was killed: then end in good order."""
+    """Send SIGTERM to this process when standard input ends, as when the parent was killed."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

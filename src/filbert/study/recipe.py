@@ -28,22 +28,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
 @dataclass(frozen=True)
 class Study:
-    """A whole study.
+    """A study; the fields without a description are those of `StudyFlags`.
 
     Attributes:
-        name: what the report calls it.
-        sources: {"data": path}, or paths of "train", "test" and maybe "dev".
-        contestants: in the order of the recipe.
-        split: shares of train, dev and test.
-        seed: of the split, and of the first training.
-        options: all that was said, for study.json.
-        text_column, text_pair_column, label_column: of the sources.
-        merge_labels, merge_as: 0/1 columns that become one label.
-        keep_columns: further columns that are kept with the rows.
-        positive: the positive class of two.
-        near_duplicates: together, report or ignore.
-        resamples: of the bootstrap.
-        target: what the model that is looked for must reach, if one is.
+        sources: {"data": path}, or paths of "train", "test" and optionally "dev".
+        contestants: In the order of the recipe.
+        target: What the chosen model must reach, if anything.
+        options: All given options, for study.json.
     """
 
     name: str
@@ -65,16 +56,16 @@ class Study:
 
 
 def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "study") -> Study:
-    """The study that a recipe describes, flags winning over it.
+    """Return the study of a recipe.
 
     Args:
-        recipe: the content of the TOML file, with a table "contestants".
-        flags: given beside it; they also win over what a contestant says.
-        name: of the study where neither says it.
+        recipe: Content of the TOML file, with a table "contestants".
+        flags: They take precedence over the recipe and over the contestants' tables.
+        name: Default name of the study.
 
     Raises:
-        ConfigError: an unknown key, kind or value; the nearest name is given.
-        InputError, FormatError: a contestant's model cannot be had.
+        ConfigError: An unknown key, kind or value; the nearest name is suggested.
+        InputError, FormatError: A contestant's model cannot be read.
     """
     flat = {key: value for key, value in recipe.items() if key != "contestants"}
     tables = recipe.get("contestants")
@@ -92,7 +83,7 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
     seeds = tuple(range(said.get("seed", 0), said.get("seed", 0) + said.get("seeds", 1)))
     shared = {key: said[key] for key in SHARED if key in said}
     own, cleaning = flags.given(), said.get("cleaning", ("none",))
-    # Of two labels, where the recipe says so; else the rows will tell.
+    # A recipe with a positive label has two labels; otherwise the number is not known yet.
     is_binary = "positive" in said or "merge_as" in said
     num_labels = 2 if is_binary else None
     made: dict[str, list[Contestant]] = {}
@@ -115,10 +106,10 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
 
 
 def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Contestant]:
-    """Those that `only` names: a title ("minilm": all its variants) or the name of a folder.
+    """Select contestants by title ("minilm": all its variants) or folder name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: No contestant has that name.
     """
     found: list[Contestant] = []
     for asked in only:
@@ -134,16 +125,16 @@ def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Con
 
 
 def training_options(contestant: Contestant) -> dict[str, Any]:
-    """Of a contestant's options those that `finetune` or `distill` takes."""
+    """Return the options that `finetune` or `distill` takes."""
     own = "teacher" if contestant.kind == "distilled" else None
     return {name: value for name, value in contestant.options.items() if name != own}
 
 
 def _teachers_first(tables: Mapping[str, Any]) -> list[str]:
-    """The titles, none before the contestant that it is made from.
+    """Return the titles, sources first.
 
     Raises:
-        ConfigError: two are made from each other.
+        ConfigError: Contestants are made from each other.
     """
     waiting: dict[str, str] = {}
     for title, table in tables.items():
@@ -169,7 +160,7 @@ def _sources(said: Mapping[str, Any]) -> dict[str, str]:
     if ("data" in named) == ("train" in named) or ("data" in named and len(named) > 1):
         raise ConfigError("Give either data, which is split, or train and test (and dev).")
     if "train" in named and "test" not in named:
-        raise ConfigError("train is given without test, on which everybody is measured.")
+        raise ConfigError("train is given without test, which all contestants are measured on.")
     if "-" in named.values():
         raise ConfigError("A study reads files; standard input cannot be read twice.")
     return named
@@ -185,7 +176,7 @@ def _variants(
     num_labels: int | None,
     others: Sequence[Contestant],
 ) -> list[Contestant]:
-    """A contestant of the recipe, once with each of its cleanings."""
+    """Return a contestant of the recipe, once with each of its cleanings."""
     where = f"[contestants.{title}]"
     if not _NAME.fullmatch(title):
         raise ConfigError(
@@ -201,7 +192,7 @@ def _variants(
         said = {key: value for key, value in table.items() if key != "kind"}
         source = source_of(where, kind, said, others)
         options = derived_options(where, kind, said, shared, flags, source, num_labels)
-        # It reads as its source does.
+        # Texts are cleaned as for its source.
         reads = (source.cleaning, source.steps, source.seeds, source)
         return [Contestant(title, title, kind, options, *reads)]
     said = {key: value for key, value in table.items() if key not in ("kind", "cleaning")}
@@ -221,7 +212,7 @@ def _variants(
                 f"{given!r}. Leave one of them out."
             )
         seen[steps] = given
-        # Two spellings of one cleaning have one name, whichever a study was begun with.
+        # Two spellings of one cleaning give one name, so that a study can be resumed with either.
         written = None if cleaner is None else str(cleaner)
         label = "cleaned" if written == "study" else written and written.replace(",", "+")
         found.append(
@@ -232,7 +223,7 @@ def _variants(
                 options,
                 written,
                 steps,
-                # Logistic regression has one solution; a second seed would repeat the first.
+                # Logistic regression does not depend on the seed.
                 seeds[:1] if kind in ("tfidf", "static") else seeds,
             )
         )
@@ -263,12 +254,12 @@ _UNITS = {"ms": 1e-3, "s": 1.0}
 
 @dataclass(frozen=True)
 class Target:
-    """What the model that is looked for must reach.
+    """Conditions for the choice of a model.
 
     Attributes:
-        quality: share of another contestant's figure; None for any.
-        of: the name of that contestant.
-        latency_seconds: the most that a single text may take; None for any time.
+        quality: Least share of another contestant's metric; None for any.
+        of: Name of that contestant.
+        latency_seconds: Longest time for a single text; None for any.
     """
 
     quality: float | None
@@ -277,14 +268,10 @@ class Target:
 
 
 def target_of(said: Mapping[str, Any], contestants: Sequence[Contestant]) -> Target | None:
-    """The target of a study; None where it looks for none.
-
-    Args:
-        said: options of the study.
-        contestants: of it.
+    """Return the target of a study's options; None without one.
 
     Raises:
-        ConfigError: a number out of range, or it is not clear whose quality is meant.
+        ConfigError: A number is out of range, or the reference is ambiguous.
     """
     quality, of = said.get("target_quality"), said.get("target_of")
     latency = said.get("target_latency")
@@ -315,16 +302,16 @@ def target_of(said: Mapping[str, Any], contestants: Sequence[Contestant]) -> Tar
 
 
 def common_root(contestants: Sequence[Contestant]) -> str | None:
-    """The name of the one contestant that all those are made from which are made from any."""
+    """Return the single contestant at the root of all derived ones; None if there are several."""
     roots = {one.root.name for one in contestants if one.source is not None}
     return roots.pop() if len(roots) == 1 else None
 
 
 def references(contestants: Sequence[Contestant], target: Target | None) -> dict[str, str]:
-    """By contestant, the name of the one whose figure its own is shown as a share of.
+    """Return, by contestant, the reference that its metric is shown as a share of.
 
-    Everybody beside the one that is asked for, or that all students go back to; where there are
-    several such, every student beside its own.
+    That is the target's reference or the common root for all; with several roots, the own root of
+    each derived contestant.
     """
     of = (target and target.of) or common_root(contestants)
     if of is not None:
@@ -333,10 +320,10 @@ def references(contestants: Sequence[Contestant], target: Target | None) -> dict
 
 
 def seconds_of(text: str) -> float:
-    """Seconds of a time such as 5ms or 0.5s.
+    """Parse a time such as 5ms or 0.5s.
 
     Raises:
-        ConfigError: it is no such time.
+        ConfigError: It is no such time.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip().lower(), flags=re.ASCII)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
