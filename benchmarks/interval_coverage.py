@@ -10,8 +10,7 @@ import numpy as np
 from scipy import stats
 
 from filbert.metrics import ranking
-from filbert.metrics.intervals import ends, resampled
-from filbert.metrics.weighted import AtThreshold, weighted_form
+from filbert.metrics.bootstrap import CalledRows, RankedRows, Weighting, ends, rate_of, resampled
 from filbert.study.statistics import mean_over_seeds
 
 SHIFT = 1.8
@@ -21,19 +20,39 @@ STUDIES = 300
 RESAMPLES = 799
 
 
-def truth() -> tuple[list[float], AtThreshold]:
-    """ROC AUC, average precision and F1 of endlessly many rows, and F1 at the best threshold."""
+def f1_form(gold: np.ndarray, scores: np.ndarray, threshold: float) -> Weighting:
+    """F1 at a threshold as a function of weights."""
+    rows = CalledRows(gold, scores >= threshold, 2)
+    return lambda weights: rate_of(rows.confusion(weights), "f1")
+
+
+def roc_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
+    """ROC AUC as a function of weights."""
+    rows = RankedRows(gold, scores)
+    return lambda weights: rows.cuts(weights).roc_auc()
+
+
+def pr_form(gold: np.ndarray, scores: np.ndarray) -> Weighting:
+    """Average precision as a function of weights."""
+    rows = RankedRows(gold, scores)
+    return lambda weights: rows.cuts(weights).pr_auc()
+
+
+def truth() -> tuple[list[float], float]:
+    """ROC AUC, average precision and F1 of endlessly many rows, and the best threshold."""
     chance = np.random.default_rng(0)
     gold = chance.random(2_000_000) < SHARE
     scores = chance.normal(size=gold.size) + SHIFT * gold
-    f1 = AtThreshold("f1", ranking.best_f1_threshold(gold, scores))
+    threshold = ranking.best_f1_threshold(gold, scores)
+    once = np.ones((gold.size, 1), dtype=np.int64)
+    f1 = float(f1_form(gold, scores, threshold)(once)[0])
     area = float(stats.norm.cdf(SHIFT / np.sqrt(2)))
-    return [area, float(ranking.pr_auc(gold, scores) or 0), f1(gold, scores)], f1
+    return [area, float(ranking.pr_auc(gold, scores) or 0), f1], threshold
 
 
 def by_rows(num_positives: int, *, fixed: bool, bca: bool) -> np.ndarray:
     """Share of data sets whose 95 % interval holds the true ROC AUC, PR AUC, F1."""
-    true, f1 = truth()
+    true, threshold = truth()
     chance = np.random.default_rng(num_positives)
     num_rows = round(num_positives / SHARE)
     held = np.zeros(3)
@@ -42,7 +61,11 @@ def by_rows(num_positives: int, *, fixed: bool, bca: bool) -> np.ndarray:
         if fixed or gold.sum() < 2:
             gold = np.arange(num_rows) < num_positives
         scores = chance.normal(size=num_rows) + SHIFT * gold
-        forms = [weighted_form(m, gold, scores) for m in (ranking.roc_auc, ranking.pr_auc, f1)]
+        forms = [
+            roc_form(gold, scores),
+            pr_form(gold, scores),
+            f1_form(gold, scores, threshold),
+        ]
         drawn = resampled(forms, gold, resamples=RESAMPLES, seed=data_set)
         for place, (form, values) in enumerate(zip(forms, drawn, strict=True)):
             low, high = _bca(form, values, num_rows) if bca else ends(values, 0.95)
@@ -79,7 +102,7 @@ def by_seeds(num_seeds: int, spread: float) -> tuple[float, float]:
         for _ in range(num_seeds):
             own = (shared + chance.normal(size=1000)) / np.sqrt(2)
             scores = own + chance.normal(SHIFT, spread) * gold
-            forms.append(weighted_form(ranking.roc_auc, gold, scores))
+            forms.append(roc_form(gold, scores))
         drawn = resampled(forms, gold, resamples=RESAMPLES, seed=study)
         means = mean_over_seeds(["area"], [values[None] for values in drawn], [study, 1])["area"]
         for place, values in enumerate((means, drawn[0])):

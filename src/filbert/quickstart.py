@@ -17,7 +17,7 @@ from filbert.report.run import write_run_report
 from filbert.report.table import model_name
 from filbert.study.costs import Watch
 from filbert.study.linear import WordCounts, fit_linear, joined
-from filbert.study.side_by_side import side_by_side
+from filbert.study.predictions import side_by_side
 from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.train.finetune import finetune

@@ -32,7 +32,7 @@ from filbert.cli.verbs.check import split_names
         ("check --labels a b c.csv", None),
         # No list; a list of something else than names; no files.
         ("check --json a,b.csv c.csv --task x", None),
-        ("shrink M --out o --keep-heads 0:1,3 2:0", None),
+        ("shrink M --out o --vocabulary-from a.txt b.txt", None),
         ("finetune --label-columns a,b c --task x", None),
     ],
 )

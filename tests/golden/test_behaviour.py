@@ -34,8 +34,6 @@ TOLERANCES = {
     "int8": 2e-2,
     # The server rounds to four decimals.
     "serve/maps": 2e-4,
-    # From a singular value decomposition.
-    "shrink/tables vectors": 1e-4,
 }
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from filbert.metrics.classification import multiclass_metrics
 from filbert.metrics.entities import entity_metrics
-from filbert.metrics.regression import regression_metrics
-from filbert.metrics.similarity import retrieval_metrics
+from filbert.metrics.similarity import regression_metrics, retrieval_metrics
 from filbert.metrics.squad import squad_metrics
 
 TASKS = ["regression", "tagging", "span_qa", "multiple_choice", "cosine", "contrastive"]

@@ -155,9 +155,7 @@ def test_a_run_with_dev_only_is_judged_on_dev_and_says_so(make_run, change_run, 
     assert "on 400 dev rows" in page.text and "chosen on these rows" in page.text
 
 
-def test_a_regression_gets_its_numbers_and_curves(
-    make_run, change_run, undrawn
-):
+def test_a_regression_gets_its_numbers_and_curves(make_run, change_run, undrawn):
     folder, run = make_run()
     shutil.rmtree(folder / "predictions")
     run |= {

@@ -50,7 +50,6 @@ def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
     assert run["costs"]["cpu_seconds"] == run["training_cpu_seconds"] > 0
     # A run that begins has nothing to resume, and says nothing about it.
     assert "resume" not in capsys.readouterr().err
-    assert not list(Path(frozen.out).parent.glob("*.parts.json"))
 
 
 def test_lost_predictions_are_made_by_the_model_that_is_there(job):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-
 import pytest
 from torch import nn
 
 from filbert.data.records import Row
 from filbert.predict import Predictor
 from filbert.study import costs
-from filbert.study.costs import Effort, latency, measure, parts_of, weight_bytes
+from filbert.study.costs import latency, measure, weight_bytes
 
 
 @pytest.fixture
@@ -64,48 +61,6 @@ def test_a_slow_model_is_timed_on_fewer_rows_and_in_fewer_passes(rows, tmp_path,
 
 def test_few_rows_are_timed_all(rows, tmp_path, monkeypatch):
     assert timed(monkeypatch, Clock(0.001), rows[:10], tmp_path)["timed_rows"] == 10
-
-
-def part(out, mark, peak, monkeypatch):
-    monkeypatch.setattr(costs, "peak_memory", lambda: {"peak_bytes": peak})
-    with parts_of(out, mark) as parts:
-        out.mkdir(exist_ok=True)
-    return parts.whole(7.0)
-
-
-def test_the_peak_of_an_interrupted_run_is_the_largest_of_its_parts(tmp_path, monkeypatch):
-    out = tmp_path / "seed-0"
-    assert part(out, "m", 900, monkeypatch) == {"peak_bytes": 900, "cpu_seconds": 7.0}
-    # What the processor spent on the earlier part is not known.
-    assert part(out, "m", 400, monkeypatch) == {"peak_bytes": 900}
-
-
-def test_a_run_with_a_part_that_was_killed_or_forgotten_has_no_peak(tmp_path, monkeypatch):
-    out = tmp_path / "seed-0"
-    out.mkdir()
-    assert part(out, "m", 900, monkeypatch) == {}
-    killed = tmp_path / "seed-1"
-    part(killed, "m", 900, monkeypatch)
-    path = tmp_path / "seed-1.parts.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"peaks": [*content["peaks"], {}]}))
-    assert part(killed, "m", 1, monkeypatch) == {}
-
-
-def test_parts_of_another_run_are_forgotten(tmp_path, monkeypatch):
-    out = tmp_path / "seed-0"
-    part(out, "old", 900, monkeypatch)
-    assert part(out, "new", 1, monkeypatch) == {}
-    out.rmdir()
-    assert part(out, "new", 1, monkeypatch)["peak_bytes"] == 1
-
-
-def test_seconds_that_nobody_measured_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(costs, "peak_memory", lambda: {"peak_bytes": 5})
-    with parts_of(tmp_path / "seed-0", "m") as parts:
-        pass
-    unknown = Effort(1.0, 1.0) + Effort(1.0, math.nan)
-    assert parts.whole(unknown.cpu_seconds) == {"peak_bytes": 5}
 
 
 def test_the_processors_seconds_grow_with_work():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filbert.errors import ConfigError, FilbertError
-from filbert.study.target import references, seconds_of
+from filbert.study.recipe import references, seconds_of
 
 STUDENT = {"kind": "distilled", "teacher": "tiny", "keep_layers": "1"}
 
@@ -71,7 +71,7 @@ def test_integers_are_for_the_processor_wherever_the_others_are_trained(recipe, 
     assert by_name["tiny"].options["device"] == "cuda"
     assert "device" not in by_name["small"].options
     wrong = with_contestants(recipe, small={"kind": "quantised", "of": "tiny", "device": "cuda"})
-    with pytest.raises(FilbertError, match="int8 is for processors, and device is cuda"):
+    with pytest.raises(FilbertError, match="int8 runs on CPUs only, and device is cuda"):
         read(wrong)
 
 

@@ -155,7 +155,7 @@ def test_the_same_call_again_does_only_what_is_left(finished, capsys):
         recipe, out=compared.folder, name="Films", only=["tiny", "tfidf", "bigru", "static"]
     )
     assert tiny.stat().st_mtime_ns == before
-    assert "all 7 runs that were asked for are finished" in capsys.readouterr().err
+    assert "all 7 requested runs are finished" in capsys.readouterr().err
     for key in ("contestants", "pairs", "agreement"):
         assert again.results[key] == compared.results[key]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from filbert.errors import InputError
-from filbert.study.static_words import word_table
+from filbert.study.linear import word_table
 
 
 def test_a_file_gives_the_words_of_the_texts_that_it_has(tmp_path):

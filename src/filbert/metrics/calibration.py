@@ -1,4 +1,4 @@
-"""Do the probabilities mean what they say? Temperature, reliability bins, calibration error.
+"""Calibration of probabilities: temperature and thresholds, reliability bins, calibration error.
 
 N rows, C classes. Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", sections 2
 and 4.2.
@@ -17,17 +17,44 @@ LOWEST_TEMPERATURE = 0.05
 HIGHEST_TEMPERATURE = 20.0
 
 
-def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) -> float:
-    """The T in [0.05, 20] for which softmax(logits / T) has the lowest negative log-likelihood.
+def probabilities(logits: np.ndarray, temperature: float, *, multilabel: bool) -> np.ndarray:
+    """Return float64 (N, C): a softmax per row of logits (N, C), or a sigmoid per label."""
+    from scipy import special
 
-    Dividing by T changes no ranking within a row and no prediction at 0.5; it only says how sure to
-    be. 1.0 when there is nothing to fit: no rows, logits that are all equal or not finite, or
-    predictions that are all right (then the likelihood has no maximum, and any T below 1 would be a
-    boast).
+    scaled = logits.astype(np.float64) / temperature
+    return np.asarray(special.expit(scaled) if multilabel else special.softmax(scaled, axis=-1))
+
+
+def fit(
+    logits: np.ndarray, gold: np.ndarray, *, multilabel: bool, positive: int | None
+) -> tuple[float, tuple[float, ...] | None]:
+    """Fit the temperature, then the thresholds with the highest F1 at that temperature.
+
+    Args:
+        logits: (N, C).
+        gold: int (N,), or bool (N, C) if multi-label.
+        multilabel: One threshold per label.
+        positive: The positive class of two; None for more classes, which have no threshold.
+    """
+    temperature = fit_temperature(logits, gold, multilabel=multilabel)
+    scores = probabilities(logits, temperature, multilabel=multilabel)
+    if multilabel:
+        columns = zip(gold.T, scores.T, strict=True)
+        return temperature, tuple(best_f1_threshold(is_set, column) for is_set, column in columns)
+    if positive is None:
+        return temperature, None
+    return temperature, (best_f1_threshold(gold == positive, scores[:, positive]),)
+
+
+def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) -> float:
+    """Return the T in [0.05, 20] with the lowest negative log-likelihood of softmax(logits / T).
+
+    It is 1.0 without rows, for logits that are all equal or not finite, and if all predictions are
+    right: then the likelihood has no maximum, and T below 1 would be overconfident.
 
     Args:
         logits: float (N, C).
-        targets: class numbers, int (N,); for multilabel the set labels, bool (N, C).
+        targets: Class numbers, int (N,), or bool (N, C) if multi-label.
         multilabel: C independent sigmoids instead of one softmax.
     """
     from scipy.optimize import minimize_scalar
@@ -38,7 +65,7 @@ def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) 
         raise ValueError(f"targets of shape {gold.shape} for logits of shape {values.shape}")
     if values.size == 0:
         return 1.0
-    # How far each wrong answer stands above the right one: all that the loss depends on.
+    # How far each wrong answer is above the right one: the loss depends on nothing else.
     excess = np.where(gold, -values, values) if multilabel else _excess(values, gold)
     if not np.isfinite(excess).all() or excess.size == 0 or excess.max() < 0 or not excess.any():
         return 1.0
@@ -50,10 +77,10 @@ def fit_temperature(logits: ArrayLike, targets: ArrayLike, *, multilabel: bool) 
         most = np.maximum(scaled.max(1), 0)
         return float((most + np.log(np.exp(-most) + np.exp(scaled - most[:, None]).sum(1))).mean())
 
-    # The loss is convex in 1 / T, so it has one valley in log T and bounded search finds it.
-    borders = (np.log(LOWEST_TEMPERATURE), np.log(HIGHEST_TEMPERATURE))
-    found = minimize_scalar(loss, bounds=borders, method="bounded", options={"xatol": 1e-6})
-    return float(np.clip(np.exp(found.x), LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE))
+    # The loss is convex in 1 / T, so it has one minimum in log T, which bounded search finds.
+    bounds = (np.log(LOWEST_TEMPERATURE), np.log(HIGHEST_TEMPERATURE))
+    best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return float(np.clip(np.exp(best.x), LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE))
 
 
 def _excess(logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
@@ -66,10 +93,9 @@ def _excess(logits: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """Rows whose confidence lies in (lower, upper]; the first bin includes 0.
+    """Rows with a confidence in (lower, upper]; the first bin includes 0.
 
-    `confidence` and `frequency` are the mean confidence and the share of rows that came true, both
-    None in an empty bin.
+    `confidence` and `frequency` are the mean confidence and the share of true rows, None if empty.
     """
 
     lower: float
@@ -82,13 +108,13 @@ class ReliabilityBin:
 def reliability_bins(
     is_true: ArrayLike, confidence: ArrayLike, bins: int = 15
 ) -> list[ReliabilityBin]:
-    """Predicted against observed frequency, in `bins` bins of equal width.
+    """Compare predicted and observed frequency in `bins` bins of equal width.
 
     Args:
         is_true: bool (N,): the row is positive (`confidence` = probability of positive), or the
             prediction is right (`confidence` = its probability).
         confidence: float (N,), from 0 to 1.
-        bins: how many.
+        bins: Number of bins.
     """
     true = np.asarray(is_true, dtype=bool)
     values = np.asarray(confidence, dtype=np.float64)
@@ -112,10 +138,9 @@ def reliability_bins(
 
 
 def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: int = 15) -> float:
-    """Mean distance between confidence and frequency over the rows, by bins; 0 without rows.
+    """Return the mean distance of confidence and frequency over the rows, by bins; 0 without rows.
 
-    Arguments as for `reliability_bins`. 0.03 says: the probabilities are off by three points on
-    average.
+    Arguments as for `reliability_bins`. 0.03: probabilities are off by three points on average.
     """
     table = [b for b in reliability_bins(is_true, confidence, bins) if b.num_rows]
     num_rows = sum(b.num_rows for b in table)
@@ -125,32 +150,3 @@ def expected_calibration_error(is_true: ArrayLike, confidence: ArrayLike, bins: 
         if b.confidence is not None and b.frequency is not None
     )
     return sum(distances) / num_rows if num_rows else 0.0
-
-
-def probabilities(logits: np.ndarray, temperature: float, *, multilabel: bool) -> np.ndarray:
-    """float64 (R, C) from logits (R, C): a softmax per row, or a sigmoid per label."""
-    from scipy import special
-
-    scaled = logits.astype(np.float64) / temperature
-    return np.asarray(special.expit(scaled) if multilabel else special.softmax(scaled, axis=-1))
-
-
-def fit(
-    logits: np.ndarray, gold: np.ndarray, *, multilabel: bool, positive: int | None
-) -> tuple[float, tuple[float, ...] | None]:
-    """The temperature, then the thresholds that maximise F1 at that temperature.
-
-    Args:
-        logits: (R, C).
-        gold: int (R,), or bool (R, C) when multi-label.
-        multilabel: one threshold per label.
-        positive: the positive class of two; None for more classes, which have no threshold.
-    """
-    temperature = fit_temperature(logits, gold, multilabel=multilabel)
-    found = probabilities(logits, temperature, multilabel=multilabel)
-    if multilabel:
-        columns = zip(gold.T, found.T, strict=True)
-        return temperature, tuple(best_f1_threshold(wanted, p) for wanted, p in columns)
-    if positive is None:
-        return temperature, None
-    return temperature, (best_f1_threshold(gold == positive, found[:, positive]),)

@@ -1,7 +1,6 @@
-"""Scores of a classifier against the gold labels: binary, one of many classes, any of many labels.
+"""Metrics of classifiers: binary, one of many classes, any of many labels.
 
-N rows, C classes. Rates with an empty denominator are 0, as in scikit-learn with zero_division=0;
-areas that are not defined are None.
+N rows, C classes. Rates with an empty denominator are 0; undefined areas are None.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from filbert.errors import InputError
 from filbert.metrics import ranking
 
-# Keeps one sure and wrong row from making the mean infinite: its loss is at most 16.1.
+# Bounds the loss of one confident wrong row: at most 16.1 nats.
 SMALLEST_PROBABILITY = 1e-7
 
 
@@ -26,35 +25,39 @@ def binary_metrics(
     *,
     predicted: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Metrics of one yes/no question.
+    """Compute the metrics of a binary classifier.
 
     Args:
         is_positive: bool (N,).
-        scores: probability of "positive", float (N,).
-        threshold: a row is called positive if its score >= threshold.
-        predicted: bool (N,), the calls themselves, when somebody else made them.
+        scores: Probability of the positive class, float (N,).
+        threshold: A row is predicted positive if its score >= threshold.
+        predicted: Decisions made elsewhere, bool (N,); they replace the threshold's.
 
     Returns:
-        accuracy, f1, precision, recall, mcc, roc_auc, pr_auc, loss, threshold: floats; both areas
-        are None when only one class is present. `loss` is the mean negative log-likelihood in nats,
-        with probabilities clipped to [1e-7, 1 - 1e-7]; it does not depend on the threshold.
+        accuracy, f1, precision, recall, mcc, roc_auc, pr_auc, loss, threshold. `loss` is the mean
+        negative log-likelihood in nats, with probabilities clipped to [1e-7, 1 - 1e-7].
 
-    Raises InputError when there is no row or a score is not a probability.
+    Raises:
+        InputError: There is no row, or a score is not a probability.
     """
+    from sklearn.metrics import matthews_corrcoef
+
     gold = np.asarray(is_positive, dtype=bool)
     values = ranking.probabilities(scores)
     _check_shapes(gold.shape, values.shape)
     called = values >= threshold if predicted is None else np.asarray(predicted, dtype=bool)
-    counts = _counts(gold, called)
+    rates = label_metrics(gold, called)
+    # scikit-learn warns of a single class.
+    has_both = gold.any() and not gold.all()
     return {
-        "accuracy": _rate(counts["tp"] + counts["tn"], len(gold)),
-        "f1": _f1(counts),
-        "precision": _rate(counts["tp"], counts["tp"] + counts["fp"]),
-        "recall": _rate(counts["tp"], counts["tp"] + counts["fn"]),
-        "mcc": _mcc(counts),
+        "accuracy": float(np.mean(gold == called)),
+        "f1": rates["f1"],
+        "precision": rates["precision"],
+        "recall": rates["recall"],
+        "mcc": float(matthews_corrcoef(gold, called)) if has_both else 0.0,
         "roc_auc": ranking.roc_auc(gold, values),
         "pr_auc": ranking.pr_auc(gold, values),
-        "loss": _binary_loss(gold, values),
+        "loss": float(losses(np.where(gold, values, 1 - values)).mean()),
         "threshold": float(threshold),
     }
 
@@ -66,38 +69,37 @@ def multiclass_metrics(
     predicted: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Metrics of a choice between C classes; the most probable one (the first if equal) is chosen.
+    """Compute the metrics of a choice between C classes; the first of equal scores is predicted.
 
     Args:
-        label_ids: gold classes, int (N,), each in [0, C).
+        label_ids: Gold classes, int (N,), each in [0, C).
         probabilities: float (N, C).
-        predicted: int (N,), the choices themselves, when somebody else made them.
-        labels: C names for `per_label`; "0", "1", ... when not given.
+        predicted: Classes predicted elsewhere, int (N,).
+        labels: C names for `per_label`; "0", "1", ... by default.
 
     Returns:
-        accuracy, macro_f1, weighted_f1, loss (mean negative log-likelihood in nats, clipped at
-        1e-7), and per_label {label: {precision, recall, f1, support}}. macro_f1 is the plain mean
-        over the classes that occur in gold or predictions; weighted_f1 weighs by gold count.
+        accuracy, macro_f1 (mean over the classes in gold or predictions), weighted_f1 (weighted by
+        gold count), loss (see `binary_metrics`) and per_label {label: see `label_metrics`}.
 
-    Raises InputError when there is no row or a score is not a probability.
+    Raises:
+        InputError: There is no row, or a score is not a probability.
     """
     gold = np.asarray(label_ids, dtype=np.int64)
     values = ranking.probabilities(probabilities)
     _check_shapes(gold.shape, values.shape[:1])
     names = _names(labels, values.shape[1])
     if gold.min() < 0 or gold.max() >= len(names):
-        raise ValueError(f"a gold class lies outside 0 to {len(names) - 1}")
+        raise ValueError(f"a gold class is outside 0 to {len(names) - 1}")
     chosen = values.argmax(1) if predicted is None else np.asarray(predicted, dtype=np.int64)
-    per_class = [label_metrics(gold == c, chosen == c) for c in range(len(names))]
-    f1 = np.array([scores["f1"] for scores in per_class])
-    support = np.bincount(gold, minlength=len(names))
+    per_class = _rates(gold, chosen, range(len(names)))
+    f1 = np.array([rates["f1"] for rates in per_class])
+    support = np.array([rates["support"] for rates in per_class])
     occurs = support + np.bincount(chosen, minlength=len(names)) > 0
-    likelihood = values[np.arange(len(gold)), gold]
     return {
         "accuracy": float(np.mean(chosen == gold)),
         "macro_f1": float(f1[occurs].mean()),
         "weighted_f1": float(np.average(f1, weights=support)),
-        "loss": float(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)).mean()),
+        "loss": float(losses(values[np.arange(len(gold)), gold]).mean()),
         "per_label": dict(zip(names, per_class, strict=True)),
     }
 
@@ -110,23 +112,22 @@ def multilabel_metrics(
     predicted: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Metrics of C independent yes/no questions.
+    """Compute the metrics of C independent binary labels.
 
     Args:
         is_set: bool (N, C).
         probabilities: float (N, C).
         thresholds: float (C,); label c is predicted if its probability >= thresholds[c].
-        predicted: bool (N, C), the predictions themselves, when somebody else made them.
-        labels: C names for `per_label`; "0", "1", ... when not given.
+        predicted: Decisions made elsewhere, bool (N, C).
+        labels: C names for `per_label`; "0", "1", ... by default.
 
     Returns:
-        micro_f1 and macro_f1 (over all labels; a label neither set nor predicted counts 0, as in
-        scikit-learn); roc_auc and pr_auc, the mean over the labels that have set and unset rows,
-        None if there is no such label; left_out, the names of the other labels; loss, the mean over
-        all N x C cells of the negative log-likelihood in nats, clipped at 1e-7; per_label {label:
-        {precision, recall, f1, support, roc_auc, pr_auc, threshold}}.
+        micro_f1 and macro_f1 over all labels; roc_auc and pr_auc, the means over the labels with
+        both classes (None without such a label); left_out, the names of the other labels; loss, the
+        mean over all cells; per_label {label: rates, roc_auc, pr_auc, threshold}.
 
-    Raises InputError when there is no row or a score is not a probability.
+    Raises:
+        InputError: There is no row, or a score is not a probability.
     """
     gold = np.asarray(is_set, dtype=bool)
     values = ranking.probabilities(probabilities)
@@ -135,81 +136,35 @@ def multilabel_metrics(
     _check_shapes(gold.shape[1:], cut.shape)
     names = _names(labels, gold.shape[1])
     chosen = values >= cut if predicted is None else np.asarray(predicted, dtype=bool)
-    per_label = {}
-    for c, name in enumerate(names):
-        per_label[name] = label_metrics(gold[:, c], chosen[:, c]) | {
+    per_label = {
+        name: label_metrics(gold[:, c], chosen[:, c])
+        | {
             "roc_auc": ranking.roc_auc(gold[:, c], values[:, c]),
             "pr_auc": ranking.pr_auc(gold[:, c], values[:, c]),
             "threshold": float(cut[c]),
         }
-    judged = [scores for scores in per_label.values() if scores["roc_auc"] is not None]
+        for c, name in enumerate(names)
+    }
+    defined = [scores for scores in per_label.values() if scores["roc_auc"] is not None]
     return {
-        "micro_f1": _f1(_counts(gold, chosen)),
+        "micro_f1": label_metrics(gold.ravel(), chosen.ravel())["f1"],
         "macro_f1": float(np.mean([scores["f1"] for scores in per_label.values()])),
-        "roc_auc": float(np.mean([s["roc_auc"] for s in judged])) if judged else None,
-        "pr_auc": float(np.mean([s["pr_auc"] for s in judged])) if judged else None,
-        "loss": _binary_loss(gold, values),
+        "roc_auc": float(np.mean([s["roc_auc"] for s in defined])) if defined else None,
+        "pr_auc": float(np.mean([s["pr_auc"] for s in defined])) if defined else None,
+        "loss": float(losses(np.where(gold, values, 1 - values)).mean()),
         "left_out": [name for name, scores in per_label.items() if scores["roc_auc"] is None],
         "per_label": per_label,
     }
 
 
 def label_metrics(is_gold: np.ndarray, is_predicted: np.ndarray) -> dict[str, Any]:
-    """precision, recall, f1 (floats) and support (gold rows, int) of one label; bool (N,) each."""
-    counts = _counts(is_gold, is_predicted)
-    return {
-        "precision": _rate(counts["tp"], counts["tp"] + counts["fp"]),
-        "recall": _rate(counts["tp"], counts["tp"] + counts["fn"]),
-        "f1": _f1(counts),
-        "support": counts["tp"] + counts["fn"],
-    }
+    """Return precision, recall, f1 and support (gold rows) of one label; bool (N,) each."""
+    return _rates(is_gold.astype(np.int64), is_predicted.astype(np.int64), [1])[0]
 
 
-def _check_shapes(gold: tuple[int, ...], scores: tuple[int, ...]) -> None:
-    if gold != scores:
-        raise ValueError(f"gold values of shape {gold} for scores of shape {scores}")
-    if 0 in gold:
-        raise InputError("there is no row to score. Give a file with at least one labelled row.")
-
-
-def _names(labels: Sequence[str] | None, num_labels: int) -> list[str]:
-    names = [str(c) for c in range(num_labels)] if labels is None else list(labels)
-    if len(names) != num_labels or len(set(names)) != num_labels:
-        raise ValueError(f"{len(set(names))} different label names for {num_labels} labels")
-    return names
-
-
-def _counts(gold: np.ndarray, predicted: np.ndarray) -> dict[str, int]:
-    """True and false positives and negatives over all cells of two bool arrays of one shape."""
-    hits = int(np.sum(gold & predicted))
-    num_gold, num_predicted = int(gold.sum()), int(predicted.sum())
-    return {
-        "tp": hits,
-        "fp": num_predicted - hits,
-        "fn": num_gold - hits,
-        "tn": gold.size - num_gold - num_predicted + hits,
-    }
-
-
-def _rate(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
-def _f1(counts: dict[str, int]) -> float:
-    return _rate(2 * counts["tp"], 2 * counts["tp"] + counts["fp"] + counts["fn"])
-
-
-def _mcc(counts: dict[str, int]) -> float:
-    """Matthews correlation; 0 when gold or predictions hold one class only."""
-    tp, fp, fn, tn = counts["tp"], counts["fp"], counts["fn"], counts["tn"]
-    # Python integers: the product of four counts overflows 64 bits from about 55,000 rows on.
-    square = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-    return float((tp * tn - fp * fn) / square**0.5) if square else 0.0
-
-
-def _binary_loss(gold: np.ndarray, values: np.ndarray) -> float:
-    likelihood = np.where(gold, values, 1 - values)
-    return float(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)).mean())
+def losses(likelihood: np.ndarray) -> np.ndarray:
+    """Return the negative log-likelihood in nats of each probability of the gold class."""
+    return np.asarray(-np.log(np.maximum(likelihood, SMALLEST_PROBABILITY)))
 
 
 def prediction_metrics(
@@ -221,15 +176,15 @@ def prediction_metrics(
     positive: int | None,
     thresholds: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """The figures of INTERFACE, from predictions with their `scores`.
+    """Compute the metrics of predictions with `scores` and `label` (or `labels`).
 
     Args:
         labels: C names.
-        gold: R label ids, or bool arrays (C,) when multi-label.
-        predictions: R, with `scores` and `label` (`labels`).
-        multilabel: any number of labels per row.
-        positive: the positive class of two; None for more classes.
-        thresholds: in force, for the report; 0.5 when None.
+        gold: N label ids, or bool arrays (C,) if multi-label.
+        predictions: N rows.
+        multilabel: Each row has any number of labels.
+        positive: Positive class of two; None for more classes.
+        thresholds: Those of the predictions; 0.5 by default.
     """
     wanted = np.stack([np.asarray(g) for g in gold])
     table = np.array([[p["scores"][label] for label in labels] for p in predictions])
@@ -245,3 +200,27 @@ def prediction_metrics(
             wanted == positive, table[:, positive], threshold, predicted=given == positive
         )
     return multiclass_metrics(wanted, table, predicted=given, labels=labels)
+
+
+def _rates(gold: np.ndarray, predicted: np.ndarray, classes: Sequence[int]) -> list[dict[str, Any]]:
+    from sklearn.metrics import precision_recall_fscore_support
+
+    found = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
+    return [
+        {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
+        for p, r, f, n in zip(*found, strict=True)
+    ]
+
+
+def _check_shapes(gold: tuple[int, ...], scores: tuple[int, ...]) -> None:
+    if gold != scores:
+        raise ValueError(f"gold values of shape {gold} for scores of shape {scores}")
+    if 0 in gold:
+        raise InputError("there is no row to score. Give a file with at least one labelled row.")
+
+
+def _names(labels: Sequence[str] | None, num_labels: int) -> list[str]:
+    names = [str(c) for c in range(num_labels)] if labels is None else list(labels)
+    if len(names) != num_labels or len(set(names)) != num_labels:
+        raise ValueError(f"{len(set(names))} different label names for {num_labels} labels")
+    return names

@@ -1,7 +1,7 @@
-"""Entities in tag sequences, and how many of them were found: exact borders, exact type.
+"""Entity-level precision, recall and F1 of tag sequences: exact boundaries and exact type.
 
-The rules are conlleval's (Tjong Kim Sang and De Meulder 2003, section 2.4), which seqeval's default
-mode follows: a tag that cannot continue the entity before it begins one, whatever its prefix.
+The rules are those of conlleval (Tjong Kim Sang and De Meulder 2003, section 2.4) and seqeval's
+default mode: a tag that cannot continue the entity before it begins one, whatever its prefix.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _PREFIXED = re.compile("[BIESLU](-|$)")
-# Prefixes by which an entity goes on, and those behind which it may.
-_GOING_ON, _LEFT_OPEN = frozenset("IEL"), frozenset("BI")
+# Prefixes that continue an entity, and those that can be continued.
+_CONTINUES, _LEFT_OPEN = frozenset("IEL"), frozenset("BI")
 
 
 def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The entities of one sentence as (type, first word, word behind the last), in order.
+    """Return the entities of one sentence as (type, first word, word after the last), in order.
 
-    `tags` may be of BIO, IOB1, IOBES or BILOU, or broken. The type of a tag without one, such as
+    `tags` may be in BIO, IOB1, IOBES or BILOU, or malformed. The type of a tag without one, such as
     "B", is "_". A tag without prefix, such as "NOUN", is an entity of one word.
     """
     return list(_entities(tags, {}))
@@ -28,16 +28,16 @@ def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def entity_metrics(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Precision, recall and F1 of entities over all sentences together, and for each type.
+    """Compute entity metrics over all sentences together, and for each type.
 
     Args:
-        gold: the tags of each sentence.
-        predicted: as many sentences, each with as many tags.
+        gold: Tags of each sentence.
+        predicted: As many sentences, each with as many tags.
 
     Returns:
-        `f1`, `precision`, `recall` (0 where nothing was to be divided by, as in seqeval),
-        `accuracy` (share of equal tags, None without any tag) and `per_label`: {type: {precision,
-        recall, f1, support}}, types in alphabetical order, `support` being the gold entities.
+        `f1`, `precision`, `recall` (0 for an empty denominator, as in seqeval), `accuracy` (share
+        of equal tags, None without a tag) and `per_label`: {type: {precision, recall, f1,
+        support}}, types in alphabetical order, `support` being the number of gold entities.
     """
     wanted: Counter[str] = Counter()
     given: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def entity_metrics(
 
 
 def split(tag: str) -> tuple[str, str]:
-    """Prefix and type of a tag that is not "O"; the prefix is "" where it has none."""
+    """Return prefix and type of a tag that is not "O"; the prefix is "" if it has none."""
     return (tag[0], tag[2:] or "_") if _PREFIXED.match(tag) else ("", tag)
 
 
@@ -79,8 +79,8 @@ def _rates(right: int, given: int, wanted: int) -> dict[str, float]:
 def _entities(
     tags: Sequence[str], known: dict[str, tuple[str, str]]
 ) -> Iterator[tuple[str, int, int]]:
-    """`known` remembers prefix and type of the tags that were seen."""
-    before, kind = "O", ""  # of the tag before
+    """Yield the entities; `known` caches prefix and type of tags."""
+    before, kind = "O", ""  # prefix and type of the previous tag
     start = 0
     for index, tag in enumerate(tags):
         if tag == "O":
@@ -88,11 +88,10 @@ def _entities(
                 yield kind, start, index
                 before = "O"
             continue
-        found = known.get(tag)
-        if found is None:
-            found = known[tag] = split(tag)
-        prefix, own = found
-        if own != kind or prefix not in _GOING_ON or before not in _LEFT_OPEN:
+        if tag not in known:
+            known[tag] = split(tag)
+        prefix, own = known[tag]
+        if own != kind or prefix not in _CONTINUES or before not in _LEFT_OPEN:
             if before != "O":
                 yield kind, start, index
             start, kind = index, own

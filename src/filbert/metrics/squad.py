@@ -1,7 +1,7 @@
-"""SQuAD's scores: exact match and token F1, in percent, as the official scripts give them.
+"""SQuAD metrics: exact match and token F1, in percent, equal to those of the official scripts.
 
 Source: Rajpurkar et al. 2016, section 6.1 (v1.1) and 2018, section 5 (v2.0); evaluate-v1.1.py and
-evaluate-v2.0.py of the SQuAD page for the rules that the papers leave out.
+evaluate-v2.0.py for the rules that the papers leave out.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-# Beyond this no-answer score evaluate-v2.0.py counts a prediction as "", unless told otherwise.
+# evaluate-v2.0.py's default: a prediction with a higher no-answer score counts as "".
 SCRIPT_LIMIT = 1.0
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-# As a pattern and not word by word: "the" before a dash outside ASCII counts as an article too.
+# A pattern, because "the" before a dash outside ASCII counts as an article too.
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation and articles, single spaces."""
+    """Lower-case a text, remove ASCII punctuation and articles, and collapse white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def token_f1(predicted: str, gold: str, *, empty_can_match: bool) -> float:
-    """F1 over the words of two normalised texts, as bags.
+    """Compute the F1 of two normalised texts as bags of words.
 
-    `empty_can_match`: whether two texts without words agree (v2.0) or not (v1.1).
+    `empty_can_match`: Two texts without words are equal (v2.0) or not (v1.1).
     """
     ours, theirs = predicted.split(), gold.split()
     if not ours or not theirs:
@@ -43,12 +43,12 @@ def token_f1(predicted: str, gold: str, *, empty_can_match: bool) -> float:
 def answer_scores(
     answers: Sequence[str], prediction: str | None, *, empty_can_match: bool
 ) -> tuple[float, float]:
-    """Exact match and F1 of one question, each the best over the gold answers; in [0, 1].
+    """Return exact match and F1 of one question, each the best over the gold answers; in [0, 1].
 
     Args:
-        answers: gold texts. None left (v2.0: none with a word) means: there is no answer, "".
-        prediction: None, for a question that was not answered at all, scores 0.
-        empty_can_match: see `token_f1`; also makes an empty list of answers mean "".
+        answers: Gold texts. In v2.0 a list without a word means that there is no answer.
+        prediction: None, for a question without a prediction, scores 0.
+        empty_can_match: See `token_f1`.
     """
     if prediction is None:
         return 0.0, 0.0
@@ -66,20 +66,20 @@ def answer_scores(
 def best_threshold(
     scores: np.ndarray, has_answer: np.ndarray, answered: np.ndarray, no_answer: np.ndarray
 ) -> tuple[float, float | None]:
-    """The best sum of scores when questions whose no-answer score is above a threshold get "".
+    """Find the best sum of scores if questions with a no-answer score above a threshold get "".
 
-    As find_best_thresh of evaluate-v2.0.py: questions are answered one after the other in the order
-    of their no-answer score, equal ones in the order given.
+    As find_best_thresh of evaluate-v2.0.py: questions are answered in the order of their no-answer
+    score, equal ones in the order given.
 
     Args:
-        scores: of the answers as they were given, float64 (Q,).
+        scores: Of the predictions, float64 (Q,).
         has_answer: bool (Q,).
-        answered: bool (Q,), whether the given answer is not empty.
+        answered: bool (Q,), True for a prediction that is not empty.
         no_answer: float64 (Q,), larger where "" is more likely.
 
     Returns:
-        The sum, and the threshold: the no-answer score of the last question that is answered; None
-        when it is best to answer nothing.
+        The sum, and the no-answer score of the last question that is answered; None if no question
+        should be answered.
     """
     nothing = float(np.count_nonzero(~has_answer))
     order = np.argsort(no_answer, kind="stable")
@@ -94,12 +94,12 @@ def best_threshold(
 def fit_threshold(
     gold: Sequence[Sequence[str]], answers: Sequence[str], no_answer: Sequence[float]
 ) -> float:
-    """The threshold on no-answer scores with the best F1: above it the answer shall be "".
+    """Return the threshold on no-answer scores with the best F1: above it the answer is "".
 
     Args:
-        gold: the answers' texts, for each of Q questions; none where there is no answer.
-        answers: what would be answered if something had to be.
-        no_answer: for each question, larger where "" is more likely.
+        gold: Texts of the answers of each question; empty if there is no answer.
+        answers: The best non-empty answer of each question.
+        no_answer: For each question, larger where "" is more likely.
     """
     f1 = [answer_scores(t, a, empty_can_match=True)[1] for t, a in zip(gold, answers, strict=True)]
     odds = np.asarray(no_answer, dtype=np.float64)
@@ -109,7 +109,7 @@ def fit_threshold(
         np.array([bool(answer) for answer in answers], dtype=bool),
         odds,
     )
-    # When it is best to answer nothing, the official script says 0.0, which fits probabilities.
+    # The official script returns 0.0 if no question should be answered, which suits probabilities.
     return float(odds.min(initial=0.0)) - 1.0 if threshold is None else threshold
 
 
@@ -121,23 +121,21 @@ def squad_metrics(
     order: Sequence[int] | None = None,
     limit: float = math.inf,
 ) -> dict[str, Any]:
-    """The figures of INTERFACE for Q questions, in percent.
+    """Compute exact_match and f1 in percent; with unanswerable questions also those of v2.0.
 
-    Those of v2.0 are given when some question has no answer; then an answer "" is right for it and
-    wrong for the others. `best_*` says what the best threshold on the no-answer scores would give
-    for these very predictions. Without such scores all of them count as 0, as in Hugging Face's
-    libraries, and the best prefix in the order of the predictions is what comes out: compare it
-    with no other run.
+    `best_*` are the results of the best threshold on the no-answer scores, fitted on these very
+    predictions. Without such scores all count as 0, as in Hugging Face's libraries, and `best_*`
+    depends on the order of the predictions: do not compare it between runs.
 
     Args:
-        gold: the answers' texts, for each question.
-        predictions: None where there is none; that scores 0, and "missing" counts them.
-        no_answer: for each question, larger where "" is more likely. They change `best_*` only, as
+        gold: Texts of the answers of each question.
+        predictions: None where there is none; it scores 0 and is counted in "missing".
+        no_answer: For each question, larger where "" is more likely. They change `best_*` only, as
             far as they are within `limit`.
-        order: indices of the questions as they follow each other in the file of predictions, where
-            that is another order: it decides between equal no-answer scores.
-        limit: what is predicted where the no-answer score is above it counts as "" in all figures
-            but `best_*`; see SCRIPT_LIMIT.
+        order: Indices of the questions in the order of the file of predictions, which decides
+            between equal no-answer scores.
+        limit: A prediction with a higher no-answer score counts as "" in all metrics but `best_*`;
+            see SCRIPT_LIMIT.
     """
     has_answer = np.array([len(texts) > 0 for texts in gold], dtype=bool)
     version_2 = not has_answer.all()
@@ -150,26 +148,26 @@ def squad_metrics(
     given = np.array([prediction is not None for prediction in predictions], dtype=bool)
     kept = np.where((given & (odds > limit))[:, None], ~has_answer[:, None], scores)
     exact, f1 = kept[:, 0], kept[:, 1]
-    figures: dict[str, Any] = {"exact_match": _percent(exact), "f1": _percent(f1)}
+    metrics: dict[str, Any] = {"exact_match": _percent(exact), "f1": _percent(f1)}
     missing = sum(prediction is None for prediction in predictions)
     if missing:
-        figures["missing"] = missing
+        metrics["missing"] = missing
     if not version_2:
-        return figures
+        return metrics
     for name, chosen in (("HasAns", has_answer), ("NoAns", ~has_answer)):
-        figures[f"{name}_exact"] = _percent(exact[chosen])
-        figures[f"{name}_f1"] = _percent(f1[chosen])
-        figures[f"{name}_total"] = int(np.count_nonzero(chosen))
+        metrics[f"{name}_exact"] = _percent(exact[chosen])
+        metrics[f"{name}_f1"] = _percent(f1[chosen])
+        metrics[f"{name}_total"] = int(np.count_nonzero(chosen))
     answered = np.array([bool(prediction) for prediction in predictions], dtype=bool)
     places = np.array([i for i in order or range(len(gold)) if given[i]], dtype=np.int64)
     for name, values in zip(("exact", "f1"), scores.T, strict=True):
         total, threshold = best_threshold(
             values[places], has_answer[places], answered[places], odds[places]
         )
-        # Questions without prediction are no part of the search, but of the total.
-        figures[f"best_{name}"] = 100.0 * total / len(gold)
-        figures[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
-    return figures
+        # Questions without prediction count in the total, but not in the search.
+        metrics[f"best_{name}"] = 100.0 * total / len(gold)
+        metrics[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
+    return metrics
 
 
 def _percent(values: np.ndarray) -> float | None:

@@ -1,19 +1,24 @@
-"""What a contestant's table may say, refused here rather than an hour later."""
+"""Checks the options of a contestant before anything is trained."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from filbert.data.streams import require_file
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.train.distill_options import DistillOptions
 from filbert.train.options import FinetuneOptions, TrainOptions
 
-# What a contestant of each kind may say beside the options of `finetune`, with the default.
+if TYPE_CHECKING:
+    from filbert.checkpoints.checkpoint import Checkpoint
+
+# Options of each kind that is not trained by `finetune` or `distill`, with their defaults.
 BIGRU: dict[str, Any] = {
     "vectors": None,
     "dim": 300,
@@ -31,16 +36,51 @@ BIGRU: dict[str, Any] = {
 POOLINGS = ("mean+max", "mean", "max")
 TFIDF: dict[str, Any] = {"C": None, "ngrams": 2, "min_df": 2}
 STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
-# How long a training takes; of several that are given only one counts.
+# Options for the length of a training; only one of them counts.
 _LENGTHS = ("epochs", "steps", "time")
 _BUILT_IN = ("minilm", "filbert-mini")
 _COLUMNS = {f.name for f in fields(FinetuneOptions) if "column" in f.name}
-# What the study itself decides for every contestant.
+# Options of `finetune` that the study sets for every contestant.
 STUDYS = {
     "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
     "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard",
     "merge_labels", "merge_as",
 } | _COLUMNS  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One model of a comparison.
+
+    Attributes:
+        name: Display name: "minilm", "minilm, cleaned".
+        folder: Its name as a folder.
+        kind: One of `KINDS`.
+        options: Its own options and those of all contestants.
+        cleaning: As `--clean` takes it; None for unchanged texts.
+        steps: Names of the steps of that cleaning.
+        seeds: One training each.
+        source: Its teacher, or the model that it is at another precision.
+    """
+
+    name: str
+    folder: str
+    kind: str
+    options: dict[str, Any]
+    cleaning: str | None
+    steps: tuple[str, ...]
+    seeds: tuple[int, ...]
+    source: Contestant | None = None
+
+    @property
+    def root(self) -> Contestant:
+        """The first contestant of the chain of sources; itself without a source."""
+        return self if self.source is None else self.source.root
+
+    @property
+    def depth(self) -> int:
+        """Number of contestants that must be finished before it."""
+        return 0 if self.source is None else 1 + self.source.depth
 
 
 def contestant_options(
@@ -51,18 +91,18 @@ def contestant_options(
     own: Mapping[str, Any],
     labels: int | None = None,
 ) -> dict[str, Any]:
-    """A contestant's options with those of all contestants.
+    """Check a contestant's options and merge them with those of all contestants.
 
     Args:
-        where: its table, for sentences.
-        kind: of the contestant.
-        said: in its table.
-        shared: of the whole study, where it says nothing else.
-        own: flags, which win.
-        labels: how many there are, where that is known.
+        where: Its table, for messages.
+        kind: Of the contestant.
+        said: Options in its table.
+        shared: Options of the study, which its own take precedence over.
+        own: Flags, which take precedence over both.
+        labels: Number of labels, if known.
 
     Raises:
-        ConfigError, InputError, FormatError: an option that is not there or cannot be.
+        ConfigError, InputError, FormatError: An option is unknown or has a wrong value.
     """
     extra = {"bigru": BIGRU, "tfidf": TFIDF, "static": STATIC}.get(kind, {})
     trained = kind == "encoder"
@@ -86,7 +126,7 @@ def contestant_options(
 def refuse_unknown(
     where: str, said: Collection[str], known: Collection[str], *, trained: bool
 ) -> None:
-    """Refuse an option that a contestant does not have, or that the study has for it."""
+    """Refuse an option that the kind does not have, or that the study sets."""
     for key in said:
         if key in known:
             continue
@@ -103,13 +143,13 @@ def merged(
     said: Mapping[str, Any],
     own: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Defaults of a kind, options of all contestants, of this one, and flags; the later win."""
+    """Merge defaults, options of the study, of the contestant, and flags; the later win."""
     if any(name in said for name in _LENGTHS):
-        # Steps of everybody would silently win over its own epochs.
+        # Steps of the study would silently override its own epochs.
         shared = {key: value for key, value in shared.items() if key not in _LENGTHS}
     options = {**extra, **shared, **said, **own}
     if "steps" in own or "epochs" in own:
-        # A flag must not lose to another kind of length in the recipe.
+        # A flag must override another kind of length in the recipe.
         dropped = {"time"} if "steps" in own else {"time", "steps"}
         options = {key: value for key, value in options.items() if key not in dropped}
     return options
@@ -117,7 +157,7 @@ def merged(
 
 @contextmanager
 def named_contestant(where: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Put the contestant before the sentence of whatever is wrong with it."""
+    """Put the contestant's table before the message of an error."""
     try:
         yield
     except ConfigError as error:
@@ -136,14 +176,14 @@ def _check_trained(options: dict[str, Any], labels: int | None) -> None:
     from filbert.data.columns import ColumnNames
     from filbert.tasks.classification import Classification
 
-    # The way with long texts is checked by the task itself.
+    # The task checks what happens to long texts.
     task = Classification.from_options(chosen, ColumnNames())
     check_running(chosen, labels)
     _check_layers(chosen, task.head_kind)
 
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
-    """Refuse metrics, number formats and devices that are not there."""
+    """Refuse unknown metrics, number formats and devices."""
     from filbert.speed.names import PRECISIONS
     from filbert.speed.precision import choose_device
     from filbert.tasks.classification import Classification
@@ -182,7 +222,7 @@ def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
 
 
 def _check_bigru(options: dict[str, Any], says_dim: bool) -> None:
-    """Its own options; the dimension is that of the vectors unless it is said."""
+    """Check the options of a BiGRU; by default its dimension is that of the vectors."""
     whole = ("dim", "hidden", "max_words", "min_count", "batch_size", "max_length")
     _check_numbers(options, whole if options["steps"] is None else (*whole, "steps"))
     pooling, dropout = options["pooling"], options["dropout"]
@@ -256,6 +296,185 @@ def _check_file(path: Any) -> None:
 
 
 def near(given: Any, known: Collection[str]) -> str:
-    """A guess at what was meant, as a sentence; empty without one."""
+    """Return a suggestion as a sentence; empty without a similar name."""
     close = get_close_matches(str(given), sorted(known), 1)
     return f" Did you mean {close[0]!r}?" if close and close[0] != given else ""
+
+
+# Option that names the source, by kind.
+SOURCE_KEYS = {"distilled": "teacher", "quantised": "of"}
+# Kinds that can be the source, by kind.
+_SOURCES = {"distilled": ("encoder", "distilled"), "quantised": ("encoder", "distilled")}
+KINDS = ("encoder", "bigru", "tfidf", "static", *SOURCE_KEYS)
+# Kinds that take optimiser steps.
+TRAINED = ("encoder", "distilled")
+QUANTISED: dict[str, Any] = {"precision": "int8", "backend": "torch"}
+# Number formats other than the source's own, by backend.
+_PRECISIONS = {"torch": ("int8", "bf16"), "onnxruntime": ("int8", "float32")}
+
+
+def title_of(name: str, titles: Collection[str]) -> str:
+    """Return the table of a contestant's folder: "minilm" of "minilm-cleaned"."""
+    fits = [title for title in titles if name == title or name.startswith(f"{title}-")]
+    return max(fits, key=len, default=name)
+
+
+def source_of(
+    where: str, kind: str, said: Mapping[str, Any], others: Sequence[Contestant]
+) -> Contestant:
+    """Find the contestant that another one is made from.
+
+    Args:
+        where: The other's table, for messages.
+        kind: One of `SOURCE_KEYS`.
+        said: Options in that table.
+        others: Candidates; named by folder, or by title if that has a single cleaning.
+
+    Raises:
+        ConfigError: No contestant has that name, or it is of a kind that cannot be a source.
+    """
+    key = SOURCE_KEYS[kind]
+    name = said.get(key)
+    if name is None:
+        raise ConfigError(f"{where}: {key!r} is missing; name another contestant of this study.")
+    fits = [one for one in others if one.folder == name]
+    fits = fits or [one for one in others if one.name.split(",")[0] == name]
+    if len(fits) != 1:
+        names = [one.folder for one in others if one.kind in _SOURCES[kind]]
+        raise ConfigError(
+            f"{where}: {key} {name!r} is not one contestant of this study. Give one of {names}."
+            f"{near(name, names)}"
+        )
+    if fits[0].kind not in _SOURCES[kind]:
+        raise ConfigError(
+            f"{where}: {key} {name!r} is of kind {fits[0].kind!r}; it must be one of "
+            f"{[*_SOURCES[kind]]}."
+        )
+    return fits[0]
+
+
+def derived_options(
+    where: str,
+    kind: str,
+    said: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    source: Contestant,
+    labels: int | None,
+) -> dict[str, Any]:
+    """Check the options of a distilled or quantised contestant; see `contestant_options`.
+
+    Raises:
+        ConfigError, InputError, FormatError: An option is unknown or has a wrong value, or teacher
+            and student do not fit.
+    """
+    if "cleaning" in said:
+        raise ConfigError(
+            f"{where}: it reads texts as {source.name} does; leave cleaning out, or name the one "
+            f"with that cleaning as {SOURCE_KEYS[kind]}."
+        )
+    said = {**said, SOURCE_KEYS[kind]: source.folder}
+    if kind == "quantised":
+        return _quantised(where, said, shared, own, source)
+    known = {f.name for f in fields(DistillOptions)} - STUDYS - {"corpus", "cache"}
+    if "cache" in said:
+        raise ConfigError(
+            f"{where}: the teacher predicts during the training, so that a student's costs are "
+            "complete; leave cache out."
+        )
+    refuse_unknown(where, said, known, trained=True)
+    options = merged({}, shared, said, own)
+    with named_contestant(where, options):
+        _check_distilled(options, source, labels)
+    return options
+
+
+def _quantised(
+    where: str,
+    said: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    source: Contestant,
+) -> dict[str, Any]:
+    refuse_unknown(where, said, {"of", "device", *QUANTISED}, trained=False)
+    # The precision of the source's training does not apply.
+    device = {k: v for k, v in {**shared, **own}.items() if k == "device"}
+    options = {**QUANTISED, **device, **said}
+    backend, precision = options["backend"], options["precision"]
+    if backend not in _PRECISIONS:
+        raise ConfigError(
+            f"{where}: backend {backend!r} is not one of {[*_PRECISIONS]}."
+            f"{near(backend, _PRECISIONS)}"
+        )
+    if precision not in _PRECISIONS[backend]:
+        raise ConfigError(
+            f"{where}: precision {precision!r} is not one of {[*_PRECISIONS[backend]]}, those that "
+            f"{backend} adds.{near(precision, _PRECISIONS[backend])}"
+        )
+    if precision == "int8" and "device" not in said and options.get("device") != "cpu":
+        # int8 runs on CPUs, wherever the source was trained.
+        options.pop("device", None)
+    with named_contestant(where, options):
+        from filbert.speed.precision import choose_device
+
+        place = choose_device(options.get("device"))
+        if precision == "int8" and place.type != "cpu" and "device" in options:
+            raise ConfigError(f"int8 runs on CPUs only, and device is {place}. Leave it out.")
+        if backend == "onnxruntime":
+            from filbert.checkpoints.onnx_folder import check_installed
+
+            check_installed()
+    return options
+
+
+def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | None) -> None:
+    """Refuse what `distill` would refuse, before the teacher is trained."""
+    if options.get("student") is None and options.get("keep_layers") is None:
+        raise ConfigError(
+            'It needs a student: some of the teacher\'s layers (keep_layers = "0,2,4") or another '
+            'model (student = "...").'
+        )
+    given = {key: value for key, value in options.items() if key != "teacher"}
+    places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
+    chosen = DistillOptions.from_keywords({**given, **places})
+    check_running(chosen, labels)
+    if chosen.augment_with is not None:
+        from filbert.checkpoints.opening import find_model
+
+        find_model(chosen.augment_with)
+    if chosen.extra is not None:
+        require_file(chosen.extra)
+    teacher = _start_of(source.kind, source.options, source.source)
+    student = _start_of("distilled", options, source)
+
+    from filbert.stored_task import check_max_length
+
+    check_max_length(chosen.max_length, student.config)
+    if chosen.method == "soft":
+        return
+
+    from filbert.train.distill_task import lessons_of
+
+    lessons_of(chosen, student.config, teacher.config)
+
+
+def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) -> Checkpoint:
+    """Return the checkpoint that a contestant's training starts from.
+
+    Raises:
+        ConfigError: A layer to keep does not exist.
+    """
+    from filbert.checkpoints.checkpoint import with_layers
+    from filbert.checkpoints.opening import find_model, read_checkpoint
+    from filbert.train.trainable import layers_to_keep
+
+    named = options.get("model") if kind == "encoder" else options.get("student")
+    if named is not None:
+        checkpoint = read_checkpoint(find_model(str(named)))
+    else:
+        assert source is not None
+        checkpoint = _start_of(source.kind, source.options, source.source)
+    if options.get("keep_layers") is None:
+        return checkpoint
+    layers = layers_to_keep(options["keep_layers"], checkpoint.config.num_hidden_layers)
+    return with_layers(checkpoint, layers)

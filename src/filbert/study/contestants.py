@@ -1,6 +1,6 @@
-"""One contestant with one seed, from the prepared rows to a finished run folder.
+"""Runs one contestant with one seed, from the prepared rows to a finished run folder.
 
-This is what the child process does; `carry_out` is a function, so that it can also be called.
+The child process calls `carry_out`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
+from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
+from filbert.predict import Predictor
 from filbert.study.bigru import BiGRU, fit_bigru
 from filbert.study.costs import (
     Effort,
@@ -27,17 +32,18 @@ from filbert.study.costs import (
     latency,
     load_average,
     measure,
-    parts_of,
+    peak_memory,
     weight_bytes,
 )
 from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joined
-from filbert.study.run_facts import fitted_facts, requantised_facts
-from filbert.tasks.base import Prediction, TaskOptions
+from filbert.tasks.base import Prediction, Task, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
+from filbert.train.facts import device_name
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
+from filbert.train.provenance import commit, versions
 
 if TYPE_CHECKING:
     from filbert.predict import Predictor
@@ -48,21 +54,21 @@ JUDGED = ("dev", "test")
 
 @dataclass(frozen=True)
 class Job:
-    """What the child process is told.
+    """The task of a child process.
 
     Attributes:
-        contestant: its name.
-        kind: of `recipe.KINDS`.
-        options: of the kind itself.
-        training: of `finetune`, where the kind is trained by it.
-        cleaning: as `--clean` takes it.
-        seed: of the training.
-        data: path of "train", "dev" and "test".
-        labels: in order.
-        positive: the positive class of two.
-        out: the run folder.
-        fingerprint: of all that decides what comes out; goes into run.json.
-        source: the run folder of the contestant that it is made from.
+        contestant: Its name.
+        kind: One of `contestant_options.KINDS`.
+        options: Of the contestant.
+        training: Options of `finetune` or `distill`, for kinds that they train.
+        cleaning: As `--clean` takes it.
+        seed: Of the training.
+        data: Path of "train", "dev" and "test".
+        labels: In order.
+        positive: Positive class of two.
+        out: Run folder.
+        fingerprint: Of everything that decides the result; written to run.json.
+        source: Run folder of the contestant that it is made from.
     """
 
     contestant: str
@@ -80,12 +86,12 @@ class Job:
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """From the JSON file that `write` made."""
+        """Read the JSON file of `write`."""
         content = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**content, "labels": tuple(content["labels"])})
 
     def write(self, path: Path) -> None:
-        """To a JSON file."""
+        """Write a JSON file."""
         write_json(path, asdict(self))
 
     @property
@@ -96,7 +102,7 @@ class Job:
 
 
 def trained_mark(out: Path) -> str | None:
-    """The fingerprint of the run that came to its end in a folder, with its costs; None of none."""
+    """Return the fingerprint of the completed run in a folder; None if there is none."""
     run = read_run(out)
     if run is None or run.get("status") not in ("done", "stopped early") or "costs" not in run:
         return None
@@ -105,60 +111,61 @@ def trained_mark(out: Path) -> str | None:
 
 
 def finished_mark(out: Path) -> str | None:
-    """The same of a run whose predictions are there too."""
+    """Return the same for a run with predictions."""
     answers = (out / "predictions" / f"{split}.jsonl" for split in JUDGED)
     return trained_mark(out) if all(path.is_file() for path in answers) else None
 
 
 def carry_out(job: Job) -> None:
-    """Train, predict, measure the costs; run.json is complete at the end.
+    """Train, predict and measure the costs; run.json is complete at the end.
 
     Raises:
-        FilbertError: it cannot be done.
-        Interrupted: Ctrl-C or SIGTERM; what `finetune` has saved is there.
+        FilbertError: The job cannot be done.
+        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved is kept.
     """
     out = Path(job.out)
     task = Classification.from_options(
         TaskOptions(labels=job.labels, positive=job.positive), ColumnNames()
     )
-    load = load_average("load_start")
-    with parts_of(out, job.fingerprint) as parts:
-        made = _WAYS.get(job.kind, _trained)(job, task)
-        test = list(task.read(job.data["test"], ColumnNames()))
-        measured = {**measure(made.predict, test, made.model), **latency(made.predict, test)}
-    facts, effort = made.facts, made.effort
-    before = (facts.get("costs") or {}) if trained_mark(out) else {}
-    if effort is not None:
-        measured |= {"training_seconds": effort.seconds, **parts.whole(effort.cpu_seconds)}
-    if made.weight_bytes is not None:
-        measured["weight_bytes"] = made.weight_bytes
-    if made.predictor is not None:
-        measured["flops_per_row"] = flops_per_row(made.predictor, test)
+    load, is_resumed = load_average("load_start"), out.exists()
+    made = _WAYS.get(job.kind, _trained)(job, task)
+    test = list(task.read(job.data["test"], ColumnNames()))
     costs = {
-        "parameters": facts["model"]["parameters"],
-        **measured,
-        **load,
-        **load_average("load_end"),
-        "machine_threads": os.cpu_count(),
+        "parameters": made.facts["model"]["parameters"],
+        **measure(made.predict, test, made.model),
+        **latency(made.predict, test),
     }
+    if made.effort is not None:
+        costs["training_seconds"] = made.effort.seconds
+        # CPU time and memory of an earlier process are not known.
+        if not is_resumed:
+            costs |= peak_memory()
+            if not math.isnan(made.effort.cpu_seconds):
+                costs["cpu_seconds"] = made.effort.cpu_seconds
+    if made.weight_bytes is not None:
+        costs["weight_bytes"] = made.weight_bytes
+    if made.predictor is not None:
+        costs["flops_per_row"] = flops_per_row(made.predictor, test)
+    costs |= {**load, **load_average("load_end"), "machine_threads": os.cpu_count()}
+    if trained_mark(out):
+        # Only the predictions were made again; the costs are those of the training.
+        costs = made.facts.get("costs") or costs
     shutil.rmtree(out / "state", ignore_errors=True)
-    parts.path.unlink(missing_ok=True)
-    story = {"contestant": job.contestant, "fingerprint": job.fingerprint}
-    # What was measured when it was trained stays, if only its predictions had to be made again.
-    write_json(out / "run.json", facts | {"costs": before or costs, "study": story})
+    origin = {"contestant": job.contestant, "fingerprint": job.fingerprint}
+    write_json(out / "run.json", made.facts | {"costs": costs, "study": origin})
 
 
 @dataclass(frozen=True)
 class Made:
-    """What came of a job.
+    """The result of a job.
 
     Attributes:
-        facts: content of run.json.
-        effort: of its training; None of a model that was not trained anew.
-        predict: answers rows as the model does.
-        model: its folder.
-        weight_bytes: of the weights when the model is loaded, where that is known.
-        predictor: the model, loaded; None of a linear one.
+        facts: Content of run.json.
+        effort: Of its training; None for a model that was not trained.
+        predict: Predicts rows.
+        model: Folder of the model.
+        weight_bytes: Of the loaded weights, if known.
+        predictor: The loaded model; None for a linear model or a BiGRU.
     """
 
     facts: dict[str, Any]
@@ -225,10 +232,8 @@ def _rows(job: Job, split: str) -> list[Row]:
 
 def _quantised(job: Job, task: Classification) -> Made:
     """The model of another run in another number format; nothing is trained."""
-    from filbert.study.requantised import load
-
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    predictor, folder = load(job)
+    predictor, folder = _load_requantised(job)
 
     def predict(rows: Sequence[Row]) -> list[Prediction]:
         return list(predictor.predict_rows(rows))
@@ -325,7 +330,7 @@ def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features
     if job.kind == "tfidf":
         return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
 
-    from filbert.study.static_words import word_table
+    from filbert.study.linear import word_table
 
     table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
     return table.fitted(texts)
@@ -338,3 +343,99 @@ _WAYS: dict[str, Callable[[Job, Classification], Made]] = {
     "bigru": _fitted,
     "quantised": _quantised,
 }
+
+
+def fitted_facts(
+    job: Job, fitted: Linear | BiGRU, rows: dict[str, list[Row]], metrics: dict[str, Any]
+) -> dict[str, Any]:
+    """Facts of a linear model or a BiGRU.
+
+    Args:
+        job: what was asked for.
+        fitted: the model.
+        rows: of each split.
+        metrics: of dev and test.
+    """
+    task = fitted.task
+    own = {"C": fitted.strength} if isinstance(fitted, Linear) else {}
+    common = _common(job, task, torch.device("cpu"), metrics, task.selection_metric)
+    return common | {
+        "options": {**job.options, **own, "clean": job.cleaning, "seed": job.seed},
+        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        "precision": "float64" if isinstance(fitted, Linear) else "float32",
+        "model": {
+            "source": job.options.get("model") or job.options.get("vectors"),
+            "family": job.kind,
+            "parameters": fitted.num_parameters,
+            "trained": fitted.num_parameters,
+            "notes": [],
+        },
+        "task": "classification",
+        "labels": list(job.labels),
+        "problem": "binary" if task.is_binary else "multiclass",
+        "positive": job.positive,
+        "data": {name: {"path": job.data[name], "rows": len(part)} for name, part in rows.items()},
+    }
+
+
+def requantised_facts(job: Job, predictor: Predictor, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Of another run's model in another number format; rows and labels are as that run says."""
+    assert job.source is not None
+    source = read_run(Path(job.source)) or {}
+    device = torch.device("cpu")
+    if job.options["backend"] == "torch":
+        device = next(predictor.model.parameters()).device
+    chosen_by = (source.get("best") or {}).get("metric") or predictor.known_task().selection_metric
+    kept = ("task", "labels", "problem", "positive", "data")
+    return _common(job, predictor.known_task(), device, metrics, chosen_by) | {
+        "options": {**job.options, "seed": job.seed},
+        "versions": versions(),
+        "precision": job.options["precision"],
+        "model": {**(source.get("model") or {}), "source": job.options["of"]},
+        **{name: source.get(name) for name in kept},
+    }
+
+
+def _common(
+    job: Job, task: Task, device: torch.device, metrics: dict[str, Any], chosen_by: str
+) -> dict[str, Any]:
+    described = task.to_dict()
+    return {
+        "filbert": version("filbert"),
+        "commit": commit(),
+        "command": "compare",
+        "name": job.contestant,
+        "device": {
+            "name": device_name(device),
+            "threads": torch.get_num_threads(),
+            "processes": 1,
+        },
+        "status": "done",
+        "metrics": metrics,
+        "best": {"step": 0, "metric": chosen_by, "value": metrics["dev"].get(chosen_by)},
+        "thresholds": described.get("thresholds"),
+        "temperature": described.get("temperature"),
+        "baselines": [],
+    }
+
+
+def _load_requantised(job: Job) -> tuple[Predictor, Path]:
+    """The model, and the folder that it takes on disk.
+
+    Torch makes its formats out of the original's folder when it loads that, so nothing smaller lies
+    on disk; for onnxruntime one is exported.
+
+    Raises:
+        ConfigError: the model or the device cannot do it, or a package is not here.
+    """
+    out = Path(job.out)
+    shutil.rmtree(out, ignore_errors=True)
+    chosen = job.options
+    if chosen["backend"] == "torch":
+        is_int8 = chosen["precision"] == "int8"
+        device = chosen.get("device") or ("cpu" if is_int8 else None)
+        predictor = Predictor.load(job.source_model, precision=chosen["precision"], device=device)
+        return predictor, job.source_model
+    out.mkdir(parents=True)
+    export_onnx(str(job.source_model), out / "model", int8=chosen["precision"] == "int8")
+    return Predictor.load(out / "model", backend="onnxruntime"), out / "model"

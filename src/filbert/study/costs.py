@@ -1,16 +1,13 @@
-"""What a contestant costs: measured in the run's own process, on the rows it is judged by."""
+"""Costs of a contestant, measured in the run's own process on the test rows."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -20,7 +17,6 @@ import torch
 from torch import nn
 
 from filbert.data.records import Row
-from filbert.files import write_json
 from filbert.model.quantized import QuantizedLinear
 from filbert.speed.flops import forward_flops
 
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from filbert.predict import Predictor
 
 
-# Rows of a pass, and how many passes: half a minute of a base model on two cores in all.
+# Rows of a pass, and number of passes: half a minute for a base model on two cores in all.
 TIMED_ROWS = 1_024
 WARM_UP_ROWS = 64
 PASSES = 5
@@ -41,7 +37,7 @@ LATENCY_WARM_UP = 5
 
 @dataclass(frozen=True)
 class Effort:
-    """Seconds of the clock, and of the processor (user and system, all threads; NaN: not known)."""
+    """Seconds of wall time, and of CPU time (user and system, all threads; NaN if unknown)."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -51,29 +47,29 @@ class Effort:
 
 
 class Watch:
-    """Going from the moment it is made."""
+    """Measures time from the moment it is created."""
 
     def __init__(self) -> None:
         self._clock, self._cpu = time.perf_counter(), time.process_time()
 
     def so_far(self) -> Effort:
-        """Since then."""
+        """Return the effort since then."""
         return Effort(time.perf_counter() - self._clock, time.process_time() - self._cpu)
 
 
 def measure(
     predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row], model: Path
 ) -> dict[str, Any]:
-    """Rows a second, from text to answer, and the size of the model's files.
+    """Measure rows a second, from text to prediction, and the size of the model's files.
 
     Args:
-        predict: cleans, tokenises and answers.
-        rows: of test; at most `TIMED_ROWS`, evenly spread, are timed, fewer of a slow model.
-        model: the folder of the model.
+        predict: Cleans, tokenises and predicts.
+        rows: Of test; at most `TIMED_ROWS`, evenly spread, are timed, fewer for a slow model.
+        model: Folder of the model.
 
     Returns:
-        rows_per_second (the median of up to `PASSES` passes), rows_per_second_low and _high (the
-        slowest and the fastest pass), timed_rows, timed_passes, bytes_on_disk.
+        rows_per_second (median of up to `PASSES` passes), rows_per_second_low and _high (slowest
+        and fastest pass), timed_rows, timed_passes, bytes_on_disk.
     """
     few = _spread(rows, WARM_UP_ROWS)
     pace = len(few) / _seconds(predict, few)
@@ -95,20 +91,20 @@ def measure(
 
 
 def latency(predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Seconds that a single text takes, from text to answer, when one comes at a time.
+    """Measure the seconds of single texts, from text to prediction.
 
     Args:
-        predict: cleans, tokenises and answers.
-        rows: of test; at most `LATENCY_ROWS`, evenly spread, fewer of a slow model.
+        predict: Cleans, tokenises and predicts.
+        rows: Of test; at most `LATENCY_ROWS`, evenly spread, fewer for a slow model.
 
     Returns:
-        latency_seconds (the median of the texts), latency_seconds_p95 and latency_rows.
+        latency_seconds (median), latency_seconds_p95 and latency_rows.
     """
     alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
     for one in alone[:LATENCY_WARM_UP]:
         predict(one)
     found: list[float] = []
-    # In an order that is spread too, should time be over before all are through.
+    # Every second row first, so that the rows are spread if the time runs out.
     for one in alone[::2] + alone[1::2]:
         found.append(_seconds(predict, one))
         if sum(found) > PASS_SECONDS:
@@ -121,10 +117,9 @@ def latency(predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row]) -> dic
 
 
 def flops_per_row(predictor: Predictor, rows: Sequence[Row]) -> float:
-    """FLOP of the encoder's matrix products for a row, the mean over `rows`.
+    """Return the mean FLOP of the encoder's matrix products for a row; a multiply-add counts 2.
 
-    In whatever number format: a multiply-add is 2. Rows that are cut count what is left of them,
-    those in windows all of their windows.
+    Truncated rows count by their truncated length, rows in windows by all of their windows.
     """
     lengths = [len(example.input_ids) for example in predictor.row_examples(rows)]
     config = predictor.model.config
@@ -132,10 +127,9 @@ def flops_per_row(predictor: Predictor, rows: Sequence[Row]) -> float:
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """Bytes of the weights of a loaded model, in the formats that they are kept in.
+    """Return the bytes of the weights of a loaded model.
 
-    An int8 layer counts by its codes and scales; the copy that oneDNN may arrange for itself does
-    not.
+    An int8 layer counts by its codes and scales, without oneDNN's own copy.
     """
     found = [*model.parameters(), *model.buffers()]
     for module in model.modules():
@@ -145,7 +139,7 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def _spread(rows: Sequence[Row], most: int) -> list[Row]:
-    """So many rows at equal distances, from the first to the last."""
+    """Return rows at equal distances, from the first to the last."""
     at = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
     return [rows[i] for i in at.tolist()]
 
@@ -157,75 +151,15 @@ def _seconds(predict: Callable[[Sequence[Row]], Any], rows: Sequence[Row]) -> fl
 
 
 def load_average(name: str) -> dict[str, float]:
-    """Programs that wanted the processor in the last minute, under this name; {} where untold."""
+    """Return the load average of the last minute under this name; {} if unknown."""
     try:
         return {name: os.getloadavg()[0]}
     except OSError:
         return {}
 
 
-@dataclass
-class Parts:
-    """The processes that a run took: one, or one more for each time that it was interrupted.
-
-    Attributes:
-        path: of the file that remembers them, beside the run folder.
-        peaks: the most memory of each part that is over, {} for one that was killed.
-    """
-
-    path: Path
-    peaks: list[dict[str, int]] = field(default_factory=list)
-
-    def whole(self, cpu_seconds: float) -> dict[str, float]:
-        """The most memory of all parts; the processor's seconds of a run in one part.
-
-        A figure that is not known of every part is left out.
-        """
-        names = set.intersection(*(set(one) for one in self.peaks)) if self.peaks else set()
-        found: dict[str, float] = {
-            name: max(one[name] for one in self.peaks) for name in sorted(names)
-        }
-        if len(self.peaks) == 1 and not math.isnan(cpu_seconds):
-            found["cpu_seconds"] = cpu_seconds
-        return found
-
-
-@contextmanager
-def parts_of(out: Path, fingerprint: str) -> Iterator[Parts]:
-    """Remember this process as a part of a run, and its memory when the block ends.
-
-    Args:
-        out: the run folder.
-        fingerprint: parts of another run are forgotten.
-    """
-    parts = Parts(out.with_name(f"{out.name}.parts.json"))
-    if out.exists():
-        # Without a word about it, what is there was made by a part of which nothing is known.
-        parts.peaks = _remembered(parts.path, fingerprint) or [{}]
-    parts.peaks.append({})
-
-    def remember() -> None:
-        write_json(parts.path, {"fingerprint": fingerprint, "peaks": parts.peaks})
-
-    parts.path.parent.mkdir(parents=True, exist_ok=True)
-    remember()
-    try:
-        yield parts
-    finally:
-        parts.peaks[-1] = peak_memory()
-        remember()
-
-
-def _remembered(path: Path, fingerprint: str) -> list[dict[str, int]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return list(content["peaks"]) if content["fingerprint"] == fingerprint else []
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
 def peak_memory() -> dict[str, int]:
-    """The most memory this process has held so far: peak_bytes, and on a GPU peak_device_bytes."""
+    """Return the peak memory of this process: peak_bytes, and on a GPU peak_device_bytes."""
     found = {"peak_bytes": _most_resident()}
     if torch.cuda.is_available():
         found["peak_device_bytes"] = torch.cuda.max_memory_allocated()
@@ -233,7 +167,7 @@ def peak_memory() -> dict[str, int]:
 
 
 def _most_resident() -> int:
-    """Bytes. Linux's getrusage starts from what the parent held when it forked; VmHWM does not."""
+    """Return bytes. Linux's getrusage includes the parent's memory at the fork; VmHWM does not."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""Logistic regression on word counts or on means of word vectors: what every encoder has to beat.
+"""Linear classifiers on TF-IDF features or on means of word vectors: the baselines of every study.
 
 N rows, F features, C classes.
 """
@@ -19,7 +19,7 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, InputError
 from filbert.study.costs import Effort, Watch
 from filbert.tasks.base import Prediction
 from filbert.tasks.classification import Classification
@@ -27,35 +27,34 @@ from filbert.tasks.classification import Classification
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
 
-# Inverse strengths of regularisation that are tried, the best on dev is taken.
+# Inverse regularisation strengths; the best on dev is chosen.
 STRENGTHS = (1.0, 10.0, 100.0)
 _WORD = re.compile(r"(?u)\b\w\w+\b")
-# Rows that are turned into features at a time when predicting.
+# Rows per batch in prediction.
 _CHUNK = 512
 
 
 class Features(Protocol):
-    """Turns texts into a matrix."""
+    """Converts texts to a feature matrix."""
 
     def of(self, texts: Sequence[str]) -> Any:
-        """A SciPy matrix or an array, float (N, F)."""
+        """Return a SciPy matrix or an array, float (N, F)."""
         ...
 
     def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Add what `load_linear` needs."""
+        """Add the content that `load_linear` reads."""
         ...
 
 
 class WordCounts:
-    """TF-IDF of words and runs of words.
+    """TF-IDF of words and word n-grams.
 
     Args:
-        texts: to learn the words and their weights from; None when `vocabulary` and `idf` are
-            given.
-        ngrams: longest run.
-        min_df: texts of `texts` that a run must stand in.
-        vocabulary: the runs in the order of the features.
-        idf: their weights, float (F,).
+        texts: Training texts; None if `vocabulary` and `idf` are given.
+        ngrams: Longest n-gram.
+        min_df: Texts that an n-gram must occur in.
+        vocabulary: N-grams in the order of the features.
+        idf: Their weights, float (F,).
     """
 
     def __init__(
@@ -90,23 +89,23 @@ class WordCounts:
             ) from error
 
     def of(self, texts: Sequence[str]) -> Any:
-        """Rows of unit length."""
+        """Return rows of unit length."""
         return self._vectorizer.transform(texts)
 
     def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """The vocabulary in JSON, the weights as numbers."""
+        """Add the vocabulary to the JSON and the weights to the tensors."""
         facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
         facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
         tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
 
 
 class WordMeans:
-    """The mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
+    """Mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
 
     Args:
-        words: in the order of the table.
+        words: In the order of the table.
         table: float32 (words, F).
-        mean, deviation: of the features in training, float64 (F,).
+        mean, deviation: Of the features in training, float64 (F,).
     """
 
     def __init__(
@@ -122,18 +121,18 @@ class WordMeans:
         self.deviation = np.ones(table.shape[1]) if deviation is None else deviation
 
     def fitted(self, texts: Sequence[str]) -> WordMeans:
-        """The same, scaled by these texts."""
+        """Return the same features, scaled by these texts."""
         raw = self._raw(texts)
         deviation = raw.std(0)
         return WordMeans(self.words, self.table, raw.mean(0), np.where(deviation, deviation, 1.0))
 
     def of(self, texts: Sequence[str]) -> np.ndarray:
-        """A text without a known word has the mean of nothing: 0 before scaling."""
+        """Return scaled means; a text without a known word has 0 before scaling."""
         scaled: np.ndarray = (self._raw(texts) - self.mean) / self.deviation
         return scaled
 
     def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-        """Words in JSON, vectors as numbers."""
+        """Add the words to the JSON and the vectors to the tensors."""
         facts |= {"features": "word means", "words": self.words}
         tensors |= {"table": self.table, "mean": self.mean, "deviation": self.deviation}
 
@@ -148,15 +147,15 @@ class WordMeans:
 
 @dataclass(frozen=True)
 class Linear:
-    """A fitted classifier.
+    """A fitted linear classifier.
 
     Attributes:
-        task: with labels and, after `calibrated`, threshold and temperature.
-        features: texts to numbers.
+        task: With labels and, after `calibrated`, threshold and temperature.
+        features: Converts texts.
         weights: float64 (C, F).
         bias: float64 (C,).
-        strength: the inverse strength of regularisation.
-        cleaning: of texts before anything else.
+        strength: Inverse regularisation strength.
+        cleaning: Applied to texts first.
     """
 
     task: Classification
@@ -168,14 +167,14 @@ class Linear:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers that were learnt from the rows, or looked up in a table of vectors."""
+        """Number of learned weights and of values in the table of vectors."""
         table = self.features.table.size if isinstance(self.features, WordMeans) else 0
         # For two classes the first row is all zeros.
         rows = self.weights[1:] if len(self.weights) == 2 else self.weights
         return int(rows.size + len(rows) + table)
 
     def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
-        """Answers in the shape of all predictions, in order."""
+        """Return predictions in the shape of all tasks, in order."""
         found: list[Prediction] = []
         for start in range(0, len(rows), _CHUNK):
             part = rows[start : start + _CHUNK]
@@ -184,14 +183,14 @@ class Linear:
         return found
 
     def calibrated(self, rows: Sequence[Row]) -> Linear:
-        """The same with temperature and threshold fitted on dev rows."""
+        """Return the same model with temperature and threshold fitted on dev rows."""
         texts = [joined(row, self.cleaning) for row in rows]
         gold = [self.task.gold(row) for row in rows]
         logits = self._logits(self.features.of(texts))
         return replace(self, task=self.task.calibrate(gold, logits, _examples(texts)))
 
     def save(self, folder: Path) -> None:
-        """Write linear.json and linear.safetensors; nothing in them can run."""
+        """Write linear.json and linear.safetensors, which contain no code."""
         from safetensors.numpy import save_file
 
         tensors = {"weights": self.weights, "bias": self.bias}
@@ -212,7 +211,7 @@ class Linear:
 
 
 def load_linear(folder: Path) -> Linear:
-    """What `Linear.save` wrote."""
+    """Read the folder of `Linear.save`."""
     from safetensors.numpy import load_file
 
     from filbert.text.clean import Cleaning
@@ -250,17 +249,17 @@ def fit_linear(
     """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
 
     Args:
-        task: that knows the labels.
-        features: learned from `train`.
-        train: texts after cleaning, and the labelled rows that they are of.
-        dev: labelled rows.
-        strength: scikit-learn's C, the inverse strength of regularisation; None tries `STRENGTHS`
-            and takes the best by the task's own selection metric.
-        cleaning: of all texts.
-        watch: set going before the first thing that training needs.
+        task: Has the labels.
+        features: Fitted on `train`.
+        train: Cleaned texts and their labelled rows.
+        dev: Labelled rows.
+        strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
+            selection metric on dev.
+        cleaning: Applied to all texts.
+        watch: Started before training was prepared.
 
     Returns:
-        The classifier; and what it took up to here and with its own fit, without the other
+        The classifier, and the effort of the preparation and of its own fit, without the other
         strengths and without dev.
     """
     from sklearn.linear_model import LogisticRegression
@@ -290,7 +289,7 @@ def fit_linear(
 
 
 def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (C, F) and bias (C,) for all labels; one that no training row has never wins."""
+    """Return weights (C, F) and bias (C,); a label without a training row is never predicted."""
     weights = np.zeros((num_labels, classifier.coef_.shape[1]))
     bias = np.full(num_labels, -30.0)
     known = classifier.classes_
@@ -302,18 +301,67 @@ def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def words_of(text: str) -> list[str]:
-    """Words of two letters or more, in lower case."""
+    """Return the words of two letters or more, in lower case."""
     return _WORD.findall(text.lower())
 
 
 def joined(row: Row, cleaning: Cleaning | None = None) -> str:
-    """A row's text, or its two texts end to end."""
+    """Return a row's text, or its two texts joined."""
     given = text_of(row)
     text = given if isinstance(given, str) else " ".join(given)
     return text if cleaning is None else cleaning(text)
 
 
 def _examples(texts: Sequence[str]) -> list[Example]:
-    """Stand-ins that say how many words each text has, and that all of them were read."""
+    """Return examples that hold the number of words of each text, all of them read."""
     counts = [len(_WORD.findall(text)) for text in texts]
     return [Example(at, np.zeros(n), np.zeros(n), n) for at, n in enumerate(counts)]
+
+
+def word_table(
+    texts: Sequence[str], *, vectors: str | None, model: str | None, others: Sequence[str] = ()
+) -> WordMeans:
+    """Return the vectors of the words of texts, from a file or from an encoder.
+
+    Args:
+        texts: Cleaned training texts.
+        vectors: A GloVe or word2vec text file.
+        model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
+            embedding table.
+        others: Cleaned dev and test texts, whose words are looked up in the file too.
+
+    Raises:
+        InputError: The file has none of the words of the training texts.
+        FormatError: The file or the model is damaged.
+    """
+    words = sorted({word for text in texts for word in words_of(text)})
+    if vectors is None:
+        assert model is not None
+        return WordMeans(words, _of_model(words, model))
+
+    from filbert.data.word_vectors import read_vectors
+
+    found = read_vectors(Path(vectors), {*words, *(w for text in others for w in words_of(text))})
+    if set(words).isdisjoint(found.words):
+        raise InputError(
+            f"{vectors} has none of the {len(words):,} words of the training texts. Is it of this "
+            f"language, and in lower case?"
+        )
+    return WordMeans(found.words, np.asarray(found.table, dtype=np.float32))
+
+
+def _of_model(words: Sequence[str], model: str) -> np.ndarray:
+    """Return float32 (words, embedding size)."""
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+
+    place = find_model(model)
+    table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()
+    tokenizer = read_tokenizer(place)
+    ids = tokenizer.encode(list(words), max_length=64)
+    vectors = np.zeros((len(words), table.shape[1]), dtype=np.float32)
+    for at, encoding in enumerate(ids):
+        # Without the special tokens at both ends.
+        pieces = encoding.input_ids[1:-1]
+        if len(pieces):
+            vectors[at] = table[pieces].mean(0)
+    return vectors

@@ -1,4 +1,4 @@
-"""The rows of a study: read, merged, split, checked for repeats, written once for everybody."""
+"""Prepares the rows of a study: read, merged, split, checked for near-duplicates, written once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
 from filbert.errors import ConfigError, InputError, printable
 from filbert.files import sha256_of, write_atomically
+from filbert.study.predictions import is_missing
 from filbert.study.recipe import Study
-from filbert.study.slices import is_missing
 
 SPLITS = ("train", "dev", "test")
 
@@ -59,8 +59,7 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
         lines = "".join(
             json.dumps(row.values, ensure_ascii=False, default=str) + "\n" for row in splits[name]
         )
-        # Half a surrogate pair, of a text that was cut, stays what JSON writes for it. Without a
-        # time in the archive, the same rows are the same bytes.
+        # Half a surrogate pair stays an escape. Without a time, the same rows give the same bytes.
         data = lines.encode("utf-8", "backslashreplace")
         write_atomically(path, gzip.compress(data, mtime=0))
         counts = Counter(row.values["label"] for row in splits[name])
@@ -80,7 +79,7 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def _read(study: Study, path: str) -> list[Row]:
-    """Rows with text, maybe text_pair, label and the kept columns; under these names."""
+    """Return rows with text, perhaps text_pair, label and the kept columns, under these names."""
     names = ColumnNames(
         text_column=study.text_column,
         text_pair_column=study.text_pair_column,
@@ -105,22 +104,22 @@ def _read(study: Study, path: str) -> list[Row]:
 
 
 def _merged_label(study: Study) -> str | None:
-    """The label of the merged columns as the rows have it; None where none are merged."""
+    """Return the label of the merged columns as the rows have it; None without merged columns."""
     if study.merge_labels is None or study.merge_as is None:
         return None
     return Merge(study.merge_labels, study.merge_as).name
 
 
 def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
-    """No two labels are one number; with a positive class there are two, and it is one of them.
+    """Check that labels are distinct, and that a positive class is one of two.
 
     Raises:
-        InputError: a third label (with the row), or one number written in two ways.
-        ConfigError: the positive class is not among the labels.
+        InputError: A third label (with its row), or one number written in two ways.
+        ConfigError: The positive class is not among the labels.
     """
     counts = Counter(row.values["label"] for row in rows)
     labels = sorted(counts, key=label_order)
-    # One label alone has a sentence of its own later.
+    # A single label is refused later.
     if len(labels) > 1:
         found = np.array([counts[label] for label in labels])
         check_names(labels, found, len(rows), multilabel=False)
@@ -143,9 +142,9 @@ def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
 def _split(
     study: Study, rows: Mapping[str, list[Row]], facts: dict[str, Any]
 ) -> dict[str, list[Row]]:
-    """Train, dev and test; `facts` is told the near-duplicates that were kept together.
+    """Split into train, dev and test; add the near-duplicates that were kept together to `facts`.
 
-    Rows that were given as a split stay in it, so there the rule becomes what could be done.
+    Rows that were given as a split stay in it, and the rule in `facts` says so.
     """
     train, dev, test = study.split
     shares = {"train": train, "dev": dev, "test": test}
@@ -171,9 +170,9 @@ def _split(
 
 
 def _repeats(study: Study, splits: Mapping[str, list[Row]]) -> dict[str, int]:
-    """Rows of a split that nearly repeat one of an earlier split, and how many with another label.
+    """Count rows that nearly repeat one of an earlier split, and those with another label.
 
-    Dev against test counts too: thresholds and steps are chosen on dev.
+    Dev against test counts too, because thresholds and steps are chosen on dev.
     """
     facts: dict[str, int] = {}
     if study.near_duplicates == "ignore":
@@ -199,7 +198,7 @@ def _text(row: Row) -> str:
 
 
 def _labels(study: Study, splits: Mapping[str, list[Row]]) -> list[str]:
-    """The labels in order, each of them in every split."""
+    """Return the labels in order; each must be in every split."""
     counts = {name: Counter(row.values["label"] for row in rows) for name, rows in splits.items()}
     labels = sorted(set().union(*counts.values()), key=label_order)
     if len(labels) < 2:

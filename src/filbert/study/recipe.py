@@ -1,79 +1,40 @@
-"""A study's recipe, read and checked to the end before anything is trained."""
+"""Reads and checks the recipe of a study before anything is trained."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from filbert.errors import ConfigError
-from filbert.study.contestant_options import contestant_options, near
-from filbert.study.derived_options import SOURCE_KEYS, derived_options, source_of, title_of
+from filbert.study.contestant_options import (
+    KINDS,
+    SOURCE_KEYS,
+    Contestant,
+    contestant_options,
+    derived_options,
+    near,
+    source_of,
+    title_of,
+)
 from filbert.study.options import SHARED, StudyFlags
-from filbert.study.target import Target, target_of
 from filbert.text.clean import Cleaning
 from filbert.train.options import names_of
 
-KINDS = ("encoder", "bigru", "tfidf", "static", *SOURCE_KEYS)
-# Those that take optimiser steps.
-TRAINED = ("encoder", "distilled")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """One of those who are compared.
-
-    Attributes:
-        name: for people: "minilm", "minilm, cleaned".
-        folder: its name as a folder.
-        kind: one of `KINDS`.
-        options: everything that was said about it, and for all contestants.
-        cleaning: as `--clean` takes it; None for texts as they are.
-        steps: the names of the steps of that cleaning.
-        seeds: one training each.
-        source: who it is made from: its teacher, or the model that it is at another precision.
-    """
-
-    name: str
-    folder: str
-    kind: str
-    options: dict[str, Any]
-    cleaning: str | None
-    steps: tuple[str, ...]
-    seeds: tuple[int, ...]
-    source: Contestant | None = None
-
-    @property
-    def root(self) -> Contestant:
-        """The first teacher or model of the chain that it is made from; itself without one."""
-        return self if self.source is None else self.source.root
-
-    @property
-    def depth(self) -> int:
-        """How many others must be there before it."""
-        return 0 if self.source is None else 1 + self.source.depth
-
-
-@dataclass(frozen=True)
 class Study:
-    """A whole study.
+    """A study; the fields without a description are those of `StudyFlags`.
 
     Attributes:
-        name: what the report calls it.
-        sources: {"data": path}, or paths of "train", "test" and maybe "dev".
-        contestants: in the order of the recipe.
-        split: shares of train, dev and test.
-        seed: of the split, and of the first training.
-        options: all that was said, for study.json.
-        text_column, text_pair_column, label_column, separator: of the sources.
-        merge_labels, merge_as: 0/1 columns that become one label.
-        keep_columns: further columns that are kept with the rows.
-        positive: the positive class of two.
-        near_duplicates: together, report or ignore.
-        resamples: of the bootstrap.
-        target: what the model that is looked for must reach, if one is.
+        sources: {"data": path}, or paths of "train", "test" and optionally "dev".
+        contestants: In the order of the recipe.
+        target: What the chosen model must reach, if anything.
+        options: All given options, for study.json.
     """
 
     name: str
@@ -96,16 +57,16 @@ class Study:
 
 
 def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "study") -> Study:
-    """The study that a recipe describes, flags winning over it.
+    """Return the study of a recipe.
 
     Args:
-        recipe: the content of the TOML file, with a table "contestants".
-        flags: given beside it; they also win over what a contestant says.
-        name: of the study where neither says it.
+        recipe: Content of the TOML file, with a table "contestants".
+        flags: They take precedence over the recipe and over the contestants' tables.
+        name: Default name of the study.
 
     Raises:
-        ConfigError: an unknown key, kind or value; the nearest name is given.
-        InputError, FormatError: a contestant's model cannot be had.
+        ConfigError: An unknown key, kind or value; the nearest name is suggested.
+        InputError, FormatError: A contestant's model cannot be read.
     """
     flat = {key: value for key, value in recipe.items() if key != "contestants"}
     tables = recipe.get("contestants")
@@ -123,7 +84,7 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
     seeds = tuple(range(said.get("seed", 0), said.get("seed", 0) + said.get("seeds", 1)))
     shared = {key: said[key] for key in SHARED if key in said}
     own, cleaning = flags.given(), said.get("cleaning", ("none",))
-    # Of two labels, where the recipe says so; else the rows will tell.
+    # A recipe with a positive label has two labels; otherwise the number is not known yet.
     is_binary = "positive" in said or "merge_as" in said
     num_labels = 2 if is_binary else None
     made: dict[str, list[Contestant]] = {}
@@ -146,10 +107,10 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
 
 
 def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Contestant]:
-    """Those that `only` names: a title ("minilm": all its variants) or the name of a folder.
+    """Select contestants by title ("minilm": all its variants) or folder name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: No contestant has that name.
     """
     found: list[Contestant] = []
     for asked in only:
@@ -165,16 +126,16 @@ def chosen(contestants: Sequence[Contestant], only: Collection[str]) -> list[Con
 
 
 def training_options(contestant: Contestant) -> dict[str, Any]:
-    """Of a contestant's options those that `finetune` or `distill` takes."""
+    """Return the options that `finetune` or `distill` takes."""
     own = "teacher" if contestant.kind == "distilled" else None
     return {name: value for name, value in contestant.options.items() if name != own}
 
 
 def _teachers_first(tables: Mapping[str, Any]) -> list[str]:
-    """The titles, none before the contestant that it is made from.
+    """Return the titles, sources first.
 
     Raises:
-        ConfigError: two are made from each other.
+        ConfigError: Contestants are made from each other.
     """
     waiting: dict[str, str] = {}
     for title, table in tables.items():
@@ -200,7 +161,7 @@ def _sources(said: Mapping[str, Any]) -> dict[str, str]:
     if ("data" in named) == ("train" in named) or ("data" in named and len(named) > 1):
         raise ConfigError("Give either data, which is split, or train and test (and dev).")
     if "train" in named and "test" not in named:
-        raise ConfigError("train is given without test, on which everybody is measured.")
+        raise ConfigError("train is given without test, which all contestants are measured on.")
     if "-" in named.values():
         raise ConfigError("A study reads files; standard input cannot be read twice.")
     return named
@@ -216,7 +177,7 @@ def _variants(
     num_labels: int | None,
     others: Sequence[Contestant],
 ) -> list[Contestant]:
-    """A contestant of the recipe, once with each of its cleanings."""
+    """Return a contestant of the recipe, once with each of its cleanings."""
     where = f"[contestants.{title}]"
     if not _NAME.fullmatch(title):
         raise ConfigError(
@@ -232,7 +193,7 @@ def _variants(
         said = {key: value for key, value in table.items() if key != "kind"}
         source = source_of(where, kind, said, others)
         options = derived_options(where, kind, said, shared, flags, source, num_labels)
-        # It reads as its source does.
+        # Texts are cleaned as for its source.
         reads = (source.cleaning, source.steps, source.seeds, source)
         return [Contestant(title, title, kind, options, *reads)]
     said = {key: value for key, value in table.items() if key not in ("kind", "cleaning")}
@@ -252,7 +213,7 @@ def _variants(
                 f"{given!r}. Leave one of them out."
             )
         seen[steps] = given
-        # Two spellings of one cleaning have one name, whichever a study was begun with.
+        # Two spellings of one cleaning give one name, so that a study can be resumed with either.
         written = None if cleaner is None else str(cleaner)
         label = "cleaned" if written == "study" else written and written.replace(",", "+")
         found.append(
@@ -263,7 +224,7 @@ def _variants(
                 options,
                 written,
                 steps,
-                # Logistic regression has one solution; a second seed would repeat the first.
+                # Logistic regression does not depend on the seed.
                 seeds[:1] if kind in ("tfidf", "static") else seeds,
             )
         )
@@ -287,3 +248,86 @@ def _refuse_twins(contestants: Sequence[Contestant]) -> None:
                 f"give one of them another name."
             )
         seen[key] = one.name
+
+
+_UNITS = {"ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Conditions for the choice of a model.
+
+    Attributes:
+        quality: Least share of another contestant's metric; None for any.
+        of: Name of that contestant.
+        latency_seconds: Longest time for a single text; None for any.
+    """
+
+    quality: float | None
+    of: str | None
+    latency_seconds: float | None
+
+
+def target_of(said: Mapping[str, Any], contestants: Sequence[Contestant]) -> Target | None:
+    """Return the target of a study's options; None without one.
+
+    Raises:
+        ConfigError: A number is out of range, or the reference is ambiguous.
+    """
+    quality, of = said.get("target_quality"), said.get("target_of")
+    latency = said.get("target_latency")
+    if of is not None:
+        names = {key: one for one in contestants for key in (one.folder, one.name)}
+        if of not in names:
+            folders = [one.folder for one in contestants]
+            raise ConfigError(
+                f"target_of {of!r} is not one of the contestants {folders}.{near(of, folders)}"
+            )
+        of = names[of].name
+    is_number = isinstance(quality, int | float) and not isinstance(quality, bool)
+    if quality is not None and not (is_number and 0 < quality < math.inf):
+        raise ConfigError(
+            f"target_quality is {quality!r}; give a share of the teacher's figure, such as 0.97."
+        )
+    if quality is None and latency is None:
+        if of is not None:
+            raise ConfigError("target_of says whose quality is meant; give target_quality too.")
+        return None
+    of = of or common_root(contestants)
+    if quality is not None and of is None:
+        raise ConfigError(
+            "target_quality is a share of another contestant's figure, and the study has no single "
+            "teacher; name the contestant with target_of."
+        )
+    return Target(quality, of, None if latency is None else seconds_of(latency))
+
+
+def common_root(contestants: Sequence[Contestant]) -> str | None:
+    """Return the single contestant at the root of all derived ones; None if there are several."""
+    roots = {one.root.name for one in contestants if one.source is not None}
+    return roots.pop() if len(roots) == 1 else None
+
+
+def references(contestants: Sequence[Contestant], target: Target | None) -> dict[str, str]:
+    """Return, by contestant, the reference that its metric is shown as a share of.
+
+    That is the target's reference or the common root for all; with several roots, the own root of
+    each derived contestant.
+    """
+    of = (target and target.of) or common_root(contestants)
+    if of is not None:
+        return {one.name: of for one in contestants if one.name != of}
+    return {one.name: one.root.name for one in contestants if one.source is not None}
+
+
+def seconds_of(text: str) -> float:
+    """Parse a time such as 5ms or 0.5s.
+
+    Raises:
+        ConfigError: It is no such time.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip().lower(), flags=re.ASCII)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"target_latency is {text!r}; give a time above zero, such as 5ms.")
+    return seconds

@@ -1,4 +1,4 @@
-"""The runs of a study: each contestant with each seed, its mark, and what of it is there."""
+"""The runs of a study: each contestant with each seed, its fingerprint and its state on disk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 
 from filbert.errors import ConfigError
 from filbert.files import sha256_of
+from filbert.study.contestant_options import TRAINED, Contestant
 from filbert.study.contestants import Job, finished_mark, trained_mark
 from filbert.study.prepare import SPLITS
-from filbert.study.recipe import TRAINED, Contestant, Study, training_options
+from filbert.study.recipe import Study, training_options
 from filbert.train.log import say
 
-# What does not change the figures, so that a run stays what it is when they change.
+# Options that do not change the result, so that they are no part of the fingerprint.
 _FREE = ("save_every", "license", "language")
 
 
@@ -27,7 +28,7 @@ class Run:
     """One contestant with one seed.
 
     Attributes:
-        source: the run of the same seed whose model it begins with.
+        source: The run of the same seed whose model it starts from.
     """
 
     contestant: Contestant
@@ -38,7 +39,7 @@ class Run:
 
     @property
     def job_path(self) -> Path:
-        """What its child process is told, beside the run folder."""
+        """The job file of its child process, next to the run folder."""
         return self.out.with_name(f"{self.out.name}.job.json")
 
     @property
@@ -48,27 +49,27 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether its folder is complete."""
+        """Return whether its folder is complete."""
         return finished_mark(self.out) == self.job.fingerprint
 
     @property
     def is_trained(self) -> bool:
-        """Whether its model is there."""
+        """Return whether its model is complete."""
         return trained_mark(self.out) == self.job.fingerprint
 
 
 def runs_of(
     study: Study, folder: Path, data: Mapping[str, Any], precision: Mapping[str, str]
 ) -> list[Run]:
-    """All runs, the first seed of everybody first: a study that is cut short is still one.
+    """Return all runs: the first seed of all contestants first, sources before what needs them.
 
-    Of a seed those that others are made from go first.
+    An interrupted study can then be reported.
 
     Args:
-        study: its contestants.
-        folder: of the study.
-        data: facts of the prepared rows.
-        precision: what "auto" means, by the device that a contestant asks for ("" for none).
+        study: Its contestants.
+        folder: Of the study.
+        data: Facts of the prepared rows.
+        precision: Meaning of "auto" by requested device ("" for none).
     """
     paths = {name: str((folder / data[name]["path"]).absolute()) for name in SPLITS}
     found: list[Run] = []
@@ -104,20 +105,20 @@ def runs_of(
 
 
 def asks_auto(one: Contestant) -> bool:
-    """Whether a contestant leaves the number format to the machine."""
+    """Return whether a contestant has the precision "auto"."""
     is_trained = one.kind in TRAINED
     return is_trained and one.options.get("precision", "auto") == "auto"
 
 
 def device_of(one: Contestant) -> str:
-    """The device that a contestant asks for; "" for none."""
+    """Return the requested device; "" for none."""
     return str(one.options.get("device") or "")
 
 
 def mark_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
-    """sha256 over all that decides what comes out of a run, as it was asked for.
+    """Return the sha256 of everything that decides the result of a run.
 
-    Files of the user count by their content; models with a name of their own never change.
+    Files of the user count by their content; built-in and Hub models count by name.
     """
     content = {
         "kind": one.kind,
@@ -136,7 +137,7 @@ def mark_of(one: Contestant, seed: int, data: Mapping[str, Any]) -> str:
 
 
 def _digests(options: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of files of vectors and rows, and of models that lie on this machine."""
+    """Return the sha256 of files of vectors and rows, and of local models."""
     found: dict[str, str] = {}
     if options.get("vectors") is not None:
         found["vectors"] = _sha256(Path(str(options["vectors"])).absolute())
@@ -150,7 +151,7 @@ def _digests(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _digests_of(place: Path) -> dict[str, str]:
-    """sha256 by file of a model, or of a file of rows; {} of a model with a name of its own."""
+    """Return the sha256 of each file of a local model or of a file of rows; else {}."""
     place = place.expanduser()
     if place.is_dir():
         files = sorted(path for path in place.rglob("*") if path.is_file())
@@ -161,7 +162,7 @@ def _digests_of(place: Path) -> dict[str, str]:
         files = sorted(place.parent.glob(f"{place.name}.*"))
     else:
         files = []
-    # The story of a model holds times; what it computes is in the others.
+    # These hold times; the other files decide what the model computes.
     beside = ("README.md", "filbert.json")
     return {
         str(path.relative_to(place.parent)): _sha256(path.absolute())
@@ -177,12 +178,12 @@ def _sha256(path: Path) -> str:
 
 @cache
 def _remembered(path: Path, changed: int, size: int) -> str:
-    """Of one large file that several contestants and seeds share, read once."""
+    """Return the sha256; a large file that several contestants share is read once."""
     return sha256_of(path)
 
 
 def begun_mark(run: Run, state: Mapping[str, Any]) -> str | None:
-    """The mark of what stands in a run's folder, finished or not; None where nothing tells it."""
+    """Return the fingerprint of a run's folder, finished or not; None if it is unknown."""
     trained = trained_mark(run.out)
     if trained is not None:
         return trained
@@ -202,16 +203,16 @@ def refuse_changed(
     *,
     overwrite: bool,
 ) -> None:
-    """Clear the folders of runs whose contestant has changed; a finished one only when asked to.
+    """Remove the folders of runs whose contestant has changed; finished ones with `overwrite` only.
 
     Args:
-        runs: of the study.
-        asked: the contestants that are run now; nobody else is looked at.
-        state: content of study.json.
-        overwrite: finished runs may go.
+        runs: Of the study.
+        asked: Contestants that are run now; the others are not checked.
+        state: Content of study.json.
+        overwrite: Finished runs may be removed.
 
     Raises:
-        ConfigError: a finished run would be lost, and `overwrite` is off; nothing was removed.
+        ConfigError: A finished run would be lost without `overwrite`; nothing was removed.
     """
     changed = [
         run
@@ -254,7 +255,7 @@ def _what_changed(run: Run, state: Mapping[str, Any]) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs, in words."""
+    """Return the differences as texts."""
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return [
         "other files"

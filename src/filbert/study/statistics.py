@@ -1,12 +1,13 @@
-"""From the predictions of a study's runs to its figures, intervals and tests.
+"""Metrics, intervals and tests of a study, from the predictions of its runs.
 
-N rows, F figures, B resamples, S seeds. What the figures mean, and do not: docs/statistics.md.
+N rows, F metrics, B resamples, S seeds. What the statistics mean: docs/statistics.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -14,17 +15,21 @@ from zlib import crc32
 import numpy as np
 
 from filbert.errors import ConfigError, InputError
-from filbert.metrics.intervals import check, ends, resampled
-from filbert.study.answers import prepared_rows, read_answers
-from filbert.study.figures import Judged
-from filbert.study.pairs import agreement_of, pairs_of, shares_of
-from filbert.study.slices import slice_figures, slice_intervals, slices_of
+from filbert.metrics.bootstrap import check, ends, holm, mcnemar, resampled, two_sided_p
+from filbert.study.predictions import (
+    Judged,
+    prepared_rows,
+    read_predictions,
+    slice_figures,
+    slice_intervals,
+    slices_of,
+)
 
-# The smallest corrected p-value that a study must be able to reach.
+# A difference must be able to reach this corrected p-value.
 SMALLEST_P_HOLM = 0.01
 # Below this many rows of a class the percentile intervals are too narrow: docs/statistics.md.
 FEW_ROWS = 50
-# Of figures that are not between 0 and 1.
+# Ranges of metrics that are not in [0, 1].
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
 Runs = dict[str, dict[int, Judged]]
@@ -42,39 +47,38 @@ def judge(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The parts of results.json that are statistics.
+    """Compute the statistics of results.json.
 
-    Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. So an
-    interval says what other test rows would have changed for *this trained model*. What another
-    seed would have changed stands beside it: `seeds` and `deviation` of each figure, and, with two
-    seeds or more, `over_seeds`, an interval for the mean over seeds from rows and seeds resampled
-    together. Neither holds what other training rows, another split or other options would change.
-    Tests between pairs are of the seed that was best on dev, and say nothing about other seeds.
+    Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. An
+    interval therefore covers the choice of test rows for *this trained model*. The choice of the
+    seed is shown by `seeds` and `deviation` of each metric, and, with two seeds or more, by
+    `over_seeds`, an interval for the mean over seeds from rows and seeds resampled together.
+    Neither covers other training rows, another split or other options. Tests between pairs are of
+    the seed that is best on dev, and say nothing about other seeds.
 
     Args:
-        study: its folder, with data/test.jsonl.gz for the slices.
-        seeds_of: folders of the finished runs, by contestant and seed; a contestant without one is
-            left out.
-        labels: label names in the order of their numbers.
-        positive: the positive label of two (None: the second); of no use with more.
-        slices: group columns of the prepared rows.
-        references: by contestant, of whose figure its share is told.
-        resamples: B. For the pairs at least as many that a difference can reach p_holm 0.01.
-        level: of the intervals.
-        seed: of the resampling.
+        study: Its folder, with data/test.jsonl.gz for the slices.
+        seeds_of: Folders of the finished runs, by contestant and seed.
+        labels: Label names in the order of their numbers.
+        positive: Positive label of two (None: the second).
+        slices: Columns of the prepared rows to make slices by.
+        references: By contestant, the one that its metric is shown as a share of.
+        resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
+        level: Of the intervals.
+        seed: Of the resampling.
 
     Returns:
         contestants (name, seeds, best_seed, test), shares, pairs, pairs_use, agreement, slices, and
-        statistics: how it was done, and notes, sentences for the reader.
+        statistics: the method, with notes for the reader.
 
     Raises:
-        InputError, FormatError: predictions are missing or damaged, or runs speak of other rows.
-        ConfigError: an option out of range.
+        InputError, FormatError: Predictions are missing or damaged, or runs have different rows.
+        ConfigError: An option is out of range.
     """
     check(resamples, level)
     positive_id = _positive_id(labels, positive)
     given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
-    dev, test = (read_answers(split, given, labels) for split in ("dev", "test"))
+    dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
     rows = prepared_rows(study, "test", test.gold, labels)
     dev_runs: Runs = {}
     test_runs: Runs = {}
@@ -168,10 +172,10 @@ def _positive_id(labels: Sequence[str], positive: str | None) -> int | None:
 
 
 def _enough(resamples: int, num_pairs: int) -> int:
-    """B for the pairs: the least p-value, 2 / (B + 1), times their number is at most 0.01.
+    """Return B for the pairs: the least p-value, 2 / (B + 1), times their number is at most 0.01.
 
-    B + 1 is a multiple of 200, so that the ends of a 95 or 99 % interval are whole ranks and
-    interval and p-value never contradict each other.
+    B + 1 is a multiple of 200, so that the ends of a 95 or 99 % interval are whole ranks, and
+    interval and p-value always agree.
     """
     wanted = max(resamples + 1, 2 * num_pairs / SMALLEST_P_HOLM)
     return math.ceil(wanted / 200) * 200 - 1
@@ -180,7 +184,7 @@ def _enough(resamples: int, num_pairs: int) -> int:
 def _resampled(
     runs: Runs, gold: np.ndarray, resamples: int, seed: int
 ) -> tuple[tuple[str, ...], dict[str, dict[int, np.ndarray]]]:
-    """F names, and their values (F, B) on the same resamples for every run."""
+    """Return F names, and their values (F, B) on the same resamples for every run."""
     forms = {(name, s): one.form() for name, seeds in runs.items() for s, one in seeds.items()}
     values = resampled([form for _, form in forms.values()], gold, resamples=resamples, seed=seed)
     found: dict[str, dict[int, np.ndarray]] = {name: {} for name in runs}
@@ -191,7 +195,7 @@ def _resampled(
 
 
 def _best_seed(dev: Mapping[int, Mapping[str, Any]], metric: str) -> int:
-    """The seed of the highest dev figure, the lowest seed of equal ones."""
+    """Return the seed with the highest dev metric, the lowest seed of equal ones."""
     scores = {s: figures[metric] for s, figures in dev.items()}
     return max(sorted(scores), key=lambda s: -math.inf if scores[s] is None else scores[s])
 
@@ -199,16 +203,16 @@ def _best_seed(dev: Mapping[int, Mapping[str, Any]], metric: str) -> int:
 def mean_over_seeds(
     names: Sequence[str], values: Sequence[np.ndarray], seed: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """Mean over S seeds on each resample, with the seeds resampled too; empty for one seed.
+    """Return the mean over S seeds on each resample, with seeds resampled too; {} for one seed.
 
-    The part that comes from the choice of seeds is stretched by sqrt(S / (S - 1)), since S values
-    drawn with replacement vary less than they should by just that factor: by a fifth for three
-    seeds. Source: the Multi-Bootstrap of Sellam et al. 2022, "The MultiBERTs", but for the stretch.
+    The variation by seeds is scaled by sqrt(S / (S - 1)), because S values drawn with replacement
+    vary less than they should by that factor: by a fifth for three seeds. Source: the
+    Multi-Bootstrap of Sellam et al. 2022, "The MultiBERTs", without the scaling.
 
     Args:
-        names: F figures.
-        values: of each seed, float64 (F, B), on the same resamples of rows.
-        seed: of the draws of seeds.
+        names: F metrics.
+        values: Of each seed, float64 (F, B), on the same resamples of rows.
+        seed: Of the draws of seeds.
     """
     num_seeds = len(values)
     if num_seeds < 2:
@@ -227,7 +231,7 @@ def _summary(
     over_seeds: Mapping[str, np.ndarray],
     level: float,
 ) -> dict[str, dict[str, Any]]:
-    """One contestant's test figures: mean, interval, seeds and their deviation."""
+    """Return a contestant's test metrics: mean, interval, seeds and their deviation."""
     found: dict[str, dict[str, Any]] = {}
     for metric in figures[best]:
         values = [one[metric] for one in figures.values()]
@@ -242,8 +246,7 @@ def _summary(
             "seeds": values,
         }
         if metric in over_seeds:
-            # The stretch gives a seed less than nothing on some draws, so the mean can leave the
-            # range that the figure has.
+            # The scaling gives negative weights on some draws, so the mean can leave the range.
             least, most = RANGES.get(metric, (0.0, 1.0))
             low, high = (
                 None if end is None else min(max(end, least), most)
@@ -310,12 +313,110 @@ def _notes(
         if (one.called == one.wanted).all():
             found.append(
                 f"{name} makes no error on the test rows. Its interval for rates has no width, "
-                "which says that the rows are too few to tell, not that it never errs."
+                "which means that the rows are too few, not that it never errs."
             )
     if not has_seeds:
-        found.append(
-            "One seed for each contestant: what another seed would have changed is not measured."
-        )
+        found.append("One seed for each contestant: the variation between seeds is not measured.")
     if lacks_data:
-        found.append("The prepared test rows are gone, so there are no slices.")
+        found.append("The prepared test rows are missing, so there are no slices.")
     return found
+
+
+def pairs_of(
+    champions: Mapping[str, Judged],
+    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    tests: Mapping[str, Mapping[str, np.ndarray]],
+    over_seeds: Mapping[str, Mapping[str, np.ndarray]],
+    has_seeds: Collection[str],
+    level: float,
+) -> list[dict[str, Any]]:
+    """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
+
+    Args:
+        champions: Predictions of each contestant's best seed on dev.
+        summaries: Test metrics, with `interval_of` (that seed's) and `value` (mean of seeds).
+        tests: That seed's tested metrics on the same resamples for all, float64 (B,).
+        over_seeds: Mean of seeds on resampled rows and seeds; for a single seed, rows only.
+        has_seeds: Contestants with several seeds.
+        level: Of the intervals.
+    """
+    found: list[dict[str, Any]] = []
+    for one, other in combinations(champions, 2):
+        pair: dict[str, Any] = {"one": one, "other": other}
+        for metric, drawn in tests[one].items():
+            mine, theirs = summaries[one][metric], summaries[other][metric]
+            differences = drawn - tests[other][metric]
+            pair[metric] = _difference(
+                mine["interval_of"], theirs["interval_of"], differences, level
+            )
+            pair[metric]["p"] = two_sided_p(differences)
+            if one in has_seeds or other in has_seeds:
+                means = over_seeds[one][metric] - over_seeds[other][metric]
+                of_seeds = _difference(mine["value"], theirs["value"], means, level)
+                pair[metric]["over_seeds"] = of_seeds
+        counts = mcnemar(champions[one].wanted, champions[one].called, champions[other].called)
+        pair["mcnemar"] = {
+            "p": counts.p,
+            "only_one": counts.only_one_right,
+            "only_other": counts.only_other_right,
+        }
+        found.append(pair)
+    for test in (*next(iter(tests.values())), "mcnemar"):
+        entries = [pair[test] for pair in found]
+        known = [entry for entry in entries if entry["p"] is not None]
+        corrected = dict(zip(map(id, known), holm([entry["p"] for entry in known]), strict=True))
+        for entry in entries:
+            entry["p_holm"] = corrected.get(id(entry))
+    return found
+
+
+def _difference(
+    mine: float | None, theirs: float | None, drawn: np.ndarray, level: float
+) -> dict[str, Any]:
+    low, high = ends(drawn, level)
+    difference = None if mine is None or theirs is None else mine - theirs
+    return {"difference": difference, "low": low, "high": high}
+
+
+def shares_of(
+    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    over_seeds: Mapping[str, Mapping[str, np.ndarray]],
+    references: Mapping[str, str],
+    metric: str,
+    level: float,
+) -> dict[str, dict[str, Any]]:
+    """Return each contestant's share of its reference's metric: of, value, low, high.
+
+    Rows are resampled together, seeds separately, although a student depends on its teacher's seed:
+    with several seeds the interval is too wide rather than too narrow. Arguments as for `pairs_of`;
+    references without results are left out.
+    """
+    found = {}
+    for name, other in references.items():
+        if name not in summaries or other not in summaries:
+            continue
+        mine, theirs = (summaries[one][metric]["value"] for one in (name, other))
+        if mine is None or not theirs:
+            continue
+        drawn = over_seeds[name][metric] / over_seeds[other][metric]
+        low, high = ends(drawn, level)
+        found[name] = {"of": other, "value": mine / theirs, "low": low, "high": high}
+    return found
+
+
+def agreement_of(champions: Mapping[str, Judged]) -> dict[str, Any]:
+    """Return the share of equal decisions of every two contestants, and Cohen's kappa.
+
+    With 10 % positives two models that predict at random at that rate agree on 82 %; kappa is then
+    0. It is None if both predict one class only.
+    """
+    calls = {name: one.called for name, one in champions.items()}
+    shares = [[float(np.mean(a == b)) for b in calls.values()] for a in calls.values()]
+    kappa: list[list[float | None]] = []
+    for a, row in zip(calls.values(), shares, strict=True):
+        kappa.append([])
+        for b, share in zip(calls.values(), row, strict=True):
+            classes = np.union1d(a, b)
+            chance = float(sum(np.mean(a == c) * np.mean(b == c) for c in classes))
+            kappa[-1].append((share - chance) / (1 - chance) if len(classes) > 1 else None)
+    return {"names": list(calls), "matrix": shares, "kappa": kappa}

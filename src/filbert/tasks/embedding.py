@@ -34,8 +34,12 @@ from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
-from filbert.metrics.regression import regression_metrics
-from filbert.metrics.similarity import own_pair_ranks, retrieval_metrics, unit
+from filbert.metrics.similarity import (
+    own_pair_ranks,
+    regression_metrics,
+    retrieval_metrics,
+    unit,
+)
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Head, VectorHead
 from filbert.model.pair_losses import contrastive_loss, cosine_loss, text_ids

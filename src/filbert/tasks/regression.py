@@ -26,7 +26,7 @@ from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, read_texts, text_of, text_row
 from filbert.errors import InputError, printable
-from filbert.metrics.regression import regression_metrics
+from filbert.metrics.similarity import regression_metrics
 from filbert.model.config import EncoderConfig
 from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head

@@ -191,7 +191,6 @@ MODELS = {
         "serve MASKED ./nowhere --port 0", "./nowhere",
     ),
     "a teacher without a task": ("distill --teacher TINY --train rows.csv --out out", "task"),
-    "importance of a bare encoder": ("shrink TINY --importance --data rows.csv", "task"),
     "an export of a format that does not go": ("predict FILM --backend onnxruntime", "export"),
     # Beyond the model
     "a length beyond its positions": ("predict FILM --max-length 999", "999", "64"),
@@ -199,9 +198,6 @@ MODELS = {
     "a layer to inspect that it has not": ("inspect TINY hello --text --layer 97", "97"),
     "a head to inspect that it has not": ("inspect TINY hello --text --layer 0 --head 97", "97"),
     "layers to keep that it has not": ("shrink TINY --out out --keep-layers 5", "5", "2"),
-    "heads to keep that it has not": ("shrink TINY --out out --keep-heads 0:97", "97"),
-    "more heads than it has": ("shrink FILM --out out --heads 99 --data films.csv", "99"),
-    "a table wider than it is": ("shrink TINY --out out --embedding-size 99", "99", "32"),
     "layers to freeze that it has not": (
         "finetune --task classification --model TINY --train rows.csv --out out --freeze 0-97",
         "97",

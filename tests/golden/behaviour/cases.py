@@ -150,14 +150,13 @@ def shrink(place: Place) -> Found:
     import filbert
 
     found: Found = {}
-    for name in ("layers", "heads", "vocabulary", "tables"):
+    for name in ("layers", "vocabulary"):
         out = place.folder / "shrunk" / name
         facts = json.loads(
             place.call(f"shrink {name}", model=place.model("bert", "masked"), out=out)
         )
         found[f"{name} parameters"] = [step["parameters"] for step in facts["steps"]]
-        if name != "tables":  # which are made by a singular value decomposition
-            found[name] = tensors_sha(out / "model.safetensors")
+        found[name] = tensors_sha(out / "model.safetensors")
         found[f"{name} vocabulary"] = sha((out / "vocab.txt").read_bytes())
         found[f"{name} vectors"] = filbert.load(out).embed(inputs.TEXTS)
     return found

@@ -31,9 +31,7 @@ COMMANDS = {
     "export": "export {model} --out {out} --format onnx --json",
     "export int8": "export {model} --out {out} --format onnx --int8 --json",
     "shrink layers": "shrink {model} --out {out} --keep-layers 1 --json",
-    "shrink heads": "shrink {model} --out {out} --keep-heads 0:1 --json",
     "shrink vocabulary": "shrink {model} --out {out} --vocabulary-from {place}/text/dev.txt --json",
-    "shrink tables": "shrink {model} --out {out} --embedding-size 4 --json",
     "check": "check --task {task} {path} --model {model} --json",
     "corpus": (
         "corpus {place}/text/{part}.txt --tokenizer {place}/vocab --out {out} --workers 1 --json"

@@ -3,20 +3,26 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import filbert
+from filbert.batch import pack
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
 from filbert.evaluate import evaluate_model
-from filbert.export import export_onnx
 from filbert.masked_text import pretraining_of
+from filbert.model.config import EncoderConfig
+from filbert.model.encoder import Encoder, initialize
+from filbert.model.heads import Model
 from filbert.predict import Predictor
-from filbert.shrink.options import ShrinkOptions
-from filbert.shrink.run import shrink
+from filbert.shrink import ShrinkOptions, cut_vocabulary, shrink
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +36,6 @@ def shrunk(source, films, tmp_path_factory):
     out = tmp_path_factory.mktemp("shrunk") / "model"
     options = ShrinkOptions(
         keep_layers=(1,),
-        heads=2,
-        embedding_size=20,
         vocabulary_from=(str(films / "train.csv"),),
         data=str(films / "dev.csv"),
     )
@@ -43,13 +47,10 @@ def test_every_step_saves_something_and_the_last_is_the_model_in_the_folder(shru
     assert [step["name"] for step in facts["steps"]] == [
         "as it was",
         "1 of 2 layers",
-        "2 of 4 heads",
         "18 of 34 entries",
-        "tables 20 wide instead of 32",
     ]
     sizes = [step["bytes"] for step in facts["steps"]]
-    # Tables so short that the projection costs more than it saves.
-    assert sizes[:4] == sorted(sizes[:4], reverse=True)
+    assert sizes == sorted(sizes, reverse=True)
     model = filbert.load(out)
     parameters = sum(parameter.numel() for parameter in model.model.parameters())
     assert parameters == facts["steps"][-1]["parameters"]
@@ -74,7 +75,7 @@ def test_the_folder_tells_where_it_comes_from_and_claims_no_figures_of_the_origi
     assert "options" not in story
     text = (out / "filbert.json").read_text("utf-8") + (out / "README.md").read_text("utf-8")
     assert str(source.parent) not in text
-    assert "| 2 of 4 heads |" in text
+    assert "| 1 of 2 layers |" in text
 
 
 def test_a_cut_vocabulary_changes_no_answer_on_its_corpus(source, films, tmp_path):
@@ -134,21 +135,12 @@ def test_an_old_folder_of_sentence_vectors_keeps_its_way(tiny_model, tmp_path):
     assert (one.embed(["film"]) == other.embed(["film"])).all()
 
 
-def test_a_pruned_model_is_exported_and_loaded_again(source, tmp_path):
-    pytest.importorskip("onnxruntime")
-    shrink(str(source), tmp_path / "small", ShrinkOptions(keep_heads=("0:1", "1:0,2")))
-    # Compares all outputs with the original's, or fails.
-    export_onnx(str(tmp_path / "small"), tmp_path / "exported")
-    model = Predictor.load(tmp_path / "exported", backend="onnxruntime")
-    assert model.model.config.heads_per_layer == (1, 2)
-
-
 def test_ways_to_make_vectors_and_a_licence_are_inherited(tiny_model, tmp_path, films):
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
     write_sentence_vectors(folder, SentenceVectors("cls", normalize=True, max_length=9), 32)
     (folder / "README.md").write_text("---\nlicense: mit\ntags: [a]\n---\n# Model\n", "utf-8")
-    shrink(str(folder), tmp_path / "out", ShrinkOptions(keep_heads=("0:1", "1:0,2")))
+    shrink(str(folder), tmp_path / "out", ShrinkOptions(keep_layers=(1,)))
     small = Predictor.load(tmp_path / "out")
     assert (small.sentence_vectors.pooling, small.max_length) == ("cls", 9)
     assert np.linalg.norm(small.embed(["the film"])) == pytest.approx(1.0, abs=1e-6)
@@ -158,10 +150,8 @@ def test_ways_to_make_vectors_and_a_licence_are_inherited(tiny_model, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "Nothing to take away"),
-        ({"heads": 3}, "give labelled rows with --data"),
-        ({"heads": 3, "keep_heads": ("0:1",), "data": "x"}, "Give one"),
-        ({"keep_layers": (0,), "min_count": 2}, "go with --vocabulary-from"),
+        ({}, "Nothing to remove"),
+        ({"keep_layers": (0,), "min_count": 2}, "need --vocabulary-from"),
         ({"vocabulary_from": ("x",), "vocabulary_size": 0}, "numbers from 1"),
         ({"vocabulary_from": ("-",)}, "more than once"),
     ],
@@ -171,13 +161,10 @@ def test_options_that_contradict_each_other_are_refused(options, sentence):
         ShrinkOptions(**options)
 
 
-def test_what_the_model_cannot_lose_is_refused_and_nothing_is_written(source, films, tmp_path):
+def test_what_the_model_does_not_have_is_refused_and_nothing_is_written(source, films, tmp_path):
     wrong = [
         {"keep_layers": (0, 2)},
-        {"keep_heads": ("0:4",)},
-        {"embedding_size": 32},
         {"vocabulary_from": ("nowhere.txt",)},
-        {"heads": 1, "data": str(films / "dev.csv")},
     ]
     for options in wrong:
         with pytest.raises(FilbertError) as caught:
@@ -199,11 +186,6 @@ def test_a_masked_lm_is_measured_by_the_masks_it_fills(masked_lm, tmp_path):
         name: pytest.approx(last[name], rel=1e-5) for name in ("mlm_accuracy", "perplexity")
     }
     assert facts["steps"][0]["metrics"] != facts["steps"][1]["metrics"]
-    with pytest.raises(ConfigError, match="nothing is left to be measured"):
-        narrow = ShrinkOptions(embedding_size=8, data=str(text))
-        shrink(str(masked_lm), tmp_path / "narrow", narrow)
-    with pytest.raises(ConfigError, match="no task head"):
-        shrink(str(masked_lm), tmp_path / "heads", ShrinkOptions(heads=2, data=str(text)))
 
 
 def test_every_step_is_measured_on_rows_of_the_length_of_pre_training(masked_lm, tmp_path):
@@ -212,8 +194,8 @@ def test_every_step_is_measured_on_rows_of_the_length_of_pre_training(masked_lm,
     (folder / "filbert.json").write_text(json.dumps(story))
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["the film was good . a play and a bad film ."] * 8), "utf-8")
-    # All heads of a layer stay, so nothing is lost.
-    options = ShrinkOptions(keep_heads=("0:0,1,2,3",), data=str(text))
+    # All layers are kept, so nothing is lost.
+    options = ShrinkOptions(keep_layers=(0, 1), data=str(text))
     first, second = shrink(str(folder), tmp_path / "out", options)["steps"]
     assert second["metrics"] == pytest.approx(first["metrics"], rel=1e-6)
     small = Predictor.load(tmp_path / "out").checkpoint
@@ -226,3 +208,66 @@ def test_a_model_without_a_task_has_nothing_to_be_measured_by(tiny_model, films,
     options = ShrinkOptions(keep_layers=(0,), data=str(films / "dev.csv"))
     with pytest.raises(ConfigError, match="no task head"):
         shrink(str(tiny_model), tmp_path / "out", options)
+
+
+TEXTS = ["the film was good", "she sees films"]
+
+
+def drawn(kind: str | None = "sequence", **fields) -> Checkpoint:
+    """A checkpoint of random numbers."""
+    torch.manual_seed(3)
+    shape = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+             "intermediate_size": 24, "max_position_embeddings": 20}  # fmt: skip
+    config = EncoderConfig(**{**shape, **fields})
+    encoder = Encoder(config)
+    initialize(encoder, 0.2)
+    return with_new_head(
+        Checkpoint(config, "bert", Model(encoder).state_dict()),
+        kind,
+        labels=("no", "yes") if kind == "sequence" else None,
+    )
+
+
+def test_a_masked_lm_head_scores_the_kept_entries_as_before(tiny):
+    checkpoint = drawn("masked_lm", vocab_size=64)
+    checkpoint.tensors["head.bias"] += torch.randn(64)
+    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS)
+    kept = [tiny.id_of(text) for text in cut.tokenizer.tokens(range(cut.tokenizer.vocab_size))]
+    before = tiny.encode(TEXTS)
+    after = cut.tokenizer.encode(TEXTS)
+    whole = checkpoint.build()(pack([e.input_ids for e in before]))
+    small = cut.checkpoint.build()(pack([e.input_ids for e in after]))
+    # A product over fewer rows may be summed in another order.
+    assert (small - whole[:, kept]).abs().max() < 1e-5
+    assert cut.checkpoint.config.vocab_size == cut.facts["entries"] == len(kept) < 34
+    assert cut.facts["texts_cut_otherwise"] == 0
+
+
+def test_ids_in_config_json_follow_their_tokens(tiny, tmp_path):
+    ids = {"mask_token_id": 4, "sep_token_id": 3, "bos_token_id": 33}
+    checkpoint = replace(drawn(vocab_size=34), extra={**ids, "tokenizer_class": "X"})
+    cut = cut_vocabulary(checkpoint, tiny, lambda: TEXTS, size=30)
+    assert cut.checkpoint.extra["mask_token_id"] == cut.tokenizer.mask_id
+    assert cut.checkpoint.extra["sep_token_id"] == cut.tokenizer.sep_id
+    # The entry "3" has gone.
+    assert "bos_token_id" not in cut.checkpoint.extra
+    assert cut.checkpoint.extra["tokenizer_class"] == "X"
+    huggingface.write(cut.checkpoint, tmp_path)
+
+
+def test_rare_entries_go_first_and_the_facts_say_what_that_costs(tiny):
+    texts = ["the film was good"] * 3 + ["he plays"]
+    cut = cut_vocabulary(drawn(vocab_size=34), tiny, lambda: texts, min_count=2)
+    assert cut.tokenizer.id_of("film") is not None
+    assert cut.tokenizer.id_of("play") is None
+    assert cut.facts["texts_cut_otherwise"] == 1
+    assert cut.facts["corpus_tokens_before"] == 3 * 6 + 5
+
+
+def test_odd_numbers_and_a_padding_token_that_positions_hang_on_are_refused(tiny):
+    with pytest.raises(ConfigError, match="min_count is 0"):
+        cut_vocabulary(drawn(), tiny, lambda: TEXTS, min_count=0)
+    # Its positions begin behind a padding token that is said to be at id 5.
+    shifted = drawn(vocab_size=64, position_offset=6)
+    with pytest.raises(ConfigError, match="padding token would move"):
+        cut_vocabulary(shifted, tiny, lambda: TEXTS)

@@ -6,7 +6,7 @@ from scipy import stats
 from sklearn.metrics import mean_squared_error
 
 from filbert.errors import InputError
-from filbert.metrics.regression import regression_metrics
+from filbert.metrics.similarity import regression_metrics
 
 
 @pytest.mark.parametrize("seed", range(5))

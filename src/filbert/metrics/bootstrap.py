@@ -1,0 +1,297 @@
+"""Uncertainty of metrics: bootstrap percentile intervals, paired tests and Holm's correction.
+
+N rows, B resamples, C classes, K distinct scores of positive rows.
+
+A resample is a column of weights: how often each row was drawn. Rows are drawn with replacement,
+from each class as many as it has, so that both classes are in every resample and an interval is
+valid for rows of this class balance. Sorting happens once; a resample costs a cumulative sum.
+
+Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapters 13 (percentile) and
+14 (BCa). The percentile method is used instead of BCa because its ends follow any monotone change
+of scale, never leave the range of the metric, need no jackknife of N more evaluations, and agree
+with the p-value of a paired difference on the same resamples. It does not correct bias and
+skewness, which matters with few positives and near the ends of the scale: docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filbert.errors import ConfigError, InputError
+
+# Maps weights, int (N, B), to values, float64 (..., B); NaN where the metric is undefined.
+Weighting = Callable[[np.ndarray], np.ndarray]
+Rate = Literal["accuracy", "precision", "recall", "f1", "mcc", "macro_f1", "weighted_f1"]
+
+# Weights made at once. Part of what a seed means: another block size gives other draws.
+_BLOCK = 2**20
+
+
+def resampled(
+    forms: Sequence[Weighting], gold: np.ndarray, *, resamples: int, seed: int
+) -> list[np.ndarray]:
+    """Compute each metric on the same resamples, float64 (B,) or, as the form gives it, (..., B).
+
+    Raises:
+        InputError: There is no row.
+    """
+    blocks: list[list[np.ndarray]] = [[] for _ in forms]
+    for weights in draws(gold, resamples=resamples, seed=seed):
+        for values, form in zip(blocks, forms, strict=True):
+            values.append(form(weights))
+    return [np.concatenate(values, axis=-1) for values in blocks]
+
+
+def draws(gold: np.ndarray, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the weights of all resamples in blocks, int32 (N, b).
+
+    Within a class each row is equally likely, and the weights add up to the rows of the class.
+    """
+    check(resamples, 0.5)
+    classes, numbers = np.unique(gold, return_inverse=True)
+    if not len(numbers):
+        raise InputError("there is no row to resample. Give at least one labelled row.")
+    members = [np.flatnonzero(numbers.reshape(-1) == c) for c in range(len(classes))]
+    generator = np.random.default_rng(seed)
+    width = max(1, _BLOCK // len(numbers))
+    for start in range(0, resamples, width):
+        size = min(width, resamples - start)
+        weights = np.empty((len(numbers), size), dtype=np.int32)
+        for rows in members:
+            drawn = generator.integers(0, len(rows), size=(len(rows), size))
+            cells = (drawn * size + np.arange(size)).ravel()
+            counts = np.bincount(cells, minlength=len(rows) * size)
+            weights[rows] = counts.reshape(len(rows), size)
+        yield weights
+
+
+def ends(values: np.ndarray, level: float) -> tuple[float | None, float | None]:
+    """Return the percentiles around the middle `level`; None without a defined value.
+
+    They are the resamples of rank (B + 1) (1 - level) / 2 from below and above (Efron and
+    Tibshirani 1993, chapter 12). By this rule the interval excludes zero if and only if p is at
+    most 1 - level.
+    """
+    check(1, level)
+    defined = values[~np.isnan(values)]
+    if not len(defined):
+        return None, None
+    tail = (1 - level) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail], method="weibull")
+    return float(low), float(high)
+
+
+def check(resamples: int, level: float) -> None:
+    """Raise ConfigError for a number of resamples or a level that gives no interval."""
+    if resamples < 1:
+        raise ConfigError(f"resamples is {resamples}; give at least 1, better 1000 or more.")
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level}; an interval's level is between 0 and 1, as 0.95.")
+
+
+def two_sided_p(differences: np.ndarray) -> float | None:
+    """Return min(1, 2 (1 + min(count of d <= 0, count of d >= 0)) / (B + 1)).
+
+    It is at most 1 - level if and only if the percentile interval excludes zero. A resample of
+    exactly zero counts for both sides: two equal models get 1. The 1 that is added is the sample
+    itself (Davison and Hinkley 1997, chapter 4), because B draws cannot support a p-value of 0.
+    None without a defined difference.
+    """
+    defined = differences[~np.isnan(differences)]
+    if not len(defined):
+        return None
+    across = min(int(np.sum(defined <= 0)), int(np.sum(defined >= 0)))
+    return min(1.0, 2 * (1 + across) / (len(defined) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """Rows that only one of two models got right, and the p-value of that division."""
+
+    p: float
+    only_one_right: int
+    only_other_right: int
+
+
+def mcnemar(gold: ArrayLike, one_called: ArrayLike, other_called: ArrayLike) -> McNemar:
+    """Test whether two models are right equally often: exact and two-sided; classes (N,) each.
+
+    Rows that both or neither got right carry no information. Under equal accuracy the others are a
+    fair coin, which gives a binomial test without an approximation. Without such a row p is 1.
+
+    Source: McNemar 1947; the exact form in Dietterich 1998, section 3.1 (there with chi-square).
+    """
+    wanted = np.asarray(gold)
+    one, other = np.asarray(one_called) == wanted, np.asarray(other_called) == wanted
+    only_one, only_other = int(np.sum(one & ~other)), int(np.sum(other & ~one))
+    if only_one + only_other == 0:
+        return McNemar(1.0, 0, 0)
+    from scipy.stats import binomtest
+
+    p = binomtest(only_one, only_one + only_other, 0.5).pvalue
+    return McNemar(float(p), only_one, only_other)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number by Holm's step-down, in the order given.
+
+    The probability of any false rejection stays below the level, however the tests depend on each
+    other. The smallest of m p-values is multiplied by m, the next by m - 1, and so on.
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    corrected = np.empty(len(values))
+    corrected[order] = np.minimum(stepped, 1.0)
+    return [float(p) for p in corrected]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedCuts:
+    """Counts above each cut at the score of a positive row, the highest first.
+
+    Cuts at the scores of negative rows alone are left out: no area and no best precision depends on
+    them.
+
+    Attributes:
+        new_hits: Positives with exactly this score, int64 (K, B).
+        hits: Positives with this score or a higher one, int64 (K, B).
+        misses_above: Negatives with a higher score, int64 (K, B).
+        misses: Negatives with this score or a higher one, int64 (K, B).
+        num_positives: int64 (B,).
+        num_negatives: int64 (B,).
+    """
+
+    new_hits: np.ndarray
+    hits: np.ndarray
+    misses_above: np.ndarray
+    misses: np.ndarray
+    num_positives: np.ndarray
+    num_negatives: np.ndarray
+
+    @property
+    def _precision(self) -> np.ndarray:
+        return _divided(self.hits, self.hits + self.misses, empty=0.0)
+
+    def roc_auc(self) -> np.ndarray:
+        """Compute `ranking.roc_auc` of each resample, float64 (B,)."""
+        ahead = 2 * self.num_negatives - self.misses_above - self.misses
+        # Integers until the last division.
+        twice_area = (self.new_hits * ahead).sum(0)
+        return _divided(twice_area, 2 * self.num_positives * self.num_negatives)
+
+    def pr_auc(self) -> np.ndarray:
+        """Compute `ranking.pr_auc` of each resample, float64 (B,)."""
+        area = _divided((self.new_hits * self._precision).sum(0), self.num_positives)
+        return np.where(self.num_negatives > 0, area, np.nan)
+
+    def precision_at_recalls(self, recalls: Sequence[float]) -> np.ndarray:
+        """Compute the highest precision of any cut with at least each recall, (recalls, B).
+
+        The cut is chosen on these very rows, so it compares rankings and promises nothing for new
+        rows. NaN without positive rows.
+        """
+        found = np.full((len(recalls), len(self.num_positives)), np.nan)
+        if len(self.hits):
+            # best[k]: highest precision of cut k and all below it, which have at least its recall.
+            best = np.maximum.accumulate(self._precision[::-1])[::-1]
+            columns = np.arange(best.shape[1])
+            for row, recall in enumerate(recalls):
+                # 0.8 * 10 may be 8.000000000000002, which must not require 9 hits.
+                least = np.ceil(recall * self.num_positives - 1e-9).astype(np.int64)
+                first = (self.hits < np.maximum(least, 1)).sum(0)
+                found[row] = best[np.minimum(first, len(best) - 1), columns]
+        return np.where(self.num_positives > 0, found, np.nan)
+
+
+class RankedRows:
+    """Rows sorted by score, ready for weights."""
+
+    def __init__(self, is_positive: np.ndarray, scores: np.ndarray) -> None:
+        """Sort rows; gold as bool (N,), scores as float (N,)."""
+        positive = np.asarray(is_positive, dtype=bool)
+        values = np.asarray(scores, dtype=np.float64)
+        if positive.shape != values.shape or positive.ndim != 1:
+            raise ValueError(f"{positive.shape} gold values for {values.shape} scores")
+        self._hits = np.flatnonzero(positive)
+        self._hits = self._hits[np.argsort(-values[self._hits], kind="stable")]
+        self._misses = np.flatnonzero(~positive)
+        self._misses = self._misses[np.argsort(-values[self._misses], kind="stable")]
+        falling, against = -values[self._hits], -values[self._misses]
+        last_of_group = np.append(falling[1:] != falling[:-1], True)[: len(falling)]
+        self._last = np.flatnonzero(last_of_group)
+        self._above = np.searchsorted(against, falling[self._last], side="left")
+        self._upto = np.searchsorted(against, falling[self._last], side="right")
+
+    def cuts(self, weights: np.ndarray) -> WeightedCuts:
+        """Return the cuts of each resample; weights int (N, B)."""
+        hits = np.cumsum(weights[self._hits], axis=0, dtype=np.int64)
+        misses = np.zeros((len(self._misses) + 1, weights.shape[1]), dtype=np.int64)
+        np.cumsum(weights[self._misses], axis=0, out=misses[1:])
+        num_positives = hits[-1] if len(hits) else misses[0]
+        hits = hits[self._last]
+        return WeightedCuts(
+            np.diff(hits, axis=0, prepend=0),
+            hits,
+            misses[self._above],
+            misses[self._upto],
+            num_positives,
+            misses[-1],
+        )
+
+
+class CalledRows:
+    """Rows with their gold and predicted class, ready for weights."""
+
+    def __init__(self, gold: np.ndarray, called: np.ndarray, num_classes: int) -> None:
+        """Group rows by cell of the confusion matrix; class numbers, int or bool (N,) each."""
+        cells = np.asarray(gold, dtype=np.int64) * num_classes + np.asarray(called, dtype=np.int64)
+        self._order = np.argsort(cells, kind="stable")
+        self._cells, self._starts = np.unique(cells[self._order], return_index=True)
+        self._classes = num_classes
+
+    def confusion(self, weights: np.ndarray) -> np.ndarray:
+        """Return counts by gold and predicted class, int64 (C, C, B); weights int (N, B)."""
+        table = np.zeros((self._classes**2, weights.shape[1]), dtype=np.int64)
+        sums = np.add.reduceat(weights[self._order], self._starts, axis=0, dtype=np.int64)
+        table[self._cells] = sums
+        return table.reshape(self._classes, self._classes, -1)
+
+
+def rate_of(confusion: np.ndarray, rate: Rate) -> np.ndarray:
+    """Compute a rate of (C, C, B) counts, float64 (B,), as metrics/classification.py defines it.
+
+    precision, recall, f1 and mcc are those of class 1 of two; an empty denominator gives 0.
+    """
+    hits = np.einsum("ccb->cb", confusion)
+    gold, called, rows = confusion.sum(1), confusion.sum(0), confusion.sum((0, 1))
+    if rate == "accuracy":
+        return _divided(hits.sum(0), rows, empty=0.0)
+    f1 = _divided(2 * hits, gold + called, empty=0.0)
+    if rate == "macro_f1":
+        return _divided(f1.sum(0), (gold + called > 0).sum(0), empty=0.0)
+    if rate == "weighted_f1":
+        return _divided((f1 * gold).sum(0), rows, empty=0.0)
+    if rate == "precision":
+        return _divided(hits[1], called[1], empty=0.0)
+    if rate == "recall":
+        return _divided(hits[1], gold[1], empty=0.0)
+    if rate == "f1":
+        return np.asarray(f1[1])
+    # float64: the product of four counts overflows 64 bits from about 55,000 rows on.
+    excess = hits[1].astype(float) * hits[0] - (called[1] - hits[1]) * (gold[1] - hits[1]) * 1.0
+    square = called[1].astype(float) * gold[1] * called[0] * gold[0]
+    return _divided(excess, np.sqrt(square), empty=0.0)
+
+
+def _divided(part: np.ndarray, whole: np.ndarray, empty: float = np.nan) -> np.ndarray:
+    out = np.full(np.broadcast_shapes(part.shape, whole.shape), empty)
+    np.divide(part, whole, out=out, where=whole > 0)
+    return out

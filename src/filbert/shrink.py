@@ -1,0 +1,366 @@
+"""Make a model smaller without training: fewer layers, and a vocabulary cut to a corpus."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers
+from filbert.checkpoints.opening import find_model
+from filbert.checkpoints.sentence_transformers import (
+    SentenceVectors,
+    read_sentence_vectors,
+    write_sentence_vectors,
+)
+from filbert.data.columns import ColumnNames
+from filbert.data.documents import read_documents
+from filbert.data.records import file_digest
+from filbert.errors import ConfigError, printable
+from filbert.evaluate import evaluate_model, figure_names
+from filbert.files import replace_folder
+from filbert.masked_text import pretraining_of
+from filbert.predict import Predictor
+from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
+from filbert.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+# Tensors with one row per vocabulary entry.
+_BY_ENTRY = ("encoder.embeddings.word.weight", "head.bias", "head.masked_lm.bias")
+_ID = "_token_id"
+# Keys of filbert.json that describe how the model is used, not how it was trained.
+_KEPT = ("task", "max_length", "base_model", "pretrained")
+_LICENSE = re.compile(r"license(_name|_link)?:.*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShrinkOptions:
+    """What to remove.
+
+    Attributes:
+        keep_layers: Numbers of the layers to keep, rising.
+        vocabulary_from: Files with the text whose vocabulary is kept.
+        min_count: Occurrences that an entry needs in these files.
+        vocabulary_size: Largest number of entries.
+        text_column: Column of these files.
+        data: Labelled rows to measure each step on; plain text for a masked-LM model without a
+            task.
+    """
+
+    keep_layers: tuple[int, ...] | None = None
+    vocabulary_from: tuple[str, ...] = ()
+    min_count: int = 1
+    vocabulary_size: int | None = None
+    text_column: str = "text"
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for options that contradict each other, or without anything to do."""
+        if "-" in (self.data, *self.vocabulary_from):
+            raise ConfigError("Texts and rows are read more than once, so - cannot be one of them.")
+        if not self.vocabulary_from and (self.vocabulary_size is not None or self.min_count != 1):
+            raise ConfigError(
+                "--min-count and --vocabulary-size need --vocabulary-from, the text to count."
+            )
+        if self.min_count < 1 or (self.vocabulary_size is not None and self.vocabulary_size < 1):
+            raise ConfigError("--min-count and --vocabulary-size are numbers from 1.")
+        if self.keep_layers is None and not self.vocabulary_from:
+            raise ConfigError("Nothing to remove: give --keep-layers or --vocabulary-from.")
+
+
+class Cut(NamedTuple):
+    """A model with a smaller vocabulary; `facts` are its sizes and how the corpus is cut now."""
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    facts: dict[str, Any]
+
+
+def shrink(
+    name: str, out: Path, options: ShrinkOptions, names: ColumnNames | None = None
+) -> dict[str, Any]:
+    """Make a smaller model as a starting point for fine-tuning or distillation.
+
+    Args:
+        name: A folder, a checkpoint, a built-in name or a Hub id.
+        out: Model folder; it appears when it is complete.
+        options: What to remove. Layers are removed before vocabulary entries.
+        names: Columns of the labelled rows, and of the second texts in the vocabulary's files.
+
+    Returns:
+        The entry "shrunk" of filbert.json: "steps", each with its name, parameters, bytes and
+        metrics, the first being the original model.
+
+    Raises:
+        ConfigError: The model cannot be shrunk so, or has neither a task nor a masked-LM head to be
+            measured by.
+        InputError, FormatError: The model or a file is wrong.
+    """
+    predictor = Predictor.load(name)
+    assert predictor.checkpoint is not None
+    names = names or ColumnNames()
+    pretrained = pretraining_of(predictor.checkpoint)
+    # Every step is measured like the original, with the lengths of its pre-training.
+    stored: dict[str, Any] = {"pretrained": pretrained} if pretrained else {}
+    if options.data is not None:
+        figure_names(predictor)
+    steps = [_step(predictor, "as it was", options.data, names)]
+    current = predictor
+    if options.keep_layers is not None:
+        before = predictor.checkpoint.config.num_hidden_layers
+        smaller = with_layers(predictor.checkpoint, options.keep_layers)
+        current = _rebuilt(current, smaller, current.tokenizer, stored)
+        step = _step(current, f"{len(options.keep_layers)} of {before} layers", options.data, names)
+        steps.append(step | {"layers": list(options.keep_layers)})
+    if options.vocabulary_from:
+        assert current.checkpoint is not None
+        cut = cut_vocabulary(
+            current.checkpoint,
+            current.tokenizer,
+            lambda: _corpus(current, options, names),
+            min_count=options.min_count,
+            size=options.vocabulary_size,
+        )
+        smaller_model = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
+        title = f"{cut.facts['entries']:,} of {cut.facts['entries_before']:,} entries"
+        steps.append(_step(smaller_model, title, options.data, names) | cut.facts)
+        current = smaller_model
+    assert current.checkpoint is not None
+    metric = predictor.task.selection_metric if predictor.task else "mlm_accuracy"
+    facts = {
+        "from": Path(name).name if Path(name).is_absolute() else name,
+        "filbert": version("filbert"),
+        "metric": metric if options.data else None,
+        "data": _file(options.data) if options.data else None,
+        "corpus": [_file(file) for file in options.vocabulary_from],
+        "steps": steps,
+        "notes": list(current.checkpoint.notes),
+    }
+    _save(
+        out,
+        current.checkpoint,
+        current.tokenizer,
+        source=find_model(name),
+        stored=(predictor.checkpoint.filbert or {}) | stored,
+        facts=facts,
+    )
+    return facts
+
+
+def cut_vocabulary(
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    texts: Callable[[], Iterable[str]],
+    *,
+    min_count: int = 1,
+    size: int | None = None,
+) -> Cut:
+    """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
+
+    Args:
+        checkpoint: Not changed; the result shares the other tensors.
+        tokenizer: Of the checkpoint.
+        texts: Returns the corpus; it is called twice.
+        min_count: Occurrences that an entry needs; with 1 the corpus gives the same tokens.
+        size: Largest number of entries.
+
+    Raises:
+        ConfigError: A number is out of range, or the required entries do not fit.
+        InputError: There is no text.
+    """
+    if min_count < 1:
+        raise ConfigError(f"min_count is {min_count}; give at least 1.")
+    use = count_entries(tokenizer, texts())
+    entries = useful_entries(tokenizer, use, min_count=min_count, size=size)
+    narrowed = without_others(tokenizer, entries)
+    changed, before, after = count_changed(tokenizer, narrowed, texts())
+    rows = torch.tensor(narrowed.kept)
+    config, pad = checkpoint.config, narrowed.tokenizer.pad_id
+    if config.position_offset and pad is not None and pad != config.position_offset - 1:
+        # config.json gives the first position by the id of the padding token.
+        raise ConfigError(
+            f"The padding token would move from id {config.position_offset - 1} to {pad}, and this "
+            "model's positions are counted from it. Its vocabulary cannot be cut."
+        )
+    new_ids = {old: new for new, old in enumerate(narrowed.kept)}
+    extra = {
+        key: new_ids[value] if key.endswith(_ID) else value
+        for key, value in checkpoint.extra.items()
+        if not key.endswith(_ID) or (isinstance(value, int) and value in new_ids)
+    }
+    note = f"vocabulary entries kept: {len(rows)} of {tokenizer.vocab_size}."
+    smaller = replace(
+        checkpoint,
+        config=replace(config, vocab_size=len(rows)),
+        tensors={
+            name: tensor[rows] if name in _BY_ENTRY else tensor
+            for name, tensor in checkpoint.tensors.items()
+        },
+        extra=extra,
+        notes=(*checkpoint.notes, note),
+        filbert=None,
+    )
+    facts = {
+        "entries": len(rows),
+        "entries_before": tokenizer.vocab_size,
+        "texts_cut_otherwise": changed,
+        "corpus_tokens": after,
+        "corpus_tokens_before": before,
+    }
+    return Cut(smaller, narrowed.tokenizer, facts)
+
+
+def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Iterator[str]:
+    """Yield the texts of `vocabulary_from`, cleaned and prompted as the model's input is."""
+    clean = getattr(predictor.task, "clean", None) or str
+    prepared = predictor.sentence_vectors.prepared
+    for document in read_documents(
+        options.vocabulary_from,
+        text_column=options.text_column,
+        pair_column=names.own("text_pair"),
+    ):
+        lines = "\n".join(document.lines).split("\n")
+        yield str(prepared("\n".join(map(clean, lines))))
+
+
+def _rebuilt(
+    old: Predictor, checkpoint: Checkpoint, tokenizer: Tokenizer, stored: Mapping[str, Any]
+) -> Predictor:
+    """Return a predictor of a smaller checkpoint with the settings of the old one."""
+    checkpoint = replace(checkpoint, filbert=dict(stored) or None)
+    config = checkpoint.config
+    tokenizer.check_fits(config.vocab_size, config.type_vocab_size, checkpoint.source or Path())
+    model = checkpoint.build().to(old.device)
+    if old.task is not None and old.task.head_kind is None:
+        model.head = old.task.head(config)
+    return Predictor(
+        model,
+        tokenizer,
+        old.task,
+        max_length=old.max_length,
+        max_tokens=old.max_tokens,
+        sentence_vectors=old.sentence_vectors,
+        checkpoint=checkpoint,
+    )
+
+
+def _step(predictor: Predictor, title: str, data: str | None, names: ColumnNames) -> dict[str, Any]:
+    """Return the size of a model and, with data, its metrics."""
+    assert predictor.checkpoint is not None
+    tensors = predictor.checkpoint.tensors.values()
+    step: dict[str, Any] = {
+        "name": title,
+        "parameters": sum(tensor.numel() for tensor in tensors),
+        "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+    }
+    if data is not None:
+        log.info("measuring the model: %s", title)
+        metrics = evaluate_model(predictor, data, names)
+        step["metrics"] = {key: metrics.get(key) for key in figure_names(predictor)}
+    return step
+
+
+def _file(path: str) -> dict[str, str]:
+    """Return a file's name, without the machine's folders, and its digest."""
+    return {"file": Path(path).name, "sha256": file_digest(path)}
+
+
+def _save(
+    out: Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    *,
+    source: Path,
+    stored: Mapping[str, Any],
+    facts: dict[str, Any],
+) -> None:
+    """Write the model folder.
+
+    Args:
+        out: An old folder there is replaced if it is a model's.
+        checkpoint: The smaller model.
+        tokenizer: Its tokenizer.
+        source: Folder of the original; its sentence vectors and licence are inherited.
+        stored: The original's filbert.json.
+        facts: For "shrunk" in filbert.json, and for the card.
+    """
+    if tokenizer.max_length is None:
+        tokenizer.max_length = checkpoint.config.max_tokens_per_sequence
+    vectors = _sentence_vectors(source, checkpoint, tokenizer)
+    with replace_folder(out) as new:
+        digests = huggingface.write(checkpoint, new)
+        huggingface.write_tokenizer(tokenizer, checkpoint, new)
+        if vectors is not None:
+            write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
+        content = {key: stored[key] for key in _KEPT if key in stored} | {
+            "filbert": version("filbert"),
+            "shrunk": facts,
+            "files": {name: {"sha256": digest} for name, digest in digests.items()},
+        }
+        text = json.dumps(content, indent=2, default=list) + "\n"
+        (new / "filbert.json").write_text(text, encoding="utf-8")
+        (new / "README.md").write_text(_card(source, facts), encoding="utf-8")
+
+
+def _sentence_vectors(
+    source: Path, checkpoint: Checkpoint, tokenizer: Tokenizer
+) -> SentenceVectors | None:
+    if not (source / "modules.json").is_file():
+        return None
+    vectors = read_sentence_vectors(source, checkpoint.config.hidden_size)
+    if vectors.max_length is not None:
+        return vectors
+    longest = checkpoint.config.max_tokens_per_sequence
+    return replace(vectors, max_length=min(tokenizer.max_length or longest, longest))
+
+
+def _card(source: Path, facts: Mapping[str, Any]) -> str:
+    """Return the model card: what was removed and what it cost, with the original's licence."""
+    metric = facts["metric"]
+    heading = ["", "parameters", "MB", *([metric] if metric else [])]
+    lines = ["| " + " | ".join(heading) + " |", "|---|" + "---:|" * (len(heading) - 1)]
+    for step in facts["steps"]:
+        cells = [step["name"], f"{step['parameters']:,}", f"{step['bytes'] / 1e6:.1f}"]
+        if metric:
+            value = step["metrics"].get(metric)
+            cells.append("" if value is None else f"{value:.4f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    measured = f" `{metric}` is that on `{printable(facts['data']['file'])}`." if metric else ""
+    return "\n".join(
+        [
+            "---",
+            *_license(source),
+            "library_name: filbert",
+            "---",
+            "",
+            f"# {printable(facts['from'])}, smaller",
+            "",
+            f"Made by `filbert shrink` {facts['filbert']}; nothing was trained since.{measured} "
+            "Fine-tune or distil it before you use it.",
+            "",
+            *lines,
+            "",
+            *(f"- {printable(note)}" for note in facts["notes"]),
+            "",
+        ]
+    )
+
+
+def _license(source: Path) -> Sequence[str]:
+    """Return the lines about the licence in the original's card."""
+    card = source / "README.md"
+    if not card.is_file():
+        return []
+    first, *lines = card.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    if first != "---" or "---" not in lines:
+        return []
+    return [line for line in lines[: lines.index("---")] if _LICENSE.fullmatch(line)]

@@ -1,0 +1,486 @@
+"""Predictions of the runs: read, checked for the same rows, measured on all rows and on slices.
+
+N rows, C labels, F metrics, B resamples.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filbert.data.records import read_rows
+from filbert.errors import FormatError, InputError, printable
+from filbert.metrics import calibration, ranking
+from filbert.metrics.bootstrap import (
+    CalledRows,
+    RankedRows,
+    Rate,
+    Weighting,
+    ends,
+    mcnemar,
+    rate_of,
+    resampled,
+    two_sided_p,
+)
+from filbert.metrics.classification import binary_metrics, losses, multiclass_metrics
+from filbert.report.folder import read_lines
+from filbert.tasks.base import Prediction
+
+RECALLS = {f"precision_at_recall_{round(100 * r)}": r for r in (0.5, 0.8, 0.9, 0.95)}
+_RATES: tuple[Rate, ...] = ("f1", "precision", "recall", "accuracy", "mcc")
+_CHOICES: tuple[Rate, ...] = ("accuracy", "macro_f1", "weighted_f1")
+# Metrics with an interval, in the order of the rows of `form`. The calibration error has none:
+# resampled bins are noisier than those of the rows, so its resamples are too high.
+BINARY = ("roc_auc", "pr_auc", *_RATES, "f1_at_half", *RECALLS, "brier", "loss")
+MULTICLASS = (*_CHOICES, "loss")
+# Metrics that pairs are tested by, in the order of the rows of `tested_form`.
+TESTED_BINARY = ("roc_auc", "pr_auc", "f1")
+TESTED_MULTICLASS = ("accuracy", "macro_f1")
+
+# Slices of one column; rarer values share one.
+MOST_VALUES = 20
+# With fewer rows of a class the interval of a slice would be misleading.
+FEWEST_FOR_INTERVAL = 10
+NOT_STATED = "not stated"
+# What tables write for a missing value, in any case.
+_MISSING = {"", "nan", "na", "null", "none"}
+
+
+@dataclass(frozen=True)
+class SplitPredictions:
+    """The predictions of all runs for one split.
+
+    Attributes:
+        gold: Label numbers, int64 (N,), the same for all runs.
+        probabilities: float64 (N, C) by contestant and seed.
+    """
+
+    gold: np.ndarray
+    probabilities: dict[str, dict[int, np.ndarray]]
+
+
+def read_predictions(
+    split: str, seeds_of: Mapping[str, Mapping[int, Path]], labels: Sequence[str]
+) -> SplitPredictions:
+    """Read predictions/SPLIT.jsonl of every run.
+
+    Args:
+        split: "dev" or "test".
+        seeds_of: Run folder by contestant and seed; at least one run.
+        labels: C names, in the order of their numbers.
+
+    Raises:
+        InputError: A file is missing or empty, or two runs have different rows or gold labels.
+        FormatError: A line is damaged, or lacks a field or a label's probability.
+    """
+    first: tuple[str, list[tuple[Any, str]]] | None = None
+    gold = np.empty(0, dtype=np.int64)
+    probabilities: dict[str, dict[int, np.ndarray]] = {}
+    for name, seeds in seeds_of.items():
+        probabilities[name] = {}
+        for seed, folder in seeds.items():
+            path = folder / "predictions" / f"{split}.jsonl"
+            who = f"{printable(name)} (seed {seed})"
+            lines = read_lines(path, [])
+            if not lines:
+                raise InputError(
+                    f"{who}: {path} is missing or empty, so its {split} metrics cannot be "
+                    "computed. Run this contestant again."
+                )
+            rows, probabilities[name][seed] = _table(path, lines, labels)
+            if first is None:
+                first = (who, rows)
+                known = {label: number for number, label in enumerate(labels)}
+                gold = np.array([known[label] for _, label in rows], dtype=np.int64)
+            elif rows != first[1]:
+                _refuse_other_rows(split, first, (who, rows))
+    if first is None:
+        raise InputError("The study has no finished contestant to measure.")
+    return SplitPredictions(gold, probabilities)
+
+
+def _table(
+    path: Path, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]
+) -> tuple[list[tuple[Any, str]], np.ndarray]:
+    """Return (row number, gold label) of each line, and probabilities (N, C)."""
+    rows, table = [], []
+    known = ", ".join(printable(label) for label in labels)
+    for at, line in enumerate(lines, start=1):
+        try:
+            table.append([float(line["scores"][label]) for label in labels])
+            rows.append((line["row"], str(line["gold"])))
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(
+                f"{path}:{at}: a prediction needs row, gold and a number in scores for each of "
+                f"{known}."
+            ) from None
+        if rows[-1][1] not in labels:
+            raise FormatError(
+                f"{path}:{at}: gold label {printable(rows[-1][1])!r} is not one of {known}."
+            )
+    try:
+        return rows, ranking.probabilities(table)
+    except InputError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _refuse_other_rows(
+    split: str, first: tuple[str, list[tuple[Any, str]]], other: tuple[str, list[tuple[Any, str]]]
+) -> None:
+    what = f"{first[0]} and {other[0]} were not measured on the same {split} rows"
+    cure = "Only runs of the same prepared data can be compared; run one of them again."
+    if len(first[1]) != len(other[1]):
+        raise InputError(f"{what}: {len(first[1]):,} against {len(other[1]):,} rows. {cure}")
+    for at, (mine, theirs) in enumerate(zip(first[1], other[1], strict=True), start=1):
+        if mine[0] != theirs[0]:
+            raise InputError(
+                f"{what}: line {at} is of row {mine[0]} and of row {theirs[0]}. {cure}"
+            )
+        if mine[1] != theirs[1]:
+            raise InputError(
+                f"{what}: the gold label of row {mine[0]} is {printable(mine[1])!r} and "
+                f"{printable(theirs[1])!r}. {cure}"
+            )
+
+
+def prepared_rows(
+    study: Path, split: str, gold: np.ndarray, labels: Sequence[str]
+) -> list[dict[str, Any]] | None:
+    """Read data/SPLIT.jsonl.gz, which must be the rows of the predictions; None without the file.
+
+    Raises:
+        InputError: Number or labels differ from those of the predictions.
+    """
+    path = study / "data" / f"{split}.jsonl.gz"
+    if not path.is_file():
+        return None
+    rows = [row.values for row in read_rows(path)]
+    cure = "The data was prepared again after these runs; run the contestants again."
+    if len(rows) != len(gold):
+        raise InputError(
+            f"{path} holds {len(rows):,} rows, the predictions are of {len(gold):,}. {cure}"
+        )
+    for at, (row, number) in enumerate(zip(rows, gold, strict=True), start=1):
+        if str(row.get("label")) != labels[number]:
+            raise InputError(
+                f"{path}:{at}: label {printable(str(row.get('label')))!r}, but the gold label of "
+                f"the predictions is {printable(labels[number])!r}. {cure}"
+            )
+    return rows
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The predictions of one run for one split.
+
+    Attributes:
+        gold: Label numbers, int64 (N,).
+        probabilities: float64 (N, C).
+        positive: Number of the positive label of two; None for more labels.
+        threshold: Of the positive label's probability; None for more labels.
+    """
+
+    gold: np.ndarray
+    probabilities: np.ndarray
+    positive: int | None
+    threshold: float | None
+
+    @classmethod
+    def tuned(cls, gold: np.ndarray, probabilities: np.ndarray, positive: int | None) -> Judged:
+        """Choose the threshold with the best F1 on these rows, which should be the dev rows."""
+        threshold = None
+        if positive is not None:
+            threshold = ranking.best_f1_threshold(gold == positive, probabilities[:, positive])
+        return cls(gold, probabilities, positive, threshold)
+
+    @property
+    def is_positive(self) -> np.ndarray:
+        """Gold, bool (N,)."""
+        return np.asarray(self.gold == self.positive)
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Probability of the positive label, float64 (N,)."""
+        assert self.positive is not None
+        return np.asarray(self.probabilities[:, self.positive])
+
+    @property
+    def called(self) -> np.ndarray:
+        """Predicted classes: 0 or 1 (positive) of two, else label numbers; int64 (N,)."""
+        if self.positive is None:
+            return np.asarray(self.probabilities.argmax(1))
+        return np.asarray(self.scores >= self.threshold, dtype=np.int64)
+
+    @property
+    def wanted(self) -> np.ndarray:
+        """Gold in the terms of `called`, int64 (N,)."""
+        return self.gold if self.positive is None else self.is_positive.astype(np.int64)
+
+    def of(self, rows: np.ndarray) -> Judged:
+        """Select rows by an int or bool index."""
+        return Judged(self.gold[rows], self.probabilities[rows], self.positive, self.threshold)
+
+    def metrics(self) -> dict[str, Any]:
+        """Compute every metric; floats, None where undefined."""
+        if self.positive is None:
+            found = multiclass_metrics(self.gold, self.probabilities)
+            del found["per_label"]
+            right = self.called == self.gold
+            confidence = self.probabilities.max(1).clip(0, 1)
+            return found | {"ece": calibration.expected_calibration_error(right, confidence)}
+        assert self.threshold is not None
+        gold, scores = self.is_positive, self.scores
+        found = binary_metrics(gold, scores, self.threshold)
+        found["f1_at_half"] = binary_metrics(gold, scores, 0.5)["f1"]
+        once = np.ones((len(gold), 1), dtype=np.int64)
+        at_recalls = (
+            RankedRows(gold, scores).cuts(once).precision_at_recalls(list(RECALLS.values()))
+        )
+        for name, value in zip(RECALLS, at_recalls[:, 0], strict=True):
+            found[name] = None if np.isnan(value) else float(value)
+        found["ece"] = calibration.expected_calibration_error(gold, scores)
+        found["brier"] = float(np.mean((scores - gold) ** 2))
+        return found
+
+    def form(self) -> tuple[tuple[str, ...], Weighting]:
+        """Return the names of the metrics with intervals, and weights (N, B) -> float64 (F, B)."""
+        if self.positive is None:
+            calls = CalledRows(self.gold, self.called, self.probabilities.shape[1])
+            likelihood = self.probabilities[np.arange(len(self.gold)), self.gold]
+
+            def choices(weights: np.ndarray) -> np.ndarray:
+                confusion = calls.confusion(weights)
+                rows = [rate_of(confusion, rate) for rate in _CHOICES]
+                return np.vstack([*rows, _means(losses(likelihood)[None], weights)])
+
+            return MULTICLASS, choices
+
+        gold, scores = self.is_positive, self.scores
+        ranked = RankedRows(gold, scores)
+        tuned = CalledRows(gold, self.called, 2)
+        half = CalledRows(gold, scores >= 0.5, 2)
+        errors = (scores - gold) ** 2
+        means = np.stack([errors, losses(np.where(gold, scores, 1 - scores))])
+
+        def decisions(weights: np.ndarray) -> np.ndarray:
+            cuts = ranked.cuts(weights)
+            confusion = tuned.confusion(weights)
+            return np.vstack(
+                [
+                    cuts.roc_auc(),
+                    cuts.pr_auc(),
+                    *(rate_of(confusion, rate) for rate in _RATES),
+                    rate_of(half.confusion(weights), "f1"),
+                    cuts.precision_at_recalls(list(RECALLS.values())),
+                    _means(means, weights),
+                ]
+            )
+
+        return BINARY, decisions
+
+    def tested_form(self) -> tuple[tuple[str, ...], Weighting]:
+        """Return the metrics that pairs are tested by, at a fraction of the time of `form`."""
+        calls = CalledRows(self.wanted, self.called, self.probabilities.shape[1])
+        if self.positive is None:
+
+            def choices(weights: np.ndarray) -> np.ndarray:
+                confusion = calls.confusion(weights)
+                return np.stack([rate_of(confusion, "accuracy"), rate_of(confusion, "macro_f1")])
+
+            return TESTED_MULTICLASS, choices
+        ranked = RankedRows(self.is_positive, self.scores)
+
+        def decisions(weights: np.ndarray) -> np.ndarray:
+            cuts = ranked.cuts(weights)
+            f1 = rate_of(calls.confusion(weights), "f1")
+            return np.stack([cuts.roc_auc(), cuts.pr_auc(), f1])
+
+        return TESTED_BINARY, decisions
+
+
+def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return weighted means: values (F, N), weights (N, B) -> (F, B)."""
+    return np.asarray(values @ weights.astype(np.float64) / weights.sum(0))
+
+
+def side_by_side(
+    gold: Sequence[str],
+    answers: Mapping[str, Sequence[Prediction]],
+    thresholds: Mapping[str, float],
+    *,
+    positive: str,
+    resamples: int = 2000,
+) -> dict[str, Any]:
+    """Compare two models for two labels by roc_auc, pr_auc, f1 and McNemar's test.
+
+    Args:
+        gold: Labels of the N rows.
+        answers: Predictions of exactly two models, by name, with their `scores`.
+        thresholds: Of the positive label, by the same names.
+        positive: The positive label.
+        resamples: Of the bootstrap.
+
+    Returns:
+        {"intervals": {name: {metric: {value, low, high}}}, "pair": {"one", "other", metric:
+        {value, low, high, p}, "mcnemar": {...}}}.
+    """
+    wanted = np.array([label == positive for label in gold])
+    runs = {}
+    for name, rows in answers.items():
+        scores = np.array([row["scores"][positive] for row in rows])
+        table = np.stack([1 - scores, scores], axis=1)
+        runs[name] = Judged(wanted.astype(np.int64), table, 1, thresholds[name])
+    forms = [run.tested_form()[1] for run in runs.values()]
+    drawn = dict(zip(runs, resampled(forms, wanted, resamples=resamples, seed=0), strict=True))
+    one, other = runs
+    pair: dict[str, Any] = {"one": one, "other": other}
+    intervals: dict[str, dict[str, Any]] = {name: {} for name in runs}
+    values = {name: run.metrics() for name, run in runs.items()}
+    for row, metric in enumerate(TESTED_BINARY):
+        for name in runs:
+            intervals[name][metric] = _interval(values[name][metric], drawn[name][row])
+        mine, theirs = values[one][metric], values[other][metric]
+        difference = None if mine is None or theirs is None else mine - theirs
+        differences = drawn[one][row] - drawn[other][row]
+        pair[metric] = _interval(difference, differences) | {"p": two_sided_p(differences)}
+    pair["mcnemar"] = asdict(mcnemar(wanted, runs[one].called, runs[other].called))
+    return {"intervals": intervals, "pair": pair}
+
+
+def _interval(value: float | None, drawn: np.ndarray) -> dict[str, float | None]:
+    low, high = ends(drawn, 0.95)
+    return {"value": value, "low": low, "high": high}
+
+
+def slices_of(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> list[tuple[str, str, np.ndarray]]:
+    """Return (by, name, row indices) of every slice: length quartiles, then column by column.
+
+    Raises:
+        InputError: A column is in no row.
+    """
+    found = [("length", name, at) for name, at in by_length(rows)]
+    for column in columns:
+        found += [(column, name, at) for name, at in by_column(rows, column)]
+    return found
+
+
+def by_length(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, np.ndarray]]:
+    """Return up to four slices of near equal size by the number of words in the raw text or pair.
+
+    Rows of one length stay together; texts that are all of one length give no slice.
+    """
+    lengths = np.array(
+        [len(f"{row.get('text') or ''} {row.get('text_pair') or ''}".split()) for row in rows],
+        dtype=np.int64,
+    )
+    if not len(lengths) or lengths.min() == lengths.max():
+        return []
+    edges = np.unique(np.quantile(lengths, [0.25, 0.5, 0.75, 1.0], method="inverted_cdf"))
+    parts = []
+    below = -1
+    for edge in edges:
+        at = np.flatnonzero((lengths > below) & (lengths <= edge))
+        least, most = int(lengths[at].min()), int(lengths[at].max())
+        span = f"{least:,}" if least == most else f"{least:,}-{most:,}"
+        parts.append((f"{span} word" if span == "1" else f"{span} words", at))
+        below = int(edge)
+    return parts
+
+
+def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str, np.ndarray]]:
+    """Return the slices of one column.
+
+    Numbers from 0 to 1 (0/1, or a share of annotators) become "yes" from 0.5 on and "no". Other
+    values are names: the 20 most frequent, the rest together. Rows without a value (see
+    `is_missing`) are "not stated".
+    """
+    if not any(column in row for row in rows):
+        known = sorted({name for row in rows for name in row} - {"text", "text_pair", "label"})
+        near = difflib.get_close_matches(column, known, n=1)
+        hint = f" Did you mean {printable(near[0])}?" if near else ""
+        names = ", ".join(printable(name) for name in known) or "none"
+        raise InputError(
+            f'No test row has the column "{printable(column)}" to make slices by; '
+            f"the columns kept beside text and label are: {names}.{hint}"
+        )
+    values = [row.get(column) for row in rows]
+    missing = [is_missing(value) for value in values]
+    shares = [None if gone else _share(v) for v, gone in zip(values, missing, strict=True)]
+    if all(gone or share is not None for share, gone in zip(shares, missing, strict=True)):
+        named = [NOT_STATED if s is None else "yes" if s >= 0.5 else "no" for s in shares]
+        order = ["yes", "no"]
+    else:
+        pairs = zip(values, missing, strict=True)
+        named = [NOT_STATED if gone else printable(str(value).strip()) for value, gone in pairs]
+        counts = Counter(name for name in named if name != NOT_STATED)
+        order = sorted(counts, key=lambda name: (-counts[name], name))
+        if len(order) > MOST_VALUES:
+            rest = f"{len(order) - MOST_VALUES + 1:,} other values"
+            kept = set(order[: MOST_VALUES - 1]) | {NOT_STATED}
+            named = [name if name in kept else rest for name in named]
+            order = [*order[: MOST_VALUES - 1], rest]
+    table = np.array(named, dtype=object)
+    parts = [(name, np.flatnonzero(table == name)) for name in [*order, NOT_STATED]]
+    return [(name, at) for name, at in parts if len(at)]
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is empty, NaN, or one of the words nan, NA, null and none."""
+    return value is None or str(value).strip().lower() in _MISSING
+
+
+def _share(value: Any) -> float | None:
+    """Return the value as a number from 0 to 1; None if it is no such number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+    return number if 0 <= number <= 1 else None
+
+
+def slice_figures(judged: Judged) -> dict[str, float | None]:
+    """Compute the metrics of a slice.
+
+    Two labels: roc_auc, pr_auc, f1, precision, recall, accuracy, false_positive_rate; None for an
+    empty denominator. More labels: accuracy, macro_f1.
+    """
+    found = judged.metrics()
+    if judged.positive is None:
+        return {key: found[key] for key in ("accuracy", "macro_f1")}
+    is_positive, called = judged.is_positive, judged.called
+    kept: dict[str, float | None] = {
+        key: found[key] for key in ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
+    }
+    if not is_positive.any():
+        kept |= {"f1": None, "precision": None, "recall": None}
+    negatives = called[~is_positive]
+    kept["false_positive_rate"] = float(negatives.mean()) if len(negatives) else None
+    return kept
+
+
+def slice_intervals(
+    parts: Mapping[str, Judged], *, resamples: int, level: float, seed: int
+) -> dict[str, dict[str, tuple[float | None, float | None]]]:
+    """Return (low, high) of roc_auc, pr_auc and f1 by contestant; {} with too few rows of a class.
+
+    `parts` are the predictions for the rows of one slice; all get the same resamples.
+    """
+    first = next(iter(parts.values()))
+    gold = first.is_positive
+    few = min(int(gold.sum()), int((~gold).sum())) < FEWEST_FOR_INTERVAL
+    if first.positive is None or few:
+        return {name: {} for name in parts}
+    forms = [one.tested_form()[1] for one in parts.values()]
+    drawn = resampled(forms, gold, resamples=resamples, seed=seed)
+    return {
+        name: {metric: ends(row, level) for metric, row in zip(TESTED_BINARY, values, strict=True)}
+        for name, values in zip(parts, drawn, strict=True)
+    }
