@@ -15,9 +15,8 @@ from huggingface_hub import ModelCard, metadata_load
 
 import filbert
 from filbert.errors import ConfigError
-from filbert.train.card import model_card
-from filbert.train.front_matter import yaml_lines
-from filbert.train.provenance import base_model
+from filbert.train.card import model_card, yaml_lines
+from filbert.train.facts import base_model
 
 
 @pytest.fixture

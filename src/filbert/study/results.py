@@ -16,9 +16,8 @@ from filbert.study.choice import choice_of
 from filbert.study.entries import are_alike, entry_of, nameless, notes_of
 from filbert.study.recipe import Study
 from filbert.study.target import references
-from filbert.train.facts import device_name
+from filbert.train.facts import commit, device_name, versions
 from filbert.train.log import say
-from filbert.train.provenance import commit, versions
 
 
 def write_results(

@@ -13,9 +13,8 @@ from filbert.predict import Predictor
 from filbert.study.bigru import BiGRU
 from filbert.study.linear import Linear
 from filbert.tasks.base import Task
-from filbert.train.facts import device_name
+from filbert.train.facts import commit, device_name, versions
 from filbert.train.folder import read_run
-from filbert.train.provenance import commit, versions
 
 if TYPE_CHECKING:
     from filbert.study.contestants import Job

@@ -1,20 +1,21 @@
-"""The model card of a fine-tuned model: README.md, for people and for model hubs.
+"""Model cards (README.md) of fine-tuned, distilled and pre-trained models.
 
-No text of the data stands in it, and no folder of the machine.
+A card contains no text of the data set and no folder name of the machine.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from filbert.errors import printable
 from filbert.tasks.base import Task
 from filbert.train.distill_options import DistillOptions
-from filbert.train.front_matter import SHORT, figures, front_matter
-from filbert.train.options import FinetuneOptions
-from filbert.train.story import PATHS
+from filbert.train.options import PATHS, FinetuneOptions, names_of
+from filbert.train.pretrain_options import PretrainOptions
 
 # What model hubs call the tasks.
 _PIPELINES = {
@@ -51,6 +52,16 @@ _UNTOLD = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "
            "license", "language", "dry_run")  # fmt: skip
 _MOST_LABELS = 20
 _FEW_ROWS = 20
+# Of a distillation where nothing was said.
+_USUAL_LENGTH = 128
+_WORDS = {"mlm": "masked words", "replaced": "replaced words"}
+# Names of datasets: a file's name passes where the Hub would take it for an identifier.
+_DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+# Written without quotes; words that YAML 1.1 takes for something else are not (`no` is Norwegian).
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+_NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}
+# Digests are cut to this many digits where people read them.
+SHORT = 12
 
 
 def model_card(task: Task, story: Mapping[str, Any]) -> str:
@@ -279,3 +290,219 @@ def versions(story: Mapping[str, Any]) -> list[str]:
         "`filbert replay` runs it again and compares.",
         "",
     ]
+
+
+def pretrained_card(story: Mapping[str, Any]) -> str:
+    """README.md of a pre-trained model.
+
+    Args:
+        story: the content of filbert.json.
+    """
+    options = story["options"]
+    fills = options["objective"] == "mlm"
+    begun = f"continued from {code(options['model'])}" if options.get("model") else "from scratch"
+    # A discriminator fills nothing; its generator beside it does.
+    tag = "fill-mask" if fills else None
+    folder = "." if fills else "generator"
+    task = "pre-training"
+    lines = [
+        front_matter(story, task, tag),
+        "",
+        f"# {printable(story['name'])}",
+        "",
+        f"A {story['model']['family']} encoder pre-trained on {_WORDS[options['objective']]}, "
+        f"{begun}, on {story['data']['train']['tokens']:,} tokens of text with filbert "
+        f"{story['filbert']}: {story['model']['parameters']:,} parameters.",
+        "",
+        "## Use",
+        "",
+        "```python",
+        "import filbert",
+        "",
+        f'model = filbert.load("{folder}")  # this folder, or its repository on the Hub',
+        'print(model.fill("This is a [MASK] of yours."))',
+        "```",
+        "",
+        "```bash",
+        f'filbert fill {folder} "This is a [MASK] of yours."',
+        "filbert finetune --task classification --model . --train train.csv --dev dev.csv "
+        "--out runs/mine",
+        "```",
+        "",
+        *data_table(story["data"]),
+        *figure_table(story),
+        *training(story, PretrainOptions),
+    ]
+    return "\n".join([*lines, *limits(story, _known(story)), *versions(story)])
+
+
+def distilled_card(story: Mapping[str, Any]) -> str:
+    """README.md of a model that was distilled over raw text.
+
+    Args:
+        story: the content of filbert.json, with "teacher" and "method".
+    """
+    options, teacher = story["options"], story["teacher"]
+    fills = "metrics" in teacher
+    sizes = [story["model"]["parameters"], teacher["parameters"]]
+    use = (
+        'print(model.fill("This is a [MASK] of yours."))'
+        if fills
+        else 'print(model.embed(["A sentence of yours."]).shape)'
+    )
+    lines = [
+        front_matter(story, "distillation", "fill-mask" if fills else None),
+        "",
+        f"# {printable(story['name'])}",
+        "",
+        f"A {story['model']['family']} encoder of {sizes[0]:,} parameters, distilled from "
+        f"{code(options['teacher'])} ({sizes[1]:,}) by the method {options['method']} on "
+        f"{story['data']['train']['tokens']:,} tokens of text with filbert {story['filbert']}.",
+        "",
+        "## Use",
+        "",
+        "```python",
+        "import filbert",
+        "",
+        'model = filbert.load(".")  # this folder, or its repository on the Hub',
+        use,
+        "```",
+        "",
+        "```bash",
+        "filbert finetune --task classification --model . --train train.csv --dev dev.csv "
+        "--out runs/mine",
+        "```",
+        "",
+        *data_table(story["data"]),
+        *figure_table(story),
+        *training(story, DistillOptions),
+    ]
+    found = [*_known(story), "What its teacher got wrong it was taught too."]
+    return "\n".join([*lines, *limits(story, found), *versions(story)])
+
+
+def _known(story: Mapping[str, Any]) -> list[str]:
+    """What a reader should expect of a model that saw this text."""
+    options = story["options"]
+    longest = options.get("second_length") or options.get("max_length") or _USUAL_LENGTH
+    found = [
+        f"It saw {story.get('tokens', 0):,} tokens, repetitions included, in sequences of up to "
+        f"{longest:,} tokens.",
+        "It knows the language, the opinions and the errors of that text and of nothing else.",
+    ]
+    if "dev" not in story["data"]:
+        found.append("No text was held out, so nothing but the training loss was measured.")
+    if story["data"]["train"].get("inputs"):
+        names = [code(entry["path"]) for entry in story["data"]["train"]["inputs"]]
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        found.insert(0, f"Its text: {', '.join(names[:10])}{more}.")
+    return found
+
+
+def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> str:
+    """The lines between `---` and `---`.
+
+    Args:
+        story: the content of filbert.json.
+        task: what it learnt, for people and as a tag.
+        pipeline: the Hub's name for that, if it has one.
+    """
+    base = story.get("base_model") or {}
+    options = story["options"]
+    languages = options.get("language")
+    splits = {name: facts for name, facts in story["data"].items() if slug(facts["path"])}
+    # Where a class begins is no measure of how good the model is.
+    measured = {
+        split: {name: value for name, value in found.items() if "thresh" not in name}
+        for split, found in figures(story["metrics"]).items()
+    }
+    content: dict[str, Any] = {
+        "license": options.get("license") or base.get("license"),
+        "language": list(names_of(languages)) if languages else base.get("language"),
+        "library_name": "filbert",
+        "pipeline_tag": pipeline,
+        "base_model": base.get("hub_id"),
+        "base_model_relation": "finetune" if base.get("hub_id") else None,
+        "datasets": list(dict.fromkeys(slug(facts["path"]) for facts in splits.values())),
+        "metrics": list(dict.fromkeys(name for found in measured.values() for name in found)),
+        "tags": list(dict.fromkeys(["filbert", task.replace(" ", "-"), story["model"]["family"]])),
+    }
+    results = [
+        {
+            "task": {"type": pipeline or "feature-extraction", "name": task},
+            "dataset": {
+                "name": f"{splits[split]['path']} ({split})",
+                "type": slug(splits[split]["path"]),
+                "split": split,
+                "revision": splits[split]["sha256"][:SHORT],
+            },
+            "metrics": [
+                {"type": name, "name": name.replace("_", " "), "value": value}
+                for name, value in found.items()
+            ],
+        }
+        for split, found in measured.items()
+        if found and split in splits
+    ]
+    if results:
+        content["model-index"] = [{"name": story["name"], "results": results}]
+    kept = {key: value for key, value in content.items() if value not in (None, [])}
+    return "\n".join(["---", *yaml_lines(kept), "---"])
+
+
+def figures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The finite numbers among the metrics, by split."""
+    return {
+        split: {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, float) and math.isfinite(value)
+        }
+        for split, found in metrics.items()
+    }
+
+
+def slug(path: str) -> str | None:
+    """A file's name, where the Hub takes it for the name of a data set; else None."""
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return name if _DATASET.fullmatch(name) else None
+
+
+def yaml_lines(content: Mapping[str, Any]) -> list[str]:
+    """A mapping of mappings, lists, texts, numbers and truth values as YAML, in block style."""
+    lines: list[str] = []
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            lines += [f"{_scalar(key)}:", *(f"  {line}" for line in yaml_lines(value))]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            lines.append(f"{_scalar(key)}:")
+            for item in value:
+                block = yaml_lines(item) if isinstance(item, Mapping) else [_scalar(item)]
+                lines += [f"{'  ' if i else '- '}{line}" for i, line in enumerate(block)]
+        else:
+            lines.append(f"{_scalar(key)}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        # YAML 1.1 reads a number without a point, such as 1e-06, as text.
+        return f"{value:.6f}".rstrip("0") + ("0" if f"{value:.6f}".endswith("000000") else "")
+    text = str(value)
+    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
+        return text
+    return '"' + "".join(map(_quoted, text)) + '"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    # Half of a surrogate pair has no place in UTF-8.
+    code = ord(character)
+    return f"\\U{0xFFFD if 0xD800 <= code < 0xE000 else code:08X}"

@@ -1,15 +1,17 @@
-"""One distillation over raw text: a teacher, a smaller student, and a run as in pre-training.
+"""Distillation on raw text: the student learns from a teacher in a pre-training run.
 
-Nothing is written before everything was read and checked, but for the shards of a text corpus.
+Everything is read and checked before the run folder is made. Only the token shards of a text
+corpus are written earlier.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,10 +22,11 @@ from filbert.checkpoints.fresh import check_scores_words, for_pretraining, stude
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
+from filbert.data.loader import by_length
 from filbert.errors import ConfigError, InputError
 from filbert.masked_text import measure
 from filbert.model.lessons import check_lessons
-from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached
+from filbert.model.student import SoftWords, Student, Taught, Teacher, freeze_unreached
 from filbert.speed.execution import default_max_tokens
 from filbert.speed.precision import Precision
 from filbert.tasks.distillation import (
@@ -40,13 +43,12 @@ from filbert.train.course import Phase
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.folder import check_out, settle_precision
-from filbert.train.heldout import mean_losses
 from filbert.train.log import say
 from filbert.train.options import names_of
 from filbert.train.prepare import fingerprint
-from filbert.train.pretrain import Job, carry_out, course_of
-from filbert.train.pretrain_sources import Sources, check_paths, open_corpus
+from filbert.train.pretrain import Job, Sources, carry_out, check_paths, course_of, open_corpus
 from filbert.train.state import digest_of
+from filbert.train.step import model_forward
 from filbert.train.trainable import freeze, layers_to_keep
 from filbert.train.trainer import max_tokens_of
 
@@ -290,3 +292,34 @@ def _pair(
     if unreached:
         say(f"student: {unreached:,} parameters are reached by no loss and stay as they begin")
     return student
+
+
+def mean_losses(
+    model: Student,
+    task: PretrainingDistillation,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+) -> dict[str, float]:
+    """The losses of a student on held-out sequences, without dropout.
+
+    Returns:
+        `loss`, the weighted sum that is trained, and each kind's mean by its name, not weighted.
+    """
+    device = next(model.parameters()).device
+    forward = model_forward(model, device)
+    was_training = model.training
+    model.eval()
+    sums, counts = [0.0] * len(task.weights), [0.0] * len(task.weights)
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = [examples[i] for i in indices]
+        targets = task.targets(batch).to(device)
+        with torch.no_grad(), precision.autocast(device):
+            losses = task.loss(cast("Taught", forward(batch, targets)), targets).tolist()
+        sums = [a + b for a, b in zip(sums, losses, strict=True)]
+        counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
+    model.train(was_training)
+    means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
+    kinds = zip(task.loss_names, means, task.weights, strict=True)
+    return {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}

@@ -1,6 +1,6 @@
-"""One distillation from labelled rows: a student learns the answers of a fine-tuned teacher.
+"""Distillation on labelled rows: a student learns the outputs of a fine-tuned teacher.
 
-It is a fine-tuning run with another objective; nothing is written before everything was checked.
+It is a fine-tuning run with another objective. Everything is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -8,39 +8,60 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from filbert.data.examples import collate
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.data.augment import Places, augmented
+from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
+from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
+from filbert.fill import fill_masks, masked_lm_part
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.lessons import Lesson, check_lessons
 from filbert.model.student import Student, Teacher, freeze_unreached
+from filbert.predict import Predictor
 from filbert.speed.precision import Precision
+from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task
 from filbert.tasks.distillation import patient_lessons, tinybert_lessons
 from filbert.tasks.soft_labels import Inside, SoftLabels
+from filbert.text.masks import mask_name, mask_spans, piece_of
+from filbert.text.tokenizer import Tokenizer
 from filbert.train.course import Course, Phase
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_rows import Rows, digest_of_tokens, read_rows
-from filbert.train.distill_student import Start, read_student
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
-from filbert.train.log import RunLog, say
-from filbert.train.prepare import build, fingerprint
+from filbert.train.log import RunLog, progress_bar, say
+from filbert.train.prepare import Split, build, fingerprint, tokenise, with_task_head
 from filbert.train.state import digest_of
 from filbert.train.task_run import Job, run_task
-from filbert.train.teacher import StreamedAnswers, TaskTeacher, exact_outputs, read_teacher
-from filbert.train.teacher_cache import CachedAnswers, check_cache, write_answers
-from filbert.train.trainable import freeze
+from filbert.train.teacher import (
+    CachedAnswers,
+    StreamedAnswers,
+    TaskTeacher,
+    check_cache,
+    check_labels,
+    exact_outputs,
+    read_teacher,
+    write_answers,
+)
+from filbert.train.trainable import freeze, layers_to_keep
 from filbert.train.trainer import Outcome, max_tokens_of, train
+
+_MEASURED = ("train", "dev", "test")
+# Beside the words that are asked for: pieces of words and punctuation are passed over.
+_SPARE = 10
 
 
 @dataclass(frozen=True)
@@ -371,3 +392,275 @@ def _facts(name: str, model: Model) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "vocab_size": config.vocab_size,
     }
+
+
+class Start(NamedTuple):
+    """A student before its first step.
+
+    Attributes:
+        checkpoint: with the task's head; see `with_task_head`.
+        tokenizer: the student's.
+        max_length: its texts are cut there.
+        shares_tokens: whether teacher and student read the same tokens.
+    """
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    max_length: int
+    shares_tokens: bool
+
+
+def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
+    """Read the model that is named, or take layers of the teacher.
+
+    Raises:
+        ConfigError: neither is asked for; or the method cannot compare these two.
+        InputError, FormatError: there is no such model, or it is damaged.
+    """
+    if options.student is None and options.keep_layers is None:
+        raise ConfigError(
+            "Name a smaller model with --student, or keep some of the teacher's layers with "
+            "--keep-layers, such as --keep-layers 0,2,4."
+        )
+    folder = find_model(options.student or options.teacher)
+    tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+        say(note)
+    if options.keep_layers is not None:
+        layers = layers_to_keep(options.keep_layers, config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    if options.dropout is not None:
+        changed = checkpoint.config.with_dropout(options.dropout)
+        checkpoint = dataclasses.replace(checkpoint, config=changed)
+    checkpoint = with_task_head(checkpoint, teacher.task)
+    theirs = teacher.predictor
+    limit = config.max_tokens_per_sequence
+    max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
+    shares = _shares_tokens(tokenizer, config.type_vocab_size, max_length, teacher)
+    if not shares and (options.method != "soft" or teacher.task.head_kind == "spans"):
+        what = f"method {options.method}" if options.method != "soft" else teacher.task.name
+        raise ConfigError(
+            f"{what} compares teacher and student token by token, but {options.student} reads "
+            f"other tokens than {options.teacher}. Take a student with the teacher's vocabulary"
+            f"{'' if options.method == 'soft' else ', or method soft'}."
+        )
+    return Start(checkpoint, tokenizer, max_length, shares)
+
+
+def _shares_tokens(
+    tokenizer: Tokenizer, num_types: int, max_length: int, teacher: TaskTeacher
+) -> bool:
+    theirs = teacher.predictor
+    config = theirs.model.config
+    return (
+        tokenizer.fingerprint == theirs.tokenizer.fingerprint
+        and max_length <= config.max_tokens_per_sequence
+        # The teacher reads the types that the student's tokenizer writes: none that it has no row
+        # for, and both if it learnt with both.
+        and (config.type_vocab_size == 0 or (num_types < 2) == (config.type_vocab_size < 2))
+    )
+
+
+@dataclass
+class Rows:
+    """All rows of a run.
+
+    Attributes:
+        splits: train, and maybe dev and test, in the student's tokens.
+        examples: what is learnt from: the rows of train, then those without labels, counted on.
+        own: the teacher's examples of all these rows by their number, where it reads other tokens
+            than the student; else None.
+        own_splits: the teacher's examples of every split, whatever it reads.
+        digests: sha256 of the files, and of what was made of the rows without labels.
+        tokenise_seconds: of all.
+        took: of the training rows alone, in seconds.
+    """
+
+    splits: dict[str, Split]
+    examples: list[Example]
+    own: dict[int, list[Example]] | None
+    own_splits: dict[str, list[Example]]
+    digests: dict[str, str]
+    tokenise_seconds: float
+    took: dict[str, float] = field(default_factory=dict)
+
+
+def read_rows(
+    options: DistillOptions, task: Task, start: Start, teacher: TaskTeacher, device: torch.device
+) -> Rows:
+    """Read every file, make more rows where that is asked for, and tokenise.
+
+    Raises:
+        InputError: a row is wrong; with file and line.
+        ConfigError: the teacher does not know a label, or the rows cannot be augmented.
+    """
+    assert options.train is not None
+    rows: dict[str, list[Row]] = {}
+    for name in _MEASURED:
+        if path := getattr(options, name):
+            rows[name] = list(task.read(path, options))
+            check_labels(teacher, path, rows[name])
+    extra = list(task.read(options.extra, options, labelled=False)) if options.extra else []
+    splits, own_splits = {}, {}
+    # What making the rows to learn from takes is a part of the training.
+    took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
+    if options.augment_with is not None:
+        began, cpu = time.perf_counter(), time.process_time()
+        extra += augmented_rows(rows["train"], task, options, device)
+        took["augment_seconds"] = time.perf_counter() - began
+        took["training_cpu_seconds"] = time.process_time() - cpu
+    clock = time.perf_counter()
+    theirs = teacher.predictor
+    for name, found in (rows | ({"extra": extra} if extra else {})).items():
+        began, cpu = time.perf_counter(), time.process_time()
+        labelled = name in _MEASURED
+        path = getattr(options, name) or options.train
+        split = tokenise(
+            name, path, found, task, start.tokenizer, start.max_length, labelled=labelled
+        )
+        splits[name], own_splits[name] = split, split.examples
+        if not start.shares_tokens:
+            own_splits[name] = tokenise(
+                f"{name} for the teacher",
+                path,
+                found,
+                task,
+                theirs.tokenizer,
+                theirs.max_length,
+                labelled=False,
+            ).examples
+        if name in ("train", "extra"):
+            took["train_tokenise_seconds"] += time.perf_counter() - began
+            took["training_cpu_seconds"] += time.process_time() - cpu
+    unlabelled = splits.pop("extra", None)
+    digests = {name: split.digest for name, split in splits.items()}
+    if unlabelled is not None:
+        # Of the tokens: what a model has made of the training rows stands in no file.
+        digests["extra"] = digest_of_tokens(unlabelled.examples)
+    own = None
+    if not start.shares_tokens:
+        own = _by_row(_counted_on(own_splits["train"], own_splits.get("extra", [])))
+    return Rows(
+        splits,
+        _counted_on(splits["train"].examples, unlabelled.examples if unlabelled else []),
+        own,
+        own_splits,
+        digests,
+        time.perf_counter() - clock,
+        took,
+    )
+
+
+def digest_of_tokens(examples: Sequence[Example]) -> str:
+    """sha256 of the tokens of all rows, in order, and of the words that they belong to."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(f"{example.row} {len(example.input_ids)} ".encode())
+        digest.update(example.input_ids.astype("<i8").tobytes())
+        digest.update(example.token_type_ids.astype("<i8").tobytes())
+        # Of a tagged sentence: the same tokens may be of other words, whose answers are others.
+        for name in ("words", "rows", "leaders"):
+            if (found := getattr(example.source, name, None)) is not None:
+                digest.update(np.asarray(found).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _counted_on(first: list[Example], second: list[Example]) -> list[Example]:
+    """Examples of two lots of rows; those of the second are numbered behind the first."""
+    num_rows = first[-1].row + 1
+    return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]
+
+
+def _by_row(examples: Sequence[Example]) -> dict[int, list[Example]]:
+    found: dict[int, list[Example]] = {}
+    for example in examples:
+        found.setdefault(example.row, []).append(example)
+    return found
+
+
+def augmented_rows(
+    rows: Sequence[Row], task: Task, options: DistillOptions, device: torch.device
+) -> list[Row]:
+    """Up to `augment_copies` rows out of each, without labels to learn from.
+
+    Raises:
+        ConfigError: the task's rows are not texts or pairs, or the model fills no masks.
+        InputError, FormatError: there is no such model, or it is damaged.
+    """
+    assert options.augment_with is not None
+    if task.name not in ("classification", "regression"):
+        raise ConfigError(
+            f"--augment-with changes words of texts and pairs; rows of {task.name} hold places in "
+            "their texts, or belong together. Leave it out."
+        )
+    filler = _Filler(options.augment_with, options.augment_candidates, device)
+    with progress_bar() as bar:
+        shown = bar.add_task("augment", total=len(rows))
+
+        def counted() -> Iterator[Row]:
+            for row in rows:
+                yield row
+                bar.update(shown, advance=1)
+
+        made = list(
+            augmented(
+                counted(),
+                filler.words,
+                copies=options.augment_copies,
+                rate=options.augment_rate,
+                seed=options.seed,
+            )
+        )
+    say(f"augmentation: {len(made):,} rows out of {len(rows):,}")
+    return made
+
+
+class _Filler:
+    """Says which words may stand at some places of a text."""
+
+    def __init__(self, name: str, most: int, device: torch.device) -> None:
+        self.predictor = Predictor.load(name, device=str(device))
+        masked_lm_part(self.predictor.model)  # type: ignore[arg-type]
+        self.most = most
+
+    def words(self, texts: Sequence[str], places: Sequence[Places]) -> list[list[list[str]]]:
+        """For each place up to `most` whole words, the likeliest first, other than its own.
+
+        None for a text that speaks of masks itself.
+        """
+        tokenizer = self.predictor.tokenizer
+        mask = mask_name(tokenizer)
+        asked = [
+            (number, start, end)
+            for number, (text, own) in enumerate(zip(texts, places, strict=True))
+            if not mask_spans(text, tokenizer)
+            for start, end in own
+        ]
+        filled = fill_masks(
+            self.predictor.model,  # type: ignore[arg-type]
+            tokenizer,
+            [texts[n][:start] + mask + texts[n][end:] for n, start, end in asked],
+            max_length=self.predictor.max_length,
+            max_tokens=self.predictor.max_tokens,
+            precision=Precision("float32", "default"),
+            top=min(self.most + _SPARE, tokenizer.vocab_size),
+        )
+        found: list[list[list[str]]] = [[[] for _ in own] for own in places]
+        at = {(n, *place): i for n, own in enumerate(places) for i, place in enumerate(own)}
+        for (number, start, end), answer in zip(asked, filled, strict=True):
+            words = [
+                piece.text
+                for entry in answer["candidates"][0]
+                for piece in [piece_of(entry["id"], tokenizer)]
+                if not piece.joins
+                and piece.text.isalnum()
+                and self._read(piece.text) != self._read(texts[number][start:end])
+            ]
+            found[number][at[number, start, end]] = words[: self.most]
+        return found
+
+    def _read(self, word: str) -> str:
+        """A word as the model reads it: of a lower-casing one, in small letters."""
+        normalizer = self.predictor.tokenizer.backend.normalizer
+        return word if normalizer is None else str(normalizer.normalize_str(word))

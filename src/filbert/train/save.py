@@ -1,4 +1,4 @@
-"""The model folder that a run leaves: Hugging Face layout, with filbert.json and a model card."""
+"""Write the model folder of a run: Hugging Face files, filbert.json and the model card."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, write_atomically, write_json
+from filbert.model.config import EncoderConfig
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.card import model_card
+from filbert.train.card import distilled_card, model_card, pretrained_card
 
 
 def save_model(
@@ -93,3 +95,28 @@ def tell_seeds(folder: Path, run: dict[str, Any]) -> None:
     task = task_class(run["options"]["task"]).from_dict(story["task"])
     write_json(folder / "filbert.json", story)
     write_atomically(folder / "README.md", model_card(task, story))
+
+
+def save_pretrained(
+    folder: Path,
+    weights: dict[str, Tensor],
+    tokenizer: Tokenizer,
+    checkpoint: Checkpoint,
+    story: dict[str, Any],
+    generator: EncoderConfig | None,
+) -> None:
+    """As `save_model`, for a model that learnt from raw text.
+
+    The generator of replaced-token detection goes to a folder of its own inside.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    card = distilled_card(story) if story["command"] == "distill" else pretrained_card(story)
+    if generator is None:
+        with model_folder(folder, weights, tokenizer, checkpoint, story, card):
+            return
+    model, small = split_replaced(checkpoint, weights, generator)
+    with model_folder(folder, model.tensors, tokenizer, model, story, card) as new:
+        huggingface.write(small, new / "generator")
+        tokenizer.save(new / "generator")

@@ -26,7 +26,7 @@ from filbert.train.baseline import baseline_lines, measure_baseline
 from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.facts import closing, opening
+from filbert.train.facts import closing, opening, story_of
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
 from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
@@ -34,7 +34,6 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.precision_check import precision_losses
 from filbert.train.prepare import Split, check_data, finding_lines
 from filbert.train.save import save_model
-from filbert.train.story import story_of
 from filbert.train.trainer import Outcome, train
 
 

@@ -1,6 +1,14 @@
-"""The teacher of a task: read, checked against rows and student, and asked for its answers.
+"""The teacher of a distillation on labelled rows, and its outputs computed or read from a cache.
 
 C labels, H width of a vector.
+
+A cache folder holds:
+
+    manifest.json                 identifies the teacher and the rows
+    answers-00000.safetensors     outputs of the first rows end to end, and where each row ends
+
+A file appears only when it is complete, so an interrupted run continues after the last one. Nothing
+is pickled.
 """
 
 from __future__ import annotations
@@ -8,26 +16,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from filbert.data.examples import Example
 from filbert.data.labels import listed
 from filbert.data.records import Row
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, FormatError
+from filbert.files import read_json, write_atomically, write_json
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class
+from filbert.train.log import progress_bar
 
 # What `Task.calibrate` fits on dev rows: the student's own dev rows decide it anew.
 _FITTED = ("thresholds", "temperature", "null_threshold")
 # Instead of logits for a word that the teacher's tokenizer drops: it calls it "O", without doubt.
 _SURE = 20.0
+_ROWS = 2_048
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -192,3 +207,95 @@ def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tenso
         max_tokens=teacher.max_tokens,
         precision=Precision("float32", "final figures"),
     )
+
+
+def check_cache(folder: Path, key: str, examples: Sequence[Example]) -> None:
+    """Make sure that answers can be written to a folder, or are there; writes nothing.
+
+    Args:
+        folder: may be missing.
+        key: of teacher and rows; a folder of another one is refused.
+        examples: of all rows, which count from 0.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    manifest = folder / _MANIFEST
+    if manifest.is_file():
+        if read_json(manifest) != _wanted(key, examples):
+            raise ConfigError(
+                f"{folder} holds the answers of another teacher, or to other rows or lengths. Name "
+                "another folder with --cache, or delete that one."
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} holds something else; name a new folder with --cache.")
+
+
+def write_answers(
+    folder: Path, key: str, examples: Sequence[Example], answers: StreamedAnswers
+) -> None:
+    """Write what is not there yet.
+
+    Args:
+        folder: made when missing; the other arguments are those of `check_cache`.
+        answers: the teacher's.
+
+    Raises:
+        ConfigError: the folder holds something else.
+        InputError: the disk is full, or the folder cannot be made.
+    """
+    check_cache(folder, key, examples)
+    rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
+    assert [row[0].row for row in rows] == [*range(len(rows))]
+    if not (folder / _MANIFEST).is_file():
+        write_json(folder / _MANIFEST, _wanted(key, examples))
+    with progress_bar() as bar:
+        shown = bar.add_task("teacher's answers", total=len(rows))
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            path = _file(folder, start)
+            if not path.is_file():
+                found = answers.by_row([example for row in part for example in row])
+                ends = torch.tensor([len(answer) for answer in found]).cumsum(0)
+                content = {"answers": torch.cat(found).contiguous(), "ends": ends}
+                write_atomically(path, safetensors.torch.save(content))
+            bar.update(shown, advance=len(part))
+
+
+class CachedAnswers:
+    """A teacher's answers, read from what `write_answers` wrote.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: dict[int, tuple[Any, list[int]]] = {}
+
+    def __call__(self, examples: Sequence[Example]) -> Tensor:
+        """The answers to whole rows, one after the other; see `SoftLabels`."""
+        return torch.cat([self._read(row) for row, _ in groupby(examples, key=lambda e: e.row)])
+
+    def _read(self, row: int) -> Tensor:
+        start, inside = row - row % _ROWS, row % _ROWS
+        path = _file(self.folder, start)
+        try:
+            if start not in self._open:
+                file: Any = safe_open(path, "pt")
+                self._open[start] = (file.get_slice("answers"), file.get_tensor("ends").tolist())
+            answers, ends = self._open[start]
+            return answers[ends[inside - 1] if inside else 0 : ends[inside]]  # type: ignore[no-any-return]
+        except (OSError, SafetensorError, IndexError) as error:
+            raise FormatError(
+                f"{path}: the teacher's answers cannot be read: {error}. Delete the file, and they "
+                "are computed again."
+            ) from error
+
+
+def _wanted(key: str, examples: Sequence[Example]) -> dict[str, Any]:
+    return {"key": key, "rows": examples[-1].row + 1, "rows_per_file": _ROWS}
+
+
+def _file(folder: Path, first_row: int) -> Path:
+    return folder / f"answers-{first_row // _ROWS:05d}.safetensors"
