@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from huggingface_hub.repocard_data import CardData
 
 from filbert.errors import printable
 from filbert.tasks.base import Task
@@ -57,9 +59,6 @@ _USUAL_LENGTH = 128
 _WORDS = {"mlm": "masked words", "replaced": "replaced words"}
 # Names of datasets: a file's name passes where the Hub would take it for an identifier.
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# Written without quotes; words that YAML 1.1 takes for something else are not (`no` is Norwegian).
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
-_NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}
 # Digests are cut to this many digits where people read them.
 SHORT = 12
 
@@ -437,7 +436,7 @@ def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> s
                 "revision": splits[split]["sha256"][:SHORT],
             },
             "metrics": [
-                {"type": name, "name": name.replace("_", " "), "value": value}
+                {"type": name, "name": name.replace("_", " "), "value": round(value, 6)}
                 for name, value in found.items()
             ],
         }
@@ -447,7 +446,7 @@ def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> s
     if results:
         content["model-index"] = [{"name": story["name"], "results": results}]
     kept = {key: value for key, value in content.items() if value not in (None, [])}
-    return "\n".join(["---", *yaml_lines(kept), "---"])
+    return f"---\n{CardData(**kept).to_yaml()}\n---"
 
 
 def figures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -466,43 +465,3 @@ def slug(path: str) -> str | None:
     """A file's name, where the Hub takes it for the name of a data set; else None."""
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return name if _DATASET.fullmatch(name) else None
-
-
-def yaml_lines(content: Mapping[str, Any]) -> list[str]:
-    """A mapping of mappings, lists, texts, numbers and truth values as YAML, in block style."""
-    lines: list[str] = []
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            lines += [f"{_scalar(key)}:", *(f"  {line}" for line in yaml_lines(value))]
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            lines.append(f"{_scalar(key)}:")
-            for item in value:
-                block = yaml_lines(item) if isinstance(item, Mapping) else [_scalar(item)]
-                lines += [f"{'  ' if i else '- '}{line}" for i, line in enumerate(block)]
-        else:
-            lines.append(f"{_scalar(key)}: {_scalar(value)}")
-    return lines
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        # YAML 1.1 reads a number without a point, such as 1e-06, as text.
-        return f"{value:.6f}".rstrip("0") + ("0" if f"{value:.6f}".endswith("000000") else "")
-    text = str(value)
-    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
-        return text
-    return '"' + "".join(map(_quoted, text)) + '"'
-
-
-def _quoted(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    # Half of a surrogate pair has no place in UTF-8.
-    code = ord(character)
-    return f"\\U{0xFFFD if 0xD800 <= code < 0xE000 else code:08X}"

@@ -306,8 +306,8 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
         outcome = train(
             student,
             Inside(pair.lessons),
-            Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
-            options,
+            course=Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
+            options=options,
             precision=pair.precision,
             evaluate=None,
             log=log,

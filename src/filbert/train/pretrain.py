@@ -267,8 +267,8 @@ def _learn(
         outcome = train(
             job.model,
             job.task,
-            job.course,
-            options,
+            course=job.course,
+            options=options,
             precision=job.precision,
             evaluate=evaluate if job.dev else None,
             log=log,

@@ -210,8 +210,8 @@ def _learn(
         outcome = train(
             job.trained,
             job.objective,
-            job.course,
-            options,
+            course=job.course,
+            options=options,
             precision=job.precision,
             evaluate=evaluate if "dev" in splits else None,
             log=log,
