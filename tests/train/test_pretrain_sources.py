@@ -144,10 +144,10 @@ def test_shards_of_an_earlier_try_with_other_text_are_made_anew(place, tmp_path)
 def test_text_is_tokenised_alike_by_one_process_and_by_several_and_progress_is_told(
     place, tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(module, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PRINT_SECONDS", 0.0)
     digests = []
     for name, alone in (("one", 2**30), ("several", 0)):
-        monkeypatch.setattr(module, "_ALONE", alone)
+        monkeypatch.setattr(module, "_ONE_PROCESS_BYTES", alone)
         run = pretrain(options(place, tmp_path / name, second_length=None, steps=1))
         digests.append(run["data"]["train"]["sha256"])
         assert "M tokens" in capfd.readouterr().err

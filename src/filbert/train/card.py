@@ -19,7 +19,7 @@ from filbert.train.distill_options import DistillOptions
 from filbert.train.options import PATHS, FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
 
-# What model hubs call the tasks.
+# Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
     "classification": "text-classification",
     "regression": "text-classification",
@@ -28,7 +28,7 @@ _PIPELINES = {
     "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
-# Python that asks the model, and the row that asks the same on the command line.
+# A Python call of the model, and the input row for the same call on the command line.
 _ONE_TEXT = ('model.predict(["A sentence of yours."])', '{"text": "A sentence of yours."}')
 _TWO_TEXTS = (
     'model.predict([("A first text.", "A second text.")])',
@@ -49,26 +49,26 @@ _EXAMPLES = {
     ),
     "embedding": ('model.embed(["A first text.", "A second text."]).shape', ""),
 }
-# Options that say nothing about how the model was trained.
-_UNTOLD = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
+# Options that do not affect training.
+_OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
            "license", "language", "dry_run")  # fmt: skip
 _MOST_LABELS = 20
 _FEW_ROWS = 20
-# Of a distillation where nothing was said.
-_USUAL_LENGTH = 128
+# Default of distillation.
+_DEFAULT_LENGTH = 128
 _WORDS = {"mlm": "masked words", "replaced": "replaced words"}
-# Names of datasets: a file's name passes where the Hub would take it for an identifier.
+# File names that the Hub accepts as names of data sets.
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# Digests are cut to this many digits where people read them.
+# Number of digits of a hash that are shown.
 SHORT = 12
 
 
 def model_card(task: Task, story: Mapping[str, Any]) -> str:
-    """README.md of a fine-tuned model.
+    """Return the README.md of a model for a task.
 
     Args:
-        task: as it was fitted.
-        story: the content of filbert.json.
+        task: The calibrated task.
+        story: The content of filbert.json.
     """
     name = task.name.rpartition(":")[2]
     is_student = story.get("command") == "distill"
@@ -100,7 +100,7 @@ def model_card(task: Task, story: Mapping[str, Any]) -> str:
 
 
 def _origin(options: Mapping[str, Any]) -> str:
-    """What it began as, and who taught it."""
+    """Describe the base model, and the teacher of a student."""
     if "teacher" not in options:
         return f"fine-tuned from {code(str(options['model']))}"
     student = options.get("student")
@@ -109,7 +109,7 @@ def _origin(options: Mapping[str, Any]) -> str:
 
 
 def code(text: str) -> str:
-    """A name in a code span, which no character of it can leave."""
+    """Return a name as a Markdown code span; characters that could end it are replaced."""
     return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
 
 
@@ -137,7 +137,7 @@ def _use(name: str, story: Mapping[str, Any]) -> list[str]:
 
 
 def data_table(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Files, their hashes and what was counted in them, a column per split."""
+    """Return a table of files, hashes and counts with one column per split."""
     rows = {
         "file": {name: code(facts["path"]) for name, facts in data.items()},
         "sha256": {name: code(facts["sha256"][:SHORT]) for name, facts in data.items()},
@@ -155,7 +155,7 @@ def data_table(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def figure_table(story: Mapping[str, Any]) -> list[str]:
-    """The metrics, a column per split."""
+    """Return a table of the metrics with one column per split."""
     measured = figures(story["metrics"])
     if not any(measured.values()):
         return []
@@ -168,7 +168,7 @@ def figure_table(story: Mapping[str, Any]) -> list[str]:
 
 
 def table(columns: list[str], rows: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A Markdown table: headings, a rule, a line a row."""
+    """Return the lines of a Markdown table."""
     head = ["| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     body = [
         f"| {name} | " + " | ".join(cells.get(column, "") for column in columns) + " |"
@@ -178,7 +178,7 @@ def table(columns: list[str], rows: Mapping[str, Mapping[str, str]]) -> list[str
 
 
 def training(story: Mapping[str, Any], kind: type) -> list[str]:
-    """How it was trained: steps, time, machine, and the options that differ from their defaults."""
+    """Describe the training: steps, time, machine, and options that differ from the defaults."""
     device = story["device"]
     processes = f" in {device['processes']} processes" if device["processes"] > 1 else ""
     threads = f"{device['threads']} thread{'' if device['threads'] == 1 else 's'}"
@@ -196,7 +196,7 @@ def training(story: Mapping[str, Any], kind: type) -> list[str]:
     told = {
         name: value
         for name, value in story["options"].items()
-        if name not in _UNTOLD and value != defaults.get(name)
+        if name not in _OMITTED and value != defaults.get(name)
     }
     if told:
         lines += ["Options that differ from the defaults: "]
@@ -231,7 +231,7 @@ def _limits(task: Task, story: Mapping[str, Any]) -> list[str]:
         found.append(f"Fewer than {_FEW_ROWS} training rows have: {names}.")
     fitted = story["task"]
     stored = [key for key in ("thresholds", "temperature", "null_threshold") if fitted.get(key)]
-    if fitted.get("temperature") == 1.0:  # what an unfitted one is
+    if fitted.get("temperature") == 1.0:  # the value before calibration
         stored.remove("temperature")
     if stored:
         names = " and ".join(key.replace("_", " ") for key in stored)
@@ -255,7 +255,7 @@ def _cut(story: Mapping[str, Any]) -> list[str]:
 
 
 def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
-    """What a reader should not expect: `found`, and what holds of every run."""
+    """Return the section on limits: the sentences in `found`, and those of every run."""
     base = story.get("base_model") or {}
     seeds = story.get("seeds")
     if seeds and seeds.get("mean") is not None:
@@ -279,7 +279,7 @@ def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
 
 
 def versions(story: Mapping[str, Any]) -> list[str]:
-    """Code and libraries, and how to repeat the run."""
+    """Return the section on the versions of code and libraries."""
     named = ", ".join(f"{name} {version}" for name, version in story["versions"].items())
     commit = f" (commit {story['commit'][:SHORT]})" if story.get("commit") else ""
     return [
@@ -292,15 +292,15 @@ def versions(story: Mapping[str, Any]) -> list[str]:
 
 
 def pretrained_card(story: Mapping[str, Any]) -> str:
-    """README.md of a pre-trained model.
+    """Return the README.md of a pre-trained model.
 
     Args:
-        story: the content of filbert.json.
+        story: The content of filbert.json.
     """
     options = story["options"]
     fills = options["objective"] == "mlm"
     begun = f"continued from {code(options['model'])}" if options.get("model") else "from scratch"
-    # A discriminator fills nothing; its generator beside it does.
+    # A discriminator cannot fill masks; the generator that is saved with it can.
     tag = "fill-mask" if fills else None
     folder = "." if fills else "generator"
     task = "pre-training"
@@ -336,10 +336,10 @@ def pretrained_card(story: Mapping[str, Any]) -> str:
 
 
 def distilled_card(story: Mapping[str, Any]) -> str:
-    """README.md of a model that was distilled over raw text.
+    """Return the README.md of a model that was distilled on raw text.
 
     Args:
-        story: the content of filbert.json, with "teacher" and "method".
+        story: The content of filbert.json, with "teacher" and "method".
     """
     options, teacher = story["options"], story["teacher"]
     fills = "metrics" in teacher
@@ -381,9 +381,9 @@ def distilled_card(story: Mapping[str, Any]) -> str:
 
 
 def _known(story: Mapping[str, Any]) -> list[str]:
-    """What a reader should expect of a model that saw this text."""
+    """Return the limits that follow from the training text."""
     options = story["options"]
-    longest = options.get("second_length") or options.get("max_length") or _USUAL_LENGTH
+    longest = options.get("second_length") or options.get("max_length") or _DEFAULT_LENGTH
     found = [
         f"It saw {story.get('tokens', 0):,} tokens, repetitions included, in sequences of up to "
         f"{longest:,} tokens.",
@@ -399,18 +399,20 @@ def _known(story: Mapping[str, Any]) -> list[str]:
 
 
 def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> str:
-    """The lines between `---` and `---`.
+    """Return the YAML metadata at the top of a model card, with its `---` lines.
+
+    Source: huggingface.co/docs/hub/model-cards.
 
     Args:
-        story: the content of filbert.json.
-        task: what it learnt, for people and as a tag.
-        pipeline: the Hub's name for that, if it has one.
+        story: The content of filbert.json.
+        task: Name of the task, also used as a tag.
+        pipeline: Name of the task on the Hub, if it has one.
     """
     base = story.get("base_model") or {}
     options = story["options"]
     languages = options.get("language")
     splits = {name: facts for name, facts in story["data"].items() if slug(facts["path"])}
-    # Where a class begins is no measure of how good the model is.
+    # A decision threshold does not measure quality.
     measured = {
         split: {name: value for name, value in found.items() if "thresh" not in name}
         for split, found in figures(story["metrics"]).items()
@@ -450,7 +452,7 @@ def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> s
 
 
 def figures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """The finite numbers among the metrics, by split."""
+    """Return the metrics that are finite numbers, by split."""
     return {
         split: {
             name: value
@@ -462,6 +464,6 @@ def figures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
 
 
 def slug(path: str) -> str | None:
-    """A file's name, where the Hub takes it for the name of a data set; else None."""
+    """Return the file name of a path if the Hub accepts it as the name of a data set."""
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return name if _DATASET.fullmatch(name) else None

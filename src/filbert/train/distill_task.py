@@ -60,23 +60,29 @@ from filbert.train.trainable import freeze, layers_to_keep
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
 _MEASURED = ("train", "dev", "test")
-# Beside the words that are asked for: pieces of words and punctuation are passed over.
+# Additional candidates, because pieces of words and punctuation are skipped.
 _SPARE = 10
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Teacher and student, read and checked.
+    """Teacher, student and rows, read and checked by `_read`.
 
     Attributes:
-        task: of both.
-        start: what the student begins as.
-        model: the student.
-        is_frozen: whether its encoder's outputs never change.
-        lessons: what is compared inside the two; () for answers alone.
-        answers: the teacher's, to the rows that are learnt from.
-        teacher_digest: of its weights.
-        fingerprint: of the run.
+        options: Of the run.
+        parallel: The group of processes.
+        precision: Number format of the matrix products.
+        teacher: The fine-tuned model to learn from.
+        task: The task of both models.
+        start: The student before its first step.
+        model: The student.
+        is_frozen: Whether the outputs of its encoder never change.
+        lessons: Comparisons of hidden layers; () if only outputs are compared.
+        rows: All rows of the run.
+        loader: Training batches.
+        answers: Outputs of the teacher for the training rows.
+        teacher_digest: Hash of the weights of the teacher.
+        fingerprint: Hash of everything that determines the result.
     """
 
     options: DistillOptions
@@ -96,14 +102,14 @@ class _Pair:
 
 
 def distill_task(options: DistillOptions) -> dict[str, Any]:
-    """Train a student, choose, calibrate, measure beside the teacher, save.
+    """Train a student, select the best step, calibrate, compare with the teacher and save.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before anything is written.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before anything is written.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     return run_task(options, lambda parallel: _job(_read(options, parallel)))
@@ -158,7 +164,11 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
 
 
 def _check_weights(options: DistillOptions, task: Task) -> None:
-    """Refuse weights and temperatures that this task has no place for."""
+    """Check that alpha and temperature apply to this task.
+
+    Raises:
+        ConfigError: They do not.
+    """
     if task.whole_batch and options.alpha:
         raise ConfigError(
             f"alpha is {options.alpha}; the teacher learnt from pairs without labels, so only its "
@@ -175,10 +185,10 @@ def _check_weights(options: DistillOptions, task: Task) -> None:
 def lessons_of(
     options: DistillOptions, student: EncoderConfig, teacher: EncoderConfig
 ) -> tuple[Lesson, ...]:
-    """What is compared inside the two models.
+    """Return the comparisons of hidden layers of the two models.
 
     Raises:
-        ConfigError: they cannot be compared so.
+        ConfigError: The method cannot compare these models.
     """
     configs = (student, teacher)
     if options.method == "soft":
@@ -197,12 +207,12 @@ def lessons_of(
 
 
 def _job(pair: _Pair) -> Job:
-    """The run, ready to begin."""
+    """Create the job of the run."""
     options, model = pair.options, pair.model.to(pair.parallel.device)
-    is_beside = options.method == "pkd"
+    trains_both = options.method == "pkd"
     if options.cache:
         check_cache(Path(options.cache), _answers_key(pair), pair.rows.examples)
-        # Nobody writes there before all have looked.
+        # No rank writes to the folder before all ranks have checked it.
         pair.parallel.barrier()
     share = options.hidden_share if options.method == "tinybert" else 0.0
     return Job(
@@ -211,13 +221,13 @@ def _job(pair: _Pair) -> Job:
         source=options.student or options.teacher,
         task_name=pair.task.name,
         task=pair.task,
-        objective=_objective(pair, is_beside),
+        objective=_objective(pair, trains_both),
         splits=pair.rows.splits,
         checkpoint=pair.start.checkpoint,
         tokenizer=pair.start.tokenizer,
         max_length=pair.start.max_length,
         model=model,
-        trained=_beside(pair, answers=True) if is_beside else model,
+        trained=_student_with_teacher(pair, answers=True) if trains_both else model,
         is_frozen=pair.is_frozen,
         loader=pair.loader,
         course=Course([Phase(pair.loader)], _part_of(options, 1.0 - share)),
@@ -230,7 +240,7 @@ def _job(pair: _Pair) -> Job:
     )
 
 
-def _objective(pair: _Pair, is_beside: bool) -> SoftLabels:
+def _objective(pair: _Pair, trains_both: bool) -> SoftLabels:
     options = pair.options
     ours, theirs = pair.model.config.hidden_size, pair.teacher.model.config.hidden_size
     by_cosine = pair.task.head_kind is None and ours != theirs
@@ -243,16 +253,16 @@ def _objective(pair: _Pair, is_beside: bool) -> SoftLabels:
     cached = CachedAnswers(Path(options.cache)) if options.cache else None
     return SoftLabels(
         pair.task,
-        None if is_beside else cached or pair.answers,
+        None if trains_both else cached or pair.answers,
         temperature=options.soft_temperature,
         alpha=0.0 if pair.task.whole_batch else options.hard_share,
         by_cosine=by_cosine,
-        lessons=pair.lessons if is_beside else (),
+        lessons=pair.lessons if trains_both else (),
     )
 
 
-def _beside(pair: _Pair, *, answers: bool) -> Student:
-    """The student with the teacher at its side, as it is trained."""
+def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
+    """Combine student and teacher in the module that is trained."""
     device = pair.parallel.device
     teacher = Teacher(pair.teacher.model, device)
     student = Student(pair.model, teacher, pair.lessons, compares_outputs=answers).to(device)
@@ -261,9 +271,10 @@ def _beside(pair: _Pair, *, answers: bool) -> Student:
 
 
 def _before(pair: _Pair, folder: Path) -> Outcome | None:
-    """Write the teacher's answers, and learn its inside, as far as that is asked for.
+    """Write the cache of teacher outputs, and train the first stage of TinyBERT, if asked for.
 
-    Gives what the learning came to.
+    Returns:
+        The outcome of the first stage, if there is one.
     """
     options, parallel = pair.options, pair.parallel
     if parallel.is_first:
@@ -283,7 +294,7 @@ def _before(pair: _Pair, folder: Path) -> Outcome | None:
 
 
 def _answers_key(pair: _Pair) -> str:
-    """sha256 of all that the teacher's answers hang on."""
+    """Return a SHA-256 of everything that the outputs of the teacher depend on."""
     own = [example for row in (pair.rows.own or {}).values() for example in row]
     tokens = digest_of_tokens(pair.rows.examples) + digest_of_tokens(own)
     content = f"{pair.teacher_digest} {pair.precision.name} {pair.task.to_dict()} {tokens}"
@@ -291,12 +302,12 @@ def _answers_key(pair: _Pair) -> str:
 
 
 def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
-    """TinyBERT's first stage on rows: embeddings, attention and hidden states, no answer.
+    """Train the first stage of TinyBERT: embeddings, attention and hidden states, no outputs.
 
-    A training of its own, with its own log and states. Source: Jiao et al. 2020, section 4.1.
+    The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
     """
     options, parallel = _inside(pair.options), pair.parallel
-    student = _beside(pair, answers=False)
+    student = _student_with_teacher(pair, answers=False)
     if parallel.is_first:
         folder.mkdir(exist_ok=True)
     with RunLog(
@@ -322,7 +333,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
 
 
 def _inside(options: DistillOptions) -> DistillOptions:
-    """The options of the first stage."""
+    """Return the options of the first stage."""
     schedule = options.hidden_schedule or options.schedule
     return dataclasses.replace(
         options,
@@ -335,7 +346,7 @@ def _inside(options: DistillOptions) -> DistillOptions:
 
 
 def _part_of(options: DistillOptions, share: float) -> DistillOptions:
-    """The same over a share of the run's length."""
+    """Return the options of a part of the run, by its share of the length."""
     if share == 1.0:
         return options
     seconds = options.time_seconds
@@ -348,7 +359,7 @@ def _part_of(options: DistillOptions, share: float) -> DistillOptions:
 
 
 def _more(pair: _Pair) -> dict[str, Any]:
-    """Teacher and student side by side, for run.json."""
+    """Return the entries of run.json that compare teacher and student."""
     task = pair.teacher.predictor.task
     assert task is not None
     metrics: dict[str, Any] = {}
@@ -366,7 +377,7 @@ def _more(pair: _Pair) -> dict[str, Any]:
     return {
         "method": pair.options.method,
         "teacher": teacher | {"metrics": metrics},
-        # Pairs of a student's and a teacher's layer, by what is compared there.
+        # Pairs of student and teacher layers, by the kind of comparison.
         "layer_map": {one.kind: one.layers for one in pair.lessons},
         "student": _facts(pair.options.student or "layers of the teacher", pair.model),
         "extra_rows": len(pair.loader.rows) - len(pair.rows.splits["train"].rows),
@@ -375,13 +386,13 @@ def _more(pair: _Pair) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """A model's name; of a run's model the run's."""
+    """Return the last part of a model name; for RUN/model the name of the run."""
     path = Path(name)
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 
 def _facts(name: str, model: Model) -> dict[str, Any]:
-    """How large a model is; bytes are those of its weights in float32."""
+    """Return the sizes of a model; bytes are those of its weights in float32."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     config = model.config
     return {
@@ -398,10 +409,10 @@ class Start(NamedTuple):
     """A student before its first step.
 
     Attributes:
-        checkpoint: with the task's head; see `with_task_head`.
-        tokenizer: the student's.
-        max_length: its texts are cut there.
-        shares_tokens: whether teacher and student read the same tokens.
+        checkpoint: With the head of the task; see `with_task_head`.
+        tokenizer: Of the student.
+        max_length: Texts are cut at this number of tokens.
+        shares_tokens: Whether teacher and student read the same tokens.
     """
 
     checkpoint: Checkpoint
@@ -411,11 +422,11 @@ class Start(NamedTuple):
 
 
 def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
-    """Read the model that is named, or take layers of the teacher.
+    """Read the named student, or take layers of the teacher.
 
     Raises:
-        ConfigError: neither is asked for; or the method cannot compare these two.
-        InputError, FormatError: there is no such model, or it is damaged.
+        ConfigError: Neither option is given, or the method cannot compare the two models.
+        InputError, FormatError: The model does not exist or is damaged.
     """
     if options.student is None and options.keep_layers is None:
         raise ConfigError(
@@ -456,8 +467,7 @@ def _shares_tokens(
     return (
         tokenizer.fingerprint == theirs.tokenizer.fingerprint
         and max_length <= config.max_tokens_per_sequence
-        # The teacher reads the types that the student's tokenizer writes: none that it has no row
-        # for, and both if it learnt with both.
+        # The teacher must know every token type that the tokenizer of the student writes.
         and (config.type_vocab_size == 0 or (num_types < 2) == (config.type_vocab_size < 2))
     )
 
@@ -467,14 +477,14 @@ class Rows:
     """All rows of a run.
 
     Attributes:
-        splits: train, and maybe dev and test, in the student's tokens.
-        examples: what is learnt from: the rows of train, then those without labels, counted on.
-        own: the teacher's examples of all these rows by their number, where it reads other tokens
-            than the student; else None.
-        own_splits: the teacher's examples of every split, whatever it reads.
-        digests: sha256 of the files, and of what was made of the rows without labels.
-        tokenise_seconds: of all.
-        took: of the training rows alone, in seconds.
+        splits: train, and optionally dev and test, in tokens of the student.
+        examples: Training examples: the rows of train, then rows without labels.
+        own: Examples of these rows in tokens of the teacher, by row number; None if both models
+            read the same tokens.
+        own_splits: Examples of every split in tokens of the teacher.
+        digests: SHA-256 of the files, and of the tokens of rows without labels.
+        tokenise_seconds: For all rows.
+        took: Seconds for the training rows, by name.
     """
 
     splits: dict[str, Split]
@@ -489,11 +499,11 @@ class Rows:
 def read_rows(
     options: DistillOptions, task: Task, start: Start, teacher: TaskTeacher, device: torch.device
 ) -> Rows:
-    """Read every file, make more rows where that is asked for, and tokenise.
+    """Read all files, augment the training rows if asked for, and tokenise.
 
     Raises:
-        InputError: a row is wrong; with file and line.
-        ConfigError: the teacher does not know a label, or the rows cannot be augmented.
+        InputError: A row is wrong; the message names file and line.
+        ConfigError: The teacher does not know a label, or the rows cannot be augmented.
     """
     assert options.train is not None
     rows: dict[str, list[Row]] = {}
@@ -503,7 +513,7 @@ def read_rows(
             check_labels(teacher, path, rows[name])
     extra = list(task.read(options.extra, options, labelled=False)) if options.extra else []
     splits, own_splits = {}, {}
-    # What making the rows to learn from takes is a part of the training.
+    # Preparing the training rows counts as training time.
     took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
     if options.augment_with is not None:
         began, cpu = time.perf_counter(), time.process_time()
@@ -536,7 +546,7 @@ def read_rows(
     unlabelled = splits.pop("extra", None)
     digests = {name: split.digest for name, split in splits.items()}
     if unlabelled is not None:
-        # Of the tokens: what a model has made of the training rows stands in no file.
+        # A hash of the tokens, because augmented rows are in no file.
         digests["extra"] = digest_of_tokens(unlabelled.examples)
     own = None
     if not start.shares_tokens:
@@ -553,13 +563,13 @@ def read_rows(
 
 
 def digest_of_tokens(examples: Sequence[Example]) -> str:
-    """sha256 of the tokens of all rows, in order, and of the words that they belong to."""
+    """Return a SHA-256 of the tokens of all rows, in order, and of the words they belong to."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(f"{example.row} {len(example.input_ids)} ".encode())
         digest.update(example.input_ids.astype("<i8").tobytes())
         digest.update(example.token_type_ids.astype("<i8").tobytes())
-        # Of a tagged sentence: the same tokens may be of other words, whose answers are others.
+        # In tagging, the same tokens can belong to other words, which have other outputs.
         for name in ("words", "rows", "leaders"):
             if (found := getattr(example.source, name, None)) is not None:
                 digest.update(np.asarray(found).astype("<i8").tobytes())
@@ -567,7 +577,7 @@ def digest_of_tokens(examples: Sequence[Example]) -> str:
 
 
 def _counted_on(first: list[Example], second: list[Example]) -> list[Example]:
-    """Examples of two lots of rows; those of the second are numbered behind the first."""
+    """Join two lists of examples; row numbers of the second continue those of the first."""
     num_rows = first[-1].row + 1
     return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]
 
@@ -582,11 +592,13 @@ def _by_row(examples: Sequence[Example]) -> dict[int, list[Example]]:
 def augmented_rows(
     rows: Sequence[Row], task: Task, options: DistillOptions, device: torch.device
 ) -> list[Row]:
-    """Up to `augment_copies` rows out of each, without labels to learn from.
+    """Make up to `augment_copies` rows without labels from each row.
+
+    A masked language model proposes the replacements of words.
 
     Raises:
-        ConfigError: the task's rows are not texts or pairs, or the model fills no masks.
-        InputError, FormatError: there is no such model, or it is damaged.
+        ConfigError: Rows of the task are not texts or pairs, or the model fills no masks.
+        InputError, FormatError: The model does not exist or is damaged.
     """
     assert options.augment_with is not None
     if task.name not in ("classification", "regression"):
@@ -617,7 +629,7 @@ def augmented_rows(
 
 
 class _Filler:
-    """Says which words may stand at some places of a text."""
+    """Proposes words for places of a text with a masked language model."""
 
     def __init__(self, name: str, most: int, device: torch.device) -> None:
         self.predictor = Predictor.load(name, device=str(device))
@@ -625,9 +637,9 @@ class _Filler:
         self.most = most
 
     def words(self, texts: Sequence[str], places: Sequence[Places]) -> list[list[list[str]]]:
-        """For each place up to `most` whole words, the likeliest first, other than its own.
+        """Return up to `most` whole words for each place, likeliest first, other than its own.
 
-        None for a text that speaks of masks itself.
+        A text that contains mask tokens gets none.
         """
         tokenizer = self.predictor.tokenizer
         mask = mask_name(tokenizer)
@@ -661,6 +673,6 @@ class _Filler:
         return found
 
     def _read(self, word: str) -> str:
-        """A word as the model reads it: of a lower-casing one, in small letters."""
+        """Return a word as the tokenizer normalises it, such as in lower case."""
         normalizer = self.predictor.tokenizer.backend.normalizer
         return word if normalizer is None else str(normalizer.normalize_str(word))

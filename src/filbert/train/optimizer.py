@@ -20,23 +20,23 @@ from filbert.train.distributed import Trainable
 from filbert.train.options import TrainOptions
 from filbert.train.trainable import rate_shares
 
-# Of a model and, in ELECTRA, of the generator beside it.
+# Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
-# Query, key and value; the three gates of a GRU.
+# Parameters with three stacked matrices: query, key and value, or the gates of a GRU.
 _STACKED = re.compile(r"\.qkv\.weight$|\.gru\.weight_[ih]h_l0")
-# Any beta to this power is 0, so that the correction of the bias divides by 1.
+# Any beta to this power is 0, so the bias correction divides by 1.
 _ENDLESS = 1e30
-# Chosen so that five steps bring any singular value between 0.01 and 1 near 1 (0.7 to 1.2).
+# With these, five steps map any singular value between 0.01 and 1 to 0.7 to 1.2.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
 _MOMENTUM = 0.95
-# Root mean square of AdamW's updates, which Muon's are scaled to.
+# Root mean square of typical AdamW updates; Muon updates are scaled to it.
 _USUAL_RMS = 0.2
 
 
 class _Kind(NamedTuple):
-    """What the parameters of a group have in common; see `new_optimizer`."""
+    """The properties that all parameters of a group share; see `new_optimizer`."""
 
     share: float
     parts: int
@@ -44,20 +44,19 @@ class _Kind(NamedTuple):
 
 
 def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimizer:
-    """The optimiser that `options.optimizer` names, over all parameters that learn.
+    """Create the optimizer that `options.optimizer` names, over all trainable parameters.
 
-    Decay is decoupled everywhere, and none falls on biases and LayerNorm (every vector).
+    Weight decay is decoupled everywhere and is not applied to vectors (biases and LayerNorm).
 
-    * adamw: with bias correction, which is what the first releases of BERT lacked and what small
-      data sets need (Zhang et al. 2021, section 4).
+    * adamw: with bias correction, which small data sets need (Zhang et al. 2021, section 4). The
+      first releases of BERT had none.
     * bert_adam, lamb: see `BertAdam`.
-    * muon: see `Muon`. Its products are in bf16 where the device has units for that, unless
+    * muon: see `Muon`. Its products are in bf16 if the device has units for it, unless
       `options.precision` is float32.
 
-    A group's "share" is what its learning rate is to be multiplied by, "parts" how many matrices
-    lie below each other in its parameters (3 in query, key and value, and in a GRU's gates; 0 for
-    vectors), and
-    "in_layer" tells the layers from tables and heads.
+    The "share" of a group multiplies its learning rate. "parts" is the number of matrices stacked
+    in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
+    "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
     shares = rate_shares(model, options.layer_decay)
     kinds: dict[_Kind, list[Tensor]] = {}
@@ -91,7 +90,7 @@ def _parts(name: str, parameter: Tensor) -> int:
 
 
 def _product_dtype(device: torch.device, precision: str) -> torch.dtype:
-    # By what the processor has, not by the clock: a resumed run must choose the same.
+    # Decided by the hardware and not by a timing: a resumed run must choose the same.
     if precision == "float32":
         return torch.float32
     if device.type == "cuda":
@@ -109,14 +108,17 @@ def adam_pass(
     steps: Sequence[Tensor],
     group: dict[str, Any],
 ) -> None:
-    """One AdamW step in place: `torch.optim.AdamW`'s fused pass, which reads everything once.
+    """Make one AdamW step in place with the fused kernel of `torch.optim.AdamW`.
 
     Args:
-        weights: and all that follow: one tensor each per parameter, whole or this rank's rows.
-        steps: how many steps each has made, float32 scalars; they are counted up.
-        group: lr, betas, eps and weight_decay.
+        weights: One tensor per parameter: the whole parameter or the rows of this rank.
+        gradients: Likewise, as are all that follow.
+        means: Running means of the gradients.
+        squares: Running means of the squared gradients.
+        steps: Number of steps of each parameter, float32 scalars; they are incremented.
+        group: Has lr, betas, eps and weight_decay.
     """
-    # A rank that has no rows of a small parameter has nothing to do for it.
+    # A rank may hold no rows of a small parameter.
     kept = [i for i, weight in enumerate(weights) if weight.numel()]
     if not kept:
         return
@@ -140,12 +142,12 @@ def adam_pass(
 
 
 def learning(group: dict[str, Any]) -> list[Tensor]:
-    """The parameters of a group that have a gradient."""
+    """Return the parameters of a group that have a gradient."""
     return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 def own_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Their gradients: the rows of them that lie on this rank."""
+    """Return the rows of the gradients that are on this rank."""
     return [own_rows(p.grad) for p in parameters if p.grad is not None]
 
 
@@ -157,10 +159,13 @@ class BertAdam(torch.optim.Optimizer):
     and where a norm is 0.
 
     Args:
-        groups: each with "params", "weight_decay" and "parts": how many matrices lie below each
-            other in each parameter, 0 for vectors. Each of them has a ratio of its own, as query,
-            key and value have in the original.
-        adapts: LAMB.
+        groups: Each has "params", "weight_decay" and "parts", the number of matrices stacked in
+            each parameter, 0 for vectors. Each matrix has its own ratio, as query, key and value
+            have in the original.
+        lr: Learning rate; "lr" of a group overrides it.
+        betas: Decay rates of the running means.
+        eps: Added to the denominator.
+        adapts: Whether to use LAMB.
 
     Source: google-research/bert, optimization.py; google-research/albert, lamb_optimizer.py;
     You et al. 2020, algorithm 2, which corrects the bias where the code does not.
@@ -180,7 +185,7 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the parameters; under FSDP, LAMB's is a meeting of the ranks."""
+        """Update the parameters; under FSDP, LAMB communicates between the ranks."""
         adapted: list[_Part] = []
         for group in self.param_groups:
             parameters = learning(group)
@@ -188,10 +193,10 @@ class BertAdam(torch.optim.Optimizer):
             moments = [self._moments(parameter) for parameter in parameters]
             targets, asked = weights, group
             if self.adapts and group["parts"]:
-                # From a weight of 0, with a rate of 1, the pass gives Adam's part of -u.
+                # With weights of 0 and a rate of 1, the pass returns the Adam part of -u.
                 targets = [torch.zeros_like(weight) for weight in weights]
                 asked = group | {"lr": 1.0, "weight_decay": 0.0}
-            # Counting it up changes nothing: 1e30 + 1 is 1e30.
+            # Incrementing has no effect: 1e30 + 1 equals 1e30 in float32.
             steps = [weights[0].new_full((), _ENDLESS)] * len(weights) if weights else []
             means, squares = [list(kind) for kind in zip(*moments, strict=True)] or [[], []]
             adam_pass(targets, own_gradients(parameters), means, squares, steps, asked)
@@ -214,7 +219,7 @@ class BertAdam(torch.optim.Optimizer):
 
 
 class _Part:
-    """One matrix of a parameter, as far as it lies on this rank: its weights and -u."""
+    """The rows of one matrix that are on this rank: its weights and -u."""
 
     def __init__(
         self, parameter: Tensor, weight: Tensor, update: Tensor, group: dict[str, Any], part: int
@@ -228,7 +233,7 @@ class _Part:
 
 
 def _adapt(parts: Sequence[_Part]) -> None:
-    """Take LAMB's step."""
+    """Add the updates, each scaled by the LAMB ratio of its matrix."""
     tensors = [part.weight for part in parts] + [part.update for part in parts]
     squared = torch.stack(torch._foreach_norm(tensors)).double().square_()
     norms = summed(squared, parts[0].parameter).sqrt_().view(2, -1).tolist()
@@ -238,20 +243,25 @@ def _adapt(parts: Sequence[_Part]) -> None:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose matrices are made orthogonal before they are added.
+    """Muon for the matrices inside the layers, AdamW for everything else, in one optimizer.
 
-    The same learning rate and decay as AdamW's fit, since the updates are as large.
+    Muon makes the momentum of each matrix orthogonal before it is added to the weights. The updates
+    are as large as those of AdamW, so the same learning rate and weight decay are suitable.
+
+    `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` has the same update for one matrix, but
+    cannot replace this class: it treats the stacked query, key and value matrix as one matrix, it
+    cannot use rows that FSDP spreads over ranks, and it always computes in bf16.
 
     Args:
-        groups: each with "params", "weight_decay", "in_layer": whether Muon takes them, if they are
-            matrices, and "parts": how many matrices lie below each other in each parameter, 0 for
-            vectors. Each of them is made orthogonal by itself.
-        lr: of all; changed by "lr" of a group.
-        betas: AdamW's, as is eps.
-        eps: of AdamW.
-        dtype: of the products that make matrices orthogonal; everything else is float32. bf16 is
-            the original's; against float64 it is 12 to 15 % off (float32: 0.0006 %), which is less
-            than what the five steps leave undone.
+        groups: Each has "params", "weight_decay", "in_layer" (Muon is used for matrices of layers)
+            and "parts", the number of matrices stacked in each parameter, 0 for vectors. Each
+            matrix is made orthogonal separately.
+        lr: Learning rate; "lr" of a group overrides it.
+        betas: Decay rates of AdamW.
+        eps: Epsilon of AdamW.
+        dtype: Number format of the products that make matrices orthogonal; all else is float32.
+            The original uses bf16. Its error against float64 is 12 to 15 % (float32: 0.0006 %),
+            less than the deviation that remains after five iterations.
 
     Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon) for momentum, Nesterov's form and
     the iteration; Liu et al. 2025 (arXiv 2502.16982), section 2.2, for scale and decay.
@@ -271,18 +281,18 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the parameters; a meeting of the ranks under FSDP."""
+        """Update the parameters; communicates between the ranks under FSDP."""
         for group in self.param_groups:
             parameters = learning(group)
             if not parameters:
                 continue
             if group["in_layer"] and group["parts"]:
-                self._turn(parameters, group)
+                self._muon(parameters, group)
             else:
                 self._adam(parameters, group)
 
-    def _turn(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Muon's step."""
+    def _muon(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Make a Muon step."""
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
@@ -304,7 +314,7 @@ class Muon(torch.optim.Optimizer):
                 weight.add_(update[begin : begin + len(weight)], alpha=-group["lr"] * scale)
 
     def _adam(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """AdamW's step."""
+        """Make an AdamW step."""
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -323,17 +333,17 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrices, roughly: their singular values become 0.7 to 1.2.
+    """Approximate the nearest orthogonal matrices: all singular values become 0.7 to 1.2.
 
-    Five steps of a Newton-Schulz iteration of fifth order, in the dtype of `matrices`.
+    Makes five steps of a Newton-Schulz iteration of fifth order, in the dtype of `matrices`.
 
     Args:
-        matrices: (N, R, C). Their size does not matter; all zeros stay zeros.
+        matrices: (N, R, C), of any scale; zero matrices stay zero.
 
     Returns:
         (N, R, C).
     """
-    # Products with the shorter side are the smaller ones.
+    # Products over the shorter side are smaller.
     is_tall = matrices.shape[1] > matrices.shape[2]
     turned = matrices.mT.contiguous() if is_tall else matrices
     norms = turned.norm(dim=(1, 2), keepdim=True).clamp_min(_SMALLEST_NORM)
@@ -348,29 +358,29 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def own_rows(tensor: Tensor) -> Tensor:
-    """The rows that lie on this rank, sharing the memory of `tensor`."""
+    """Return the rows of an FSDP tensor that are on this rank, as a view; else the whole tensor."""
     return tensor.to_local() if _is_spread(tensor) else tensor  # type: ignore[attr-defined,no-any-return]
 
 
 def first_own_row(tensor: Tensor) -> int:
-    """Which of the R rows the first of `own_rows` is."""
+    """Return the index, in the whole tensor, of the first row of `own_rows`."""
     if not _is_spread(tensor):
         return 0
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
-    # As torch.chunk cuts: equal pieces, rounded up, the last ones shorter or empty.
+    # As in torch.chunk: equal pieces, rounded up; the last ones are shorter or empty.
     begin = min(mesh.get_local_rank() * -(-len(tensor) // mesh.size()), len(tensor))
     assert begin + len(own_rows(tensor)) <= len(tensor)
     return int(begin)
 
 
 def all_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """All R rows, on every rank, of a tensor that is spread as `like` is.
+    """Gather all R rows on every rank.
 
-    A meeting of the ranks, if it is spread.
+    Communicates between the ranks if `like` is an FSDP tensor.
 
     Args:
-        rows: this rank's, of any dtype.
-        like: the whole tensor's shape, and how it is spread.
+        rows: The rows of this rank, of any dtype.
+        like: A tensor with the shape and the distribution of the result.
     """
     if not _is_spread(like):
         return rows
@@ -384,7 +394,7 @@ def all_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def summed(values: Tensor, like: Tensor) -> Tensor:
-    """The sum of `values`, in place, over the ranks that `like` is spread over; a meeting then."""
+    """Sum `values` in place over the ranks that hold `like`, if it is an FSDP tensor."""
     if _is_spread(like):
         dist.all_reduce(values, group=like.device_mesh.get_group())  # type: ignore[attr-defined]
     return values

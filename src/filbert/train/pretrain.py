@@ -56,32 +56,32 @@ from filbert.train.save import save_pretrained
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
-# Between two evaluations, and saved states, where nothing else is said: a twentieth of the run, but
-# no more than so many steps.
+# Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
 _MOST_STEPS = 1_000
-_TELL_SECONDS = 10.0
-# Bytes of text that are tokenised sooner than worker processes have started.
-_ALONE = 2**22
+_PRINT_SECONDS = 10.0
+# Up to this number of bytes, one process is faster than starting worker processes.
+_ONE_PROCESS_BYTES = 2**22
 
 
 @dataclass
 class Job:
-    """A run that is ready to begin.
+    """A run on raw text that is ready to begin.
 
     Attributes:
-        sources: tokenizer, corpus and checkpoint.
-        task: the objective.
-        model: encoder and head, on the device.
-        phases: loaders and their shares of the run.
-        course: when which of them, and at which learning rate.
-        dev: held-out sequences of the first phase's length, with masks.
-        precision: of the matrix products.
-        fingerprint: of all that decides what the run computes.
-        figures: of a model on `dev`, at a precision.
-        command: the verb.
-        source: the model that it starts from, as the user named it.
-        facts: for run.json, worked out by the first rank alone.
+        options: Of the run.
+        sources: Tokenizer, corpora and checkpoint.
+        task: The objective.
+        model: The trained module, on the device.
+        phases: Loaders and their shares of the run.
+        course: Schedule of phases, steps and learning rates.
+        dev: Held-out sequences of the length of the first phase, with masks.
+        precision: Number format of the matrix products.
+        fingerprint: Hash of everything that determines the result.
+        figures: Computes metrics of a model on `dev` with a precision.
+        command: The verb.
+        source: The model to start from, as the user named it.
+        facts: Returns further entries of run.json; called on the first rank only.
     """
 
     options: PretrainOptions | DistillOptions
@@ -98,16 +98,26 @@ class Job:
     source: str | None = None
     facts: Callable[[], dict[str, Any]] = dict
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Description and starting weights of the model."""
+        return self.sources.checkpoint
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of model and corpus."""
+        return self.sources.tokenizer
+
 
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
-    """Learn from raw text, measure on held-out text, save.
+    """Pre-train on raw text, evaluate on held-out text and save the model.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before training begins.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before training begins.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     assert options.out is not None
@@ -119,12 +129,15 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
 
 
 def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> dict[str, Any]:
-    """Train, measure and save what was prepared; returns as `pretrain`.
+    """Train, evaluate and save a prepared run.
 
     Args:
-        job: ready to begin.
-        parallel: the other ranks.
-        started: when the run was, and the clock then.
+        job: The run.
+        parallel: The group of processes.
+        started: Start of the run, as a date and as a value of `time.perf_counter`.
+
+    Returns:
+        As `pretrain`.
     """
     options, sources = job.options, job.sources
     assert options.out is not None
@@ -134,17 +147,15 @@ def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> 
     if not parallel.is_first:
         _learn(job, parallel, None)
         return {}
-    # Projections to a teacher's width are no part of what is kept.
+    # Projections to the width of a teacher are not saved.
     kept = job.model.model if isinstance(job.model, Student) else job.model
-    run = opening(
-        job.command, options, job.source, sources, kept, started[0], job.precision, parallel
-    )
-    run |= {"fingerprint": job.fingerprint} | job.facts()
+    run = opening(job, kept, started=started[0], parallel=parallel)
     for line in announcement(job, run):
         say(line)
     with recorded(options.out, run, resume=options.resume) as folder:
         outcome, metrics = _learn(job, parallel, folder)
-        run |= closing(outcome, metrics, time.perf_counter() - started[1])
+        run |= ended(outcome, metrics, time.perf_counter() - started[1])
+        run["tokens"] = outcome.num_tokens
         save_pretrained(
             folder / "model",
             own_weights(outcome.weights),
@@ -162,7 +173,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     """Read and check everything.
 
     Raises:
-        InputError, ConfigError, FormatError: what is wrong.
+        InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     task = ReplacedTokens() if options.objective == "replaced" else Pretraining(pair=options.pair)
     precision = settle_precision(options, options.out, parallel)
@@ -173,7 +184,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     phases = _phases(options, sources.corpus, sources.tokenizer, parallel.device)
     dev: list[Example] = []
     if sources.dev is not None:
-        # Runs with other rates can be compared by it.
+        # The same masks for every mask rate, so that runs can be compared.
         asked = dataclasses.replace(options, mask_rate=options.dev_mask_rate, mask_rarity=0.0)
         dev = fixed_examples(sources.dev, sources.tokenizer, asked, limit=options.dev_rows)
         if not any(len(example.target.labels) for example in dev):
@@ -204,7 +215,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
 
 
 def course_of(phases: list[Phase], options: TrainOptions) -> Course:
-    """The course of a run whose epoch may take days, or a single step."""
+    """Create the schedule; the evaluation interval does not depend on the length of an epoch."""
     interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
     return Course(phases, options, interval=interval)
 
@@ -212,7 +223,10 @@ def course_of(phases: list[Phase], options: TrainOptions) -> Course:
 def _phases(
     options: PretrainOptions, corpus: Corpus, tokenizer: Tokenizer, device: torch.device
 ) -> list[Phase]:
-    """One phase, or short sequences first and long ones after. Devlin et al. 2019, appendix A.2."""
+    """Create one phase, or one of short and one of long sequences.
+
+    Source: Devlin et al. 2019, appendix A.2.
+    """
     max_tokens = max_tokens_of(options, device)
     first = PretrainLoader(
         corpus,
@@ -238,7 +252,7 @@ def _phases(
         longer,
         batch_size=options.second_batch_size or max(1, round(options.batch_size / ratio)),
         max_tokens=max_tokens,
-        # Not the rows of the first phase once more in the same order.
+        # A seed of its own, so that the order of the rows differs from the first phase.
         seed=options.seed + 1,
     )
     return [Phase(first, 1.0 - options.second_share), Phase(second, options.second_share)]
@@ -247,10 +261,10 @@ def _phases(
 def _learn(
     job: Job, parallel: Parallel, folder: Path | None
 ) -> tuple[Outcome, dict[str, dict[str, float]]]:
-    """Train, then measure the held-out text in float32; the figures are those of the first rank."""
+    """Train, then compute metrics on held-out text in float32, on the first rank only."""
     options = job.options
     states = Path(parallel.broadcast(str(folder))) / "state"
-    # What is measured; a spread model cannot be, since its parts are elsewhere.
+    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
     whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
@@ -284,7 +298,7 @@ def _learn(
 
 
 def announcement(job: Job, run: dict[str, Any]) -> list[str]:
-    """What a user should know before a run starts."""
+    """Return the lines that are printed before the run starts."""
     corpus = job.sources.corpus
     lines = [
         f"corpus: {corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens",
@@ -306,40 +320,14 @@ def announcement(job: Job, run: dict[str, Any]) -> list[str]:
     return lines
 
 
-def opening(
-    command: str,
-    options: PretrainOptions | DistillOptions,
-    source: str | None,
-    sources: Sources,
-    model: Trainable,
-    started: datetime,
-    precision: Precision,
-    parallel: Parallel,
-) -> dict[str, Any]:
-    """What run.json knows before the first step."""
-    data = {"train": _corpus_facts(sources.corpus)}
-    if sources.dev is not None:
-        data["dev"] = _corpus_facts(sources.dev)
-    assert options.out is not None
-    return begun(
-        command,
-        options,
-        options.out,
-        source,
-        sources.checkpoint,
-        sources.tokenizer,
-        model,
-        started,
-        precision,
-        parallel,
-    ) | {"data": data}
-
-
-def closing(
-    outcome: Outcome, metrics: dict[str, dict[str, float]], seconds: float
-) -> dict[str, Any]:
-    """What it knows after the last one."""
-    return ended(outcome, metrics, seconds) | {"tokens": outcome.num_tokens}
+def opening(job: Job, model: Trainable, *, started: datetime, parallel: Parallel) -> dict[str, Any]:
+    """Return run.json as it is before the first step; `model` is the one that will be saved."""
+    data = {"train": _corpus_facts(job.sources.corpus)}
+    if job.sources.dev is not None:
+        data["dev"] = _corpus_facts(job.sources.dev)
+    assert job.options.out is not None
+    run = begun(job, model, out=job.options.out, started=started, parallel=parallel)
+    return run | {"data": data, "fingerprint": job.fingerprint} | job.facts()
 
 
 def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
@@ -358,15 +346,15 @@ def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-    """Everything that was read.
+    """The inputs of a run, created by `read_sources`.
 
     Attributes:
-        tokenizer: of the corpus and the model alike.
-        corpus: to train on.
-        dev: held out; None when nothing was.
-        checkpoint: the model's description and starting weights.
-        generator_share: of ELECTRA's generator; None for other objectives.
-        generator: to continue with; None for a new one.
+        tokenizer: Used by corpus and model.
+        corpus: Training text.
+        dev: Held-out text, or None.
+        checkpoint: Description and starting weights of the model.
+        generator_share: Relative width of the ELECTRA generator; None for other objectives.
+        generator: The generator to continue from; None for a new one.
     """
 
     tokenizer: Tokenizer
@@ -378,28 +366,28 @@ class Sources:
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the corpora."""
+        """SHA-256 of the corpora by split."""
         found = {"train": self.corpus.digest}
         return found | ({"dev": self.dev.digest} if self.dev is not None else {})
 
     def build(self) -> Model | ReplacedTokenModel:
-        """The model to train, on the host; what is new is drawn from torch's generator."""
+        """Build the model on the CPU; new weights are drawn from the default generator of torch."""
         if self.generator_share is None:
             return self.checkpoint.build()
         return replaced_model(self.checkpoint, share=self.generator_share, generator=self.generator)
 
 
 def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sources:
-    """Read tokenizer, corpora and model; text is made into token shards beside the run folder.
+    """Read tokenizer, corpora and model; text is written as token shards next to the run folder.
 
     Raises:
-        InputError, ConfigError, FormatError: what is wrong.
+        InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     assert options.corpus
     sizes = options.sizes()
     is_default = options.family == PretrainOptions.family
     described = [*sizes, *([] if is_default else ["family"])]
-    # What can be said before the text is read, which may take long.
+    # These checks come first, because reading the text may take long.
     if options.model is not None and described:
         raise ConfigError(
             f"{', '.join(described)} describe a new model, but {options.model} is to be continued. "
@@ -413,31 +401,7 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
         tokenizer, rows_from, notes = add_entries(tokenizer, _entries(options.new_tokens))
         for note in notes:
             say(f"vocabulary: {note}")
-    longest = max(options.max_length, options.second_length or 0)
-    if continued is None:
-        checkpoint = fresh_checkpoint(
-            options.family,
-            vocab_size=tokenizer.vocab_size,
-            head=head,
-            pad_id=tokenizer.pad_id,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            **sizes,
-        )
-    else:
-        checkpoint = for_pretraining(read_checkpoint(continued), head)
-        if rows_from:
-            checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
-    config = checkpoint.config
-    if options.dropout is not None:
-        checkpoint = _with_dropout(checkpoint, options.dropout)
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
-        say(note)
-    if longest > config.max_tokens_per_sequence:
-        raise ConfigError(
-            f"Sequences of {longest} tokens; the model's position table ends at "
-            f"{config.max_tokens_per_sequence}. Lower max_length or second_length."
-        )
+    checkpoint = _checkpoint(options, head, tokenizer, continued, rows_from)
     generator = None
     if head == "discriminator":
         checkpoint, generator = _with_generator(checkpoint, continued)
@@ -453,6 +417,42 @@ def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sou
     return Sources(tokenizer, corpus, dev, checkpoint, share, generator)
 
 
+def _checkpoint(
+    options: PretrainOptions,
+    head: str,
+    tokenizer: Tokenizer,
+    continued: Path | None,
+    rows_from: dict[int, tuple[int, ...]],
+) -> Checkpoint:
+    """Create a new model, or read the one to continue, with rows for new vocabulary entries."""
+    longest = max(options.max_length, options.second_length or 0)
+    if continued is None:
+        checkpoint = fresh_checkpoint(
+            options.family,
+            vocab_size=tokenizer.vocab_size,
+            head=head,
+            pad_id=tokenizer.pad_id,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            **options.sizes(),
+        )
+    else:
+        checkpoint = for_pretraining(read_checkpoint(continued), head)
+        if rows_from:
+            checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
+    config = checkpoint.config
+    if options.dropout is not None:
+        checkpoint = _with_dropout(checkpoint, options.dropout)
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
+        say(note)
+    if longest > config.max_tokens_per_sequence:
+        raise ConfigError(
+            f"Sequences of {longest} tokens; the model's position table ends at "
+            f"{config.max_tokens_per_sequence}. Lower max_length or second_length."
+        )
+    return checkpoint
+
+
 def _with_dropout(checkpoint: Checkpoint, rate: float) -> Checkpoint:
     return dataclasses.replace(checkpoint, config=checkpoint.config.with_dropout(rate))
 
@@ -460,7 +460,7 @@ def _with_dropout(checkpoint: Checkpoint, rate: float) -> Checkpoint:
 def _with_generator(
     checkpoint: Checkpoint, continued: Path | None
 ) -> tuple[Checkpoint, Checkpoint | None]:
-    """The generator that an earlier run left beside its model; a note says when there is none."""
+    """Return the generator that the model folder contains; without one, add a note."""
     if continued is not None and (continued / "generator" / "config.json").is_file():
         return checkpoint, huggingface.read(continued / "generator")
     notes = (*checkpoint.notes, "new generator, drawn at random.")
@@ -468,11 +468,11 @@ def _with_generator(
 
 
 def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
-    """The one that was named, or the model's, or the corpus's."""
+    """Read the named tokenizer, else that of the model, else that of the corpus."""
     assert options.corpus
     if options.tokenizer is not None:
         file = Path(options.tokenizer)
-        if file.is_file():  # vocab.txt by itself will do
+        if file.is_file():  # a vocab.txt alone
             return Tokenizer.load(file)
         return read_tokenizer(find_model(options.tokenizer, tokenizer_only=True))
     if continued is not None:
@@ -490,10 +490,10 @@ def _is_shards(paths: tuple[str, ...]) -> bool:
 
 
 def check_paths(*paths: str) -> None:
-    """Refuse files that are not there.
+    """Check that files exist.
 
     Raises:
-        InputError: the first of them.
+        InputError: A file is missing.
     """
     for path in paths:
         if not Path(path).exists():
@@ -503,10 +503,10 @@ def check_paths(*paths: str) -> None:
 def open_corpus(
     name: str, paths: tuple[str, ...], tokenizer: Tokenizer, out: str | None, parallel: Parallel
 ) -> Corpus:
-    """Token shards, made now, beside the run folder `out`, where text was given.
+    """Open token shards, or create them from text, next to the run folder `out`.
 
     Raises:
-        InputError, ConfigError: a folder that is no corpus, or one of another vocabulary.
+        InputError, ConfigError: A folder is no corpus, or was made with another vocabulary.
     """
     if _is_shards(paths):
         corpus = Corpus.open(paths[0])
@@ -536,29 +536,29 @@ def open_corpus(
             paths,
             tokenizer,
             folder,
-            workers=default_workers() if size > _ALONE else 1,
-            overwrite=True,  # the folder is ours: what an earlier try left there is not in the way
-            on_progress=_teller(name),
+            workers=default_workers() if size > _ONE_PROCESS_BYTES else 1,
+            overwrite=True,  # replaces the shards of an earlier attempt
+            on_progress=_progress_printer(name),
         )
     parallel.barrier()
     return Corpus.open(folder)
 
 
-def _teller(name: str) -> Callable[[Progress], None]:
-    """Says every ten seconds how far the tokenising is."""
-    told = 0.0
+def _progress_printer(name: str) -> Callable[[Progress], None]:
+    """Return a callback that prints the progress of tokenisation every ten seconds."""
+    printed = 0.0
 
-    def tell(progress: Progress) -> None:
-        nonlocal told
-        if progress.seconds >= told + _TELL_SECONDS:
-            told = progress.seconds
+    def show(progress: Progress) -> None:
+        nonlocal printed
+        if progress.seconds >= printed + _PRINT_SECONDS:
+            printed = progress.seconds
             say(
                 f"{name}: {progress.num_bytes / 1e6:,.0f} MB, "
                 f"{progress.num_tokens / 1e6:,.1f} M tokens, "
                 f"{progress.num_bytes / 1e6 / progress.seconds:,.1f} MB/s"
             )
 
-    return tell
+    return show
 
 
 def _entries(path: str) -> list[str]:

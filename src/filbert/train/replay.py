@@ -31,15 +31,15 @@ from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
 
-# Where anything that decides the last bits differs: machine, libraries, threads.
+# Tolerance if the machine, the libraries or the number of threads differ.
 LOOSE = 1e-3
-# Entries of filbert.json that are objects, where they are there.
+# Entries of filbert.json that must be objects, if present.
 _OBJECTS = ("options", "data", "metrics", "files", "base_model", "versions", "device", "tokenizer")
 _SHORT = 12
 
 
 class Figure(NamedTuple):
-    """One metric of the two runs; None where a run has none."""
+    """One metric of the recorded and the repeated run; None if a run has no value."""
 
     split: str
     metric: str
@@ -48,29 +48,29 @@ class Figure(NamedTuple):
 
     @property
     def difference(self) -> float | None:
-        """Absolute, 0 where neither is a number; None where only one of the two is."""
+        """The absolute difference; 0 if both are missing, None if one is."""
         if self.recorded is None or self.replayed is None:
             return 0.0 if self.recorded is self.replayed else None
         return abs(self.recorded - self.replayed)
 
     def is_within(self, tolerance: float) -> bool:
-        """Whether the two are the same, give or take."""
-        # Not a number in both runs is the same, too.
+        """Whether the difference is at most `tolerance`."""
+        # NaN in both runs counts as equal.
         same = self.recorded != self.recorded and self.replayed != self.replayed
         return same or (self.difference is not None and self.difference <= tolerance)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a replay came out.
+    """The result of `replay`.
 
     Attributes:
-        out: the new run folder.
-        figures: every metric of both runs.
-        differs: sentences on what was not as in the recorded run.
-        tolerance: largest difference of a figure that is taken for the same.
-        same_weights: whether the weight files are the same, bit for bit; None where the recorded
-            run's hashes are not known.
+        out: The new run folder.
+        figures: Every metric of both runs.
+        differs: Sentences on what differs from the recorded run.
+        tolerance: Largest difference of a metric that counts as equal.
+        same_weights: Whether the weight files are equal bit by bit; None if the recorded run has no
+            hashes.
     """
 
     out: str
@@ -81,8 +81,8 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """All figures within the tolerance; where that is 0, the weights bit for bit, too."""
-        if not self.figures:  # a run without rows to judge by has its weights only
+        """Whether all metrics are within the tolerance and, if it is 0, the weights are equal."""
+        if not self.figures:  # a run without dev and test rows has only weights to compare
             return self.same_weights is True
         near = all(figure.is_within(self.tolerance) for figure in self.figures)
         return near and not (self.tolerance == 0 and self.same_weights is False)
@@ -97,50 +97,31 @@ def replay(
     device: str | None = None,
     places: Places | None = None,
 ) -> Verdict:
-    """Train a model again as its filbert.json says, and compare.
+    """Train a model again with the options of its filbert.json and compare the metrics.
 
     Args:
-        name: the model, or the run folder around it.
-        out: the run folder to make; beside the recorded one when not given.
-        tolerance: largest difference that passes; when not given 0 where nothing that decides the
-            numbers differs (versions, device, threads, processes), else `LOOSE`.
-        overwrite: replace an earlier run in `out`.
-        device: as in `FinetuneOptions`; the recorded run's kind when not given.
-        places: where files lie now, if not where they were.
+        name: The model, or its run folder.
+        out: The run folder to make; next to the recorded one if not given.
+        tolerance: Largest difference that passes. If not given, 0 if versions, device, threads and
+            processes are the same, else `LOOSE`.
+        overwrite: Replace an earlier run in `out`.
+        device: As in `FinetuneOptions`; by default the kind of the recorded run.
+        places: Current paths of files that have moved.
 
     Raises:
-        InputError: a file is not there or is not the recorded one; nothing was trained.
-        ConfigError, FormatError: the folder does not tell of a run, or of one that cannot be run.
-        RunError, Interrupted: as in training.
+        InputError: A file is missing or differs from the recorded one; nothing was trained.
+        ConfigError, FormatError: The folder records no run, or one that cannot be repeated.
+        RunError, Interrupted: As in training.
     """
     if tolerance is not None and not tolerance >= 0:
         raise ConfigError(f"tolerance is {tolerance}; it must be zero or above.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
     folder, story = read_story(name)
-    is_pretraining = story.get("command") == "pretrain"
-    if story.get("command") == "distill":
-        raise ConfigError(
-            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
-            "replayed. Run filbert distill with the options in its filbert.json."
-        )
-    options = dict(story["options"])
-    if not is_pretraining and options.get("task") not in task_names():
-        # A folder may name a built-in task only: a module of its choosing must never be imported.
-        raise ConfigError(
-            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
-            f"own. Run filbert finetune with it yourself."
-        )
-    options |= found_sources(folder, story, places or Places())
-    options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
-    options |= {"out": out or _beside(folder), "seeds": 1}
-    options["device"] = device or options.get("device")
-    options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
-    if story.get("precision") in PRECISIONS:
-        options["precision"] = story["precision"]
-    kind: type[FinetuneOptions] | type[PretrainOptions]
-    kind = PretrainOptions if is_pretraining else FinetuneOptions
-    chosen = kind.from_keywords(options)
+    chosen = _options(
+        folder, story, places or Places(), out=out, overwrite=overwrite, device=device
+    )
+    assert chosen.out is not None
     threads = _threads(story)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -151,11 +132,11 @@ def replay(
         run = _train(chosen)
     finally:
         torch.set_num_threads(before)
-    made = read_json(Path(options["out"]) / "model" / "filbert.json")
+    made = read_json(Path(chosen.out) / "model" / "filbert.json")
     differs += _unlike(story, made)
     exact = 0.0 if not differs else LOOSE
     return Verdict(
-        str(options["out"]),
+        chosen.out,
         tuple(_figures(story.get("metrics") or {}, run["metrics"])),
         tuple(differs),
         exact if tolerance is None else tolerance,
@@ -163,11 +144,46 @@ def replay(
     )
 
 
+def _options(
+    folder: Path,
+    story: Mapping[str, Any],
+    places: Places,
+    *,
+    out: str | None,
+    overwrite: bool,
+    device: str | None,
+) -> FinetuneOptions | PretrainOptions:
+    """Return the recorded options with current paths, for a run in `out`."""
+    is_pretraining = story.get("command") == "pretrain"
+    if story.get("command") == "distill":
+        raise ConfigError(
+            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
+            "replayed. Run filbert distill with the options in its filbert.json."
+        )
+    options = dict(story["options"])
+    if not is_pretraining and options.get("task") not in task_names():
+        # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
+        raise ConfigError(
+            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
+            f"own. Run filbert finetune with it yourself."
+        )
+    options |= found_sources(folder, story, places)
+    options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
+    options |= {"out": out or _beside(folder), "seeds": 1}
+    options["device"] = device or options.get("device")
+    options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
+    if story.get("precision") in PRECISIONS:
+        options["precision"] = story["precision"]
+    kind: type[FinetuneOptions] | type[PretrainOptions]
+    kind = PretrainOptions if is_pretraining else FinetuneOptions
+    return kind.from_keywords(options)
+
+
 def read_story(name: str) -> tuple[Path, dict[str, Any]]:
-    """The folder of a model and its filbert.json.
+    """Return the folder of a model and the content of its filbert.json.
 
     Raises:
-        FormatError: there is none, or it tells of no run.
+        FormatError: The file does not exist or records no run.
     """
     run_model = Path(name) / "model"
     folder = run_model if (run_model / "filbert.json").is_file() else find_model(name)
@@ -212,13 +228,13 @@ def _beside(folder: Path) -> str:
 
 
 def _threads(story: Mapping[str, Any]) -> int | None:
-    """The recorded number of threads, if this machine has so many processors."""
+    """Return the recorded number of threads, if this machine has as many CPUs."""
     recorded = (story.get("device") or {}).get("threads")
     return recorded if isinstance(recorded, int) and 0 < recorded <= (os.cpu_count() or 1) else None
 
 
 def _circumstances(story: Mapping[str, Any], device: str | None) -> list[str]:
-    """What decides the last bits and is not as it was, in sentences."""
+    """Describe differences that can change the last bits: versions, code, device and threads."""
     here = {**versions(), "filbert": version("filbert")}
     then = {**(story.get("versions") or {}), "filbert": story.get("filbert")}
     found = [
@@ -250,7 +266,7 @@ def _at(found: Any) -> str:
 
 
 def _unlike(story: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """What turned out otherwise during the run: the data as it was read, the precision."""
+    """Describe differences that appear during the run: data as it was read, and precision."""
     found = []
     for split, facts in (story.get("data") or {}).items():
         new = (made["data"].get(split) or {}).get("sha256")
@@ -267,7 +283,7 @@ def _figures(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[F
 
 
 def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
-    """(split, metric) -> number; figures by label get names with dots."""
+    """Flatten metrics to (split, metric) -> number; nested names are joined with dots."""
     found: dict[tuple[str, str], float | None] = {}
 
     def take(split: str, name: str, value: Any) -> None:
@@ -291,17 +307,17 @@ def _same_weights(recorded: Mapping[str, Any], made: Mapping[str, Any]) -> bool 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where the files of a run lie now; what is not given is looked for where it was.
+    """Current paths of the files of a run; others are searched at their recorded paths.
 
     Attributes:
-        train: training rows.
-        dev: dev rows; for pre-training held-out text, files between commas.
-        test: test rows.
-        corpus: text or token shards, files between commas.
-        model: the model that the run started from.
-        tokenizer: folder of the vocabulary, for pre-training.
-        new_tokens: the list of new vocabulary entries.
-        data_root: folder in which all of them are looked for by their names.
+        train: Training rows.
+        dev: Dev rows; for pre-training held-out text, files separated by commas.
+        test: Test rows.
+        corpus: Text or token shards, files separated by commas.
+        model: The model that the run started from.
+        tokenizer: Folder of the vocabulary, for pre-training.
+        new_tokens: List of new vocabulary entries.
+        data_root: Folder in which all files are searched by their names.
     """
 
     train: str | None = None
@@ -315,19 +331,19 @@ class Places:
 
 
 def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dict[str, Any]:
-    """Options that name files, with the paths of today.
+    """Return the options that name files, with current paths.
 
-    Looked for, in this order: where `places` says; as recorded, from here, from the folders around
-    the model and from `data_root`; where run.json beside the model says. Only a file with the
-    recorded hash is taken.
+    Files are searched in this order: the path in `places`; the recorded path, relative to the
+    working folder, the folders above the model and `data_root`; the path in run.json next to the
+    model. Only a file with the recorded hash is accepted.
 
     Args:
-        folder: of the model.
-        story: its filbert.json.
-        places: what the user said.
+        folder: Of the model.
+        story: The content of its filbert.json.
+        places: Paths that the user gave.
 
     Raises:
-        InputError: a file is missing, or the ones found are not the recorded one.
+        InputError: A file is missing, or no file found has the recorded hash.
     """
     search = _Search(folder, story, places)
     found: dict[str, Any] = {}
@@ -358,13 +374,13 @@ def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dic
 
 
 def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
-    """The rows that a fine-tuned model was judged by in training, and their columns.
+    """Return the dev rows that a fine-tuned model was evaluated on in training, and their columns.
 
     Args:
-        folder: of the model.
+        folder: Of the model.
 
     Returns:
-        None where filbert.json names none, or they do not lie any more where they lay, unchanged.
+        None if filbert.json names none, or the file was moved or changed.
     """
     try:
         story = read_json(folder / "filbert.json")
@@ -388,7 +404,7 @@ class _Search:
         self._run_options = run.get("options") if isinstance(run.get("options"), dict) else {}
 
     def candidates(self, option: str, recorded: str, index: int = 0) -> Iterator[Path]:
-        """Places where a file may be, each one once."""
+        """Yield the paths where a file may be, without duplicates."""
         given = getattr(self.places, option)
         if given is not None:
             yield Path(_listed(given)[index] if index < len(_listed(given)) else given)
@@ -408,7 +424,7 @@ class _Search:
         digest_of: Callable[[Path], str | None],
         index: int = 0,
     ) -> str:
-        """The path of the file with the recorded hash."""
+        """Return the path of the file with the recorded hash."""
         name = recorded or str(self.options.get(option))
         other: tuple[Path, str] | None = None
         for path in self.candidates(option, name, index):
@@ -430,12 +446,12 @@ class _Search:
         )
 
     def any_of(self, option: str, recorded: str) -> str:
-        """The first place that exists; the recorded name where none does, as it may be an id."""
+        """Return the first path that exists, else the recorded name, which may be a Hub id."""
         paths = (path for path in self.candidates(option, recorded) if path.exists())
         return str(next(paths, recorded))
 
     def corpus(self, option: str, facts: Mapping[str, Any]) -> list[str]:
-        """Token shards, or text files."""
+        """Return the paths of token shards or of text files."""
         inputs = facts.get("inputs") or []
         recorded = _listed(self.options.get(option) or getattr(self.places, option))
         if len(recorded) == 1 and not self._is_text(option, recorded[0], inputs):
@@ -463,7 +479,7 @@ def _listed(given: str | Iterable[str]) -> list[str]:
 
 
 def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str:
-    """The base model's name of today, once its files are seen to be the recorded ones."""
+    """Return the current name of the base model, after comparing the hashes of its files."""
     recorded = str(search.options["model"])
     base = story.get("base_model") or {}
     paths = [path for path in search.candidates("model", recorded) if _is_model(path)]
@@ -476,7 +492,7 @@ def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str
     for name in names:
         try:
             unlike = _unlike_base(name, find_model(name), story)
-        except FilbertError as error:  # a folder of the same name that is no model
+        except FilbertError as error:  # a folder with this name that is no model
             unlike = str(error)
         if not unlike:
             return name
@@ -488,12 +504,12 @@ def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str
 
 
 def _is_model(path: Path) -> bool:
-    # A folder, an archive, or the prefix of a TensorFlow checkpoint; `find_model` judges the rest.
+    # A folder, an archive, or the prefix of a TensorFlow checkpoint; `find_model` checks the rest.
     return path.exists() or Path(f"{path}.index").is_file()
 
 
 def _unlike_base(name: str, place: Path, story: Mapping[str, Any]) -> str:
-    """A sentence on what is not as recorded; empty when all is."""
+    """Describe the first difference from the recorded base model; empty if there is none."""
     base = story.get("base_model") or {}
     now = base_model(name, place if place.is_dir() else place.parent)["files"]
     for file, entry in (base.get("files") or {}).items():

@@ -37,9 +37,9 @@ from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class
 from filbert.train.log import progress_bar
 
-# What `Task.calibrate` fits on dev rows: the student's own dev rows decide it anew.
+# Set by `Task.calibrate` on dev rows; the student is calibrated on its own dev rows.
 _FITTED = ("thresholds", "temperature", "null_threshold")
-# Instead of logits for a word that the teacher's tokenizer drops: it calls it "O", without doubt.
+# Logit of "O" for a word that the tokenizer of the teacher drops.
 _SURE = 20.0
 _ROWS = 2_048
 _MANIFEST = "manifest.json"
@@ -50,9 +50,9 @@ class TaskTeacher:
     """A fine-tuned model that a student learns from.
 
     Attributes:
-        name: as the user called it.
-        predictor: the model, its tokenizer and its own task, with thresholds.
-        task: the student's: the same, without what was fitted on the teacher's dev rows.
+        name: As the user named it.
+        predictor: The model, its tokenizer and its task, with thresholds.
+        task: The task of the student: the same, without calibration.
     """
 
     name: str
@@ -61,23 +61,23 @@ class TaskTeacher:
 
     @property
     def model(self) -> Model:
-        """Encoder and head, in eval mode."""
+        """Encoder and head of the teacher, in eval mode."""
         assert isinstance(self.predictor.model, Model), "read by torch"
         return self.predictor.model
 
 
 def read_teacher(name: str, *, task: str | None, precision: str, device: str) -> TaskTeacher:
-    """Read a model and what it was trained for.
+    """Read a teacher and its task.
 
     Args:
-        name: folder, built-in name or Hub id.
-        task: what it must have been trained for, or None for anything.
-        precision: its weights are in: float32 or bf16.
-        device: where to.
+        name: Folder, built-in name or Hub id.
+        task: The task that it must have been trained for, or None for any.
+        precision: Number format of its weights: float32 or bf16.
+        device: The device to put it on.
 
     Raises:
-        ConfigError: it was trained for no task, or for another one.
-        InputError, FormatError: there is no such model, or it is damaged.
+        ConfigError: It was trained for no task, or for another one.
+        InputError, FormatError: The model does not exist or is damaged.
     """
     predictor = Predictor.load(name, precision=precision, device=device)
     if predictor.task is None:
@@ -95,11 +95,11 @@ def read_teacher(name: str, *, task: str | None, precision: str, device: str) ->
 
 
 def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
-    """Make sure that the teacher knows every label of some rows.
+    """Check that the teacher knows every label of some rows.
 
     Raises:
-        ConfigError: it does not.
-        InputError: a row has no label, or a malformed one; with file and line.
+        ConfigError: It does not know a label.
+        InputError: A row has no label or a malformed one; the message names file and line.
     """
     task: Any = teacher.task
     if task.labels is None:
@@ -116,19 +116,18 @@ def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
 
 
 def _blank(task: Any) -> Any:
-    """The task before it knew any label."""
+    """Return the task without its labels."""
     content = {k: v for k, v in task.to_dict().items() if k not in ("labels", "positive")}
     return type(task).from_dict(content)
 
 
 class StreamedAnswers:
-    """A teacher's answers, computed when they are asked for.
+    """Outputs of a teacher, computed when they are needed.
 
     Args:
-        teacher: whose.
-        task: of both.
-        own: the teacher's own examples of every row, where its vocabulary is another or it reads
-            other lengths; None where it reads the student's.
+        teacher: The model.
+        task: The task of teacher and student.
+        own: Examples of every row in tokens of the teacher; None if both read the same tokens.
     """
 
     def __init__(
@@ -139,15 +138,15 @@ class StreamedAnswers:
         self.own = own
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """The answers to whole rows, one after the other; see `SoftLabels`."""
+        """Return the outputs for whole rows, joined; see `SoftLabels`."""
         return torch.cat(self.by_row(examples))
 
     def by_row(self, examples: Sequence[Example]) -> list[Tensor]:
-        """The same, row by row.
+        """Return the outputs by row.
 
         Returns:
-            Float32 on the host: (1, C) for classification and regression; of the words, choices,
-            tokens or texts of the row (n, C), (n,), (n, 2) or (n, H).
+            Float32 on the CPU: (1, C) for classification and regression. For the n words, choices,
+            tokens or texts of a row (n, C), (n,), (n, 2) or (n, H).
         """
         rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
         own = rows if self.own is None else [list(self.own[row[0].row]) for row in rows]
@@ -178,7 +177,7 @@ class StreamedAnswers:
         return self._by_word(pieces, theirs)[torch.from_numpy(words)]
 
     def _by_word(self, pieces: list[Tensor], examples: Sequence[Example]) -> Tensor:
-        """(n, C) for all n words of a sentence, as `Tagging.decode` would judge them."""
+        """Return (n, C) logits for all n words of a sentence, as `Tagging.decode` reads them."""
         assert self.task.labels is not None
         leaders = examples[0].source.leaders
         table = torch.zeros(len(leaders), len(self.task.labels))
@@ -193,7 +192,7 @@ class StreamedAnswers:
 
 
 def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tensor]:
-    """The teacher's outputs in float32, whatever its weights are in, for the final figures."""
+    """Compute the outputs of the teacher in float32, for the final metrics."""
     model = teacher.model
     if next(model.parameters()).dtype != torch.float32:
         assert teacher.checkpoint is not None
@@ -210,15 +209,15 @@ def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tenso
 
 
 def check_cache(folder: Path, key: str, examples: Sequence[Example]) -> None:
-    """Make sure that answers can be written to a folder, or are there; writes nothing.
+    """Check that a cache folder is new or belongs to this teacher and these rows.
 
     Args:
-        folder: may be missing.
-        key: of teacher and rows; a folder of another one is refused.
-        examples: of all rows, which count from 0.
+        folder: The folder; need not exist.
+        key: Identifies teacher and rows.
+        examples: Examples of all rows; row numbers start at 0.
 
     Raises:
-        ConfigError: the folder holds something else.
+        ConfigError: The folder holds something else.
     """
     manifest = folder / _MANIFEST
     if manifest.is_file():
@@ -234,15 +233,17 @@ def check_cache(folder: Path, key: str, examples: Sequence[Example]) -> None:
 def write_answers(
     folder: Path, key: str, examples: Sequence[Example], answers: StreamedAnswers
 ) -> None:
-    """Write what is not there yet.
+    """Write the files that the cache folder does not have yet.
 
     Args:
-        folder: made when missing; the other arguments are those of `check_cache`.
-        answers: the teacher's.
+        folder: Created if it does not exist; all but `answers` are those of `check_cache`.
+        key: As above.
+        examples: As above.
+        answers: Computes the outputs of the teacher.
 
     Raises:
-        ConfigError: the folder holds something else.
-        InputError: the disk is full, or the folder cannot be made.
+        ConfigError: The folder holds something else.
+        InputError: The disk is full, or the folder cannot be created.
     """
     check_cache(folder, key, examples)
     rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
@@ -263,10 +264,10 @@ def write_answers(
 
 
 class CachedAnswers:
-    """A teacher's answers, read from what `write_answers` wrote.
+    """Outputs of a teacher, read from the files of `write_answers`.
 
     Raises:
-        FormatError: a file is missing or damaged.
+        FormatError: A file is missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -274,7 +275,7 @@ class CachedAnswers:
         self._open: dict[int, tuple[Any, list[int]]] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """The answers to whole rows, one after the other; see `SoftLabels`."""
+        """Return the outputs for whole rows, joined; see `SoftLabels`."""
         return torch.cat([self._read(row) for row, _ in groupby(examples, key=lambda e: e.row)])
 
     def _read(self, row: int) -> Tensor:
