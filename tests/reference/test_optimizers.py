@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
-from filbert.train.muon import Muon, orthogonal
-from filbert.train.optimizer import new_optimizer
+from filbert.train.optimizer import Muon, new_optimizer, orthogonal
 from filbert.train.options import TrainOptions
 from filbert.train.schedule import rate_at_step
 from filbert.train.trainable import freeze

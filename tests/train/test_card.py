@@ -15,9 +15,8 @@ from huggingface_hub import ModelCard, metadata_load
 
 import filbert
 from filbert.errors import ConfigError
-from filbert.train.card import model_card
-from filbert.train.front_matter import yaml_lines
-from filbert.train.provenance import base_model
+from filbert.train.card import front_matter, model_card
+from filbert.train.facts import base_model
 
 
 @pytest.fixture
@@ -127,18 +126,20 @@ def test_what_another_card_declares_is_read_in_all_its_forms(tmp_path, front, li
     assert found["hub_id"] == "owner/name"
 
 
-def test_no_name_can_break_out_of_the_yaml():
+def test_no_name_can_break_out_of_the_yaml(film_run):
+    story = json.loads((film_run.folder / "model" / "filbert.json").read_text())
     odd = [
         "no", "a: b", '"quoted"', "back\\slash", "line\nbreak", "\x7f\x85\u2028", "# x", "- x",
-        "é漢😀", "{a}", "1.5", "", " ", "'", "2026-11-21", "0x1f", "null", "\ufeff",
+        "é漢😀", "{a}", "1.5", " ", "'", "2026-11-21", "0x1f", "null", "\ufeff", "---", "\ud800x",
     ]  # fmt: skip
-    content = {"list": odd, "nested": [{"name": text, "value": 1e-7} for text in odd]}
-    content |= {"number": 0.25, "whole": 3.0, "truth": True, "count": 12}
-    assert yaml.safe_load("\n".join(yaml_lines(content))) == content | {
-        "nested": [{"name": text, "value": 0.0} for text in odd]
-    }
-    assert yaml.safe_load("\n".join(yaml_lines({"a": "\ud800x"}))) == {"a": "\ufffdx"}
-    assert isinstance(yaml.safe_load(yaml_lines({"a": 1e-6})[0])["a"], float)
+    for name in odd:
+        story |= {"name": name, "metrics": {"test": {"accuracy": 1e-6}}}
+        lines = front_matter(story, "classification", None).splitlines()
+        assert lines[0] == lines[-1] == "---"
+        (result,) = yaml.safe_load("\n".join(lines[1:-1]))["model-index"]
+        assert result["name"] == name
+        value = result["results"][0]["metrics"][0]["value"]
+        assert isinstance(value, float) and value == 1e-6
 
 
 def test_labels_cannot_break_out_of_the_card(film_run):

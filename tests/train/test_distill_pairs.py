@@ -21,10 +21,8 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
-from filbert.train.augmented import _Filler
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_rows import digest_of_tokens
-from filbert.train.distill_task import distill_task, lessons_of
+from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, lessons_of
 from filbert.train.folder import recorded
 from filbert.train.prepare import fingerprint
 from filbert.train.teacher import StreamedAnswers

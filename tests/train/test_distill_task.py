@@ -185,7 +185,7 @@ def test_both_stages_of_a_run_are_in_its_costs(taught, tmp_path, monkeypatch):
 def test_answers_from_a_cache_are_those_that_would_be_streamed(taught, tmp_path, monkeypatch):
     begin = partial(taught, "classification")
     distill_task(begin(tmp_path / "streamed"))
-    monkeypatch.setattr("filbert.train.teacher_cache._ROWS", 100)
+    monkeypatch.setattr("filbert.train.teacher._ROWS", 100)
     cache = tmp_path / "cache"
     assert distill_task(begin(tmp_path / "cached", cache=str(cache)))["answers_seconds"] > 0
     assert losses(tmp_path / "cached") == pytest.approx(losses(tmp_path / "streamed"), abs=1e-5)

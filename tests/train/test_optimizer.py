@@ -11,10 +11,8 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import DiscriminatorHead, Model, new_head
 from filbert.model.replaced import ReplacedTokenModel, generator_config
-from filbert.train.adam import BertAdam
 from filbert.train.distributed import Parallel
-from filbert.train.muon import Muon, orthogonal
-from filbert.train.optimizer import new_optimizer
+from filbert.train.optimizer import BertAdam, Muon, new_optimizer, orthogonal
 from filbert.train.options import OPTIMIZERS, TrainOptions
 from filbert.train.state import State, newest_state, save_state
 from filbert.train.trainable import freeze

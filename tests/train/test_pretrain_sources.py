@@ -15,7 +15,8 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.speed.precision import Precision
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import folder, pretrain_sources, trainer
+from filbert.train import folder, trainer
+from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
 from filbert.train.options import TrainOptions
@@ -143,10 +144,10 @@ def test_shards_of_an_earlier_try_with_other_text_are_made_anew(place, tmp_path)
 def test_text_is_tokenised_alike_by_one_process_and_by_several_and_progress_is_told(
     place, tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(pretrain_sources, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PRINT_SECONDS", 0.0)
     digests = []
     for name, alone in (("one", 2**30), ("several", 0)):
-        monkeypatch.setattr(pretrain_sources, "_ALONE", alone)
+        monkeypatch.setattr(module, "_ONE_PROCESS_BYTES", alone)
         run = pretrain(options(place, tmp_path / name, second_length=None, steps=1))
         digests.append(run["data"]["train"]["sha256"])
         assert "M tokens" in capfd.readouterr().err

@@ -16,7 +16,7 @@ from filbert.speed.precision import Precision
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.regression import Regression
 from filbert.train.distributed import start
-from filbert.train.muon import orthogonal
+from filbert.train.optimizer import orthogonal
 from filbert.train.step import accumulate, model_forward
 
 pytestmark = pytest.mark.skipif(

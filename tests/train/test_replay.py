@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import filbert
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.train.replay import LOOSE, Verdict, replay
-from filbert.train.replay_sources import Places
+from filbert.train.replay import LOOSE, Places, Verdict, replay
 
 
 @pytest.fixture

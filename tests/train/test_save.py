@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 import filbert
 from filbert.files import portable, sha256_of
 from filbert.predict import Predictor
-from filbert.train.provenance import commit
+from filbert.train.facts import commit
 
 
 @pytest.fixture(scope="module")

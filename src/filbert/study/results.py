@@ -18,10 +18,9 @@ from filbert.study.contestant_options import BIGRU, TRAINED, Contestant
 from filbert.study.contestants import JUDGED, finished_mark, trained_mark
 from filbert.study.predictions import prepared_rows, read_predictions
 from filbert.study.recipe import Study, Target, references
-from filbert.train.facts import device_name
+from filbert.train.facts import commit, device_name, versions
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.provenance import commit, versions
 
 # Costs with a median over seeds; the others describe a single run.
 COSTS = (

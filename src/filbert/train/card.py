@@ -1,22 +1,25 @@
-"""The model card of a fine-tuned model: README.md, for people and for model hubs.
+"""Model cards (README.md) of fine-tuned, distilled and pre-trained models.
 
-No text of the data stands in it, and no folder of the machine.
+A card contains no text of the data set and no folder name of the machine.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from huggingface_hub.repocard_data import CardData
 
 from filbert.errors import printable
 from filbert.tasks.base import Task
 from filbert.train.distill_options import DistillOptions
-from filbert.train.front_matter import SHORT, figures, front_matter
-from filbert.train.options import FinetuneOptions
-from filbert.train.story import PATHS
+from filbert.train.options import PATHS, FinetuneOptions, names_of
+from filbert.train.pretrain_options import PretrainOptions
 
-# What model hubs call the tasks.
+# Names of the tasks on the Hugging Face Hub.
 _PIPELINES = {
     "classification": "text-classification",
     "regression": "text-classification",
@@ -25,7 +28,7 @@ _PIPELINES = {
     "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
-# Python that asks the model, and the row that asks the same on the command line.
+# A Python call of the model, and the input row for the same call on the command line.
 _ONE_TEXT = ('model.predict(["A sentence of yours."])', '{"text": "A sentence of yours."}')
 _TWO_TEXTS = (
     'model.predict([("A first text.", "A second text.")])',
@@ -46,19 +49,26 @@ _EXAMPLES = {
     ),
     "embedding": ('model.embed(["A first text.", "A second text."]).shape', ""),
 }
-# Options that say nothing about how the model was trained.
-_UNTOLD = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
+# Options that do not affect training.
+_OMITTED = (*PATHS, "task", "overwrite", "resume", "show_texts", "tensorboard", "save_every",
            "license", "language", "dry_run")  # fmt: skip
 _MOST_LABELS = 20
 _FEW_ROWS = 20
+# Default of distillation.
+_DEFAULT_LENGTH = 128
+_WORDS = {"mlm": "masked words", "replaced": "replaced words"}
+# File names that the Hub accepts as names of data sets.
+_DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+# Number of digits of a hash that are shown.
+SHORT = 12
 
 
 def model_card(task: Task, story: Mapping[str, Any]) -> str:
-    """README.md of a fine-tuned model.
+    """Return the README.md of a model for a task.
 
     Args:
-        task: as it was fitted.
-        story: the content of filbert.json.
+        task: The calibrated task.
+        story: The content of filbert.json.
     """
     name = task.name.rpartition(":")[2]
     is_student = story.get("command") == "distill"
@@ -90,7 +100,7 @@ def model_card(task: Task, story: Mapping[str, Any]) -> str:
 
 
 def _origin(options: Mapping[str, Any]) -> str:
-    """What it began as, and who taught it."""
+    """Describe the base model, and the teacher of a student."""
     if "teacher" not in options:
         return f"fine-tuned from {code(str(options['model']))}"
     student = options.get("student")
@@ -99,7 +109,7 @@ def _origin(options: Mapping[str, Any]) -> str:
 
 
 def code(text: str) -> str:
-    """A name in a code span, which no character of it can leave."""
+    """Return a name as a Markdown code span; characters that could end it are replaced."""
     return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
 
 
@@ -127,7 +137,7 @@ def _use(name: str, story: Mapping[str, Any]) -> list[str]:
 
 
 def data_table(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Files, their hashes and what was counted in them, a column per split."""
+    """Return a table of files, hashes and counts with one column per split."""
     rows = {
         "file": {name: code(facts["path"]) for name, facts in data.items()},
         "sha256": {name: code(facts["sha256"][:SHORT]) for name, facts in data.items()},
@@ -145,7 +155,7 @@ def data_table(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def figure_table(story: Mapping[str, Any]) -> list[str]:
-    """The metrics, a column per split."""
+    """Return a table of the metrics with one column per split."""
     measured = figures(story["metrics"])
     if not any(measured.values()):
         return []
@@ -158,7 +168,7 @@ def figure_table(story: Mapping[str, Any]) -> list[str]:
 
 
 def table(columns: list[str], rows: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A Markdown table: headings, a rule, a line a row."""
+    """Return the lines of a Markdown table."""
     head = ["| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     body = [
         f"| {name} | " + " | ".join(cells.get(column, "") for column in columns) + " |"
@@ -168,7 +178,7 @@ def table(columns: list[str], rows: Mapping[str, Mapping[str, str]]) -> list[str
 
 
 def training(story: Mapping[str, Any], kind: type) -> list[str]:
-    """How it was trained: steps, time, machine, and the options that differ from their defaults."""
+    """Describe the training: steps, time, machine, and options that differ from the defaults."""
     device = story["device"]
     processes = f" in {device['processes']} processes" if device["processes"] > 1 else ""
     threads = f"{device['threads']} thread{'' if device['threads'] == 1 else 's'}"
@@ -186,7 +196,7 @@ def training(story: Mapping[str, Any], kind: type) -> list[str]:
     told = {
         name: value
         for name, value in story["options"].items()
-        if name not in _UNTOLD and value != defaults.get(name)
+        if name not in _OMITTED and value != defaults.get(name)
     }
     if told:
         lines += ["Options that differ from the defaults: "]
@@ -221,7 +231,7 @@ def _limits(task: Task, story: Mapping[str, Any]) -> list[str]:
         found.append(f"Fewer than {_FEW_ROWS} training rows have: {names}.")
     fitted = story["task"]
     stored = [key for key in ("thresholds", "temperature", "null_threshold") if fitted.get(key)]
-    if fitted.get("temperature") == 1.0:  # what an unfitted one is
+    if fitted.get("temperature") == 1.0:  # the value before calibration
         stored.remove("temperature")
     if stored:
         names = " and ".join(key.replace("_", " ") for key in stored)
@@ -245,7 +255,7 @@ def _cut(story: Mapping[str, Any]) -> list[str]:
 
 
 def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
-    """What a reader should not expect: `found`, and what holds of every run."""
+    """Return the section on limits: the sentences in `found`, and those of every run."""
     base = story.get("base_model") or {}
     seeds = story.get("seeds")
     if seeds and seeds.get("mean") is not None:
@@ -269,7 +279,7 @@ def limits(story: Mapping[str, Any], found: list[str]) -> list[str]:
 
 
 def versions(story: Mapping[str, Any]) -> list[str]:
-    """Code and libraries, and how to repeat the run."""
+    """Return the section on the versions of code and libraries."""
     named = ", ".join(f"{name} {version}" for name, version in story["versions"].items())
     commit = f" (commit {story['commit'][:SHORT]})" if story.get("commit") else ""
     return [
@@ -279,3 +289,181 @@ def versions(story: Mapping[str, Any]) -> list[str]:
         "`filbert replay` runs it again and compares.",
         "",
     ]
+
+
+def pretrained_card(story: Mapping[str, Any]) -> str:
+    """Return the README.md of a pre-trained model.
+
+    Args:
+        story: The content of filbert.json.
+    """
+    options = story["options"]
+    fills = options["objective"] == "mlm"
+    begun = f"continued from {code(options['model'])}" if options.get("model") else "from scratch"
+    # A discriminator cannot fill masks; the generator that is saved with it can.
+    tag = "fill-mask" if fills else None
+    folder = "." if fills else "generator"
+    task = "pre-training"
+    lines = [
+        front_matter(story, task, tag),
+        "",
+        f"# {printable(story['name'])}",
+        "",
+        f"A {story['model']['family']} encoder pre-trained on {_WORDS[options['objective']]}, "
+        f"{begun}, on {story['data']['train']['tokens']:,} tokens of text with filbert "
+        f"{story['filbert']}: {story['model']['parameters']:,} parameters.",
+        "",
+        "## Use",
+        "",
+        "```python",
+        "import filbert",
+        "",
+        f'model = filbert.load("{folder}")  # this folder, or its repository on the Hub',
+        'print(model.fill("This is a [MASK] of yours."))',
+        "```",
+        "",
+        "```bash",
+        f'filbert fill {folder} "This is a [MASK] of yours."',
+        "filbert finetune --task classification --model . --train train.csv --dev dev.csv "
+        "--out runs/mine",
+        "```",
+        "",
+        *data_table(story["data"]),
+        *figure_table(story),
+        *training(story, PretrainOptions),
+    ]
+    return "\n".join([*lines, *limits(story, _known(story)), *versions(story)])
+
+
+def distilled_card(story: Mapping[str, Any]) -> str:
+    """Return the README.md of a model that was distilled on raw text.
+
+    Args:
+        story: The content of filbert.json, with "teacher" and "method".
+    """
+    options, teacher = story["options"], story["teacher"]
+    fills = "metrics" in teacher
+    sizes = [story["model"]["parameters"], teacher["parameters"]]
+    use = (
+        'print(model.fill("This is a [MASK] of yours."))'
+        if fills
+        else 'print(model.embed(["A sentence of yours."]).shape)'
+    )
+    lines = [
+        front_matter(story, "distillation", "fill-mask" if fills else None),
+        "",
+        f"# {printable(story['name'])}",
+        "",
+        f"A {story['model']['family']} encoder of {sizes[0]:,} parameters, distilled from "
+        f"{code(options['teacher'])} ({sizes[1]:,}) by the method {options['method']} on "
+        f"{story['data']['train']['tokens']:,} tokens of text with filbert {story['filbert']}.",
+        "",
+        "## Use",
+        "",
+        "```python",
+        "import filbert",
+        "",
+        'model = filbert.load(".")  # this folder, or its repository on the Hub',
+        use,
+        "```",
+        "",
+        "```bash",
+        "filbert finetune --task classification --model . --train train.csv --dev dev.csv "
+        "--out runs/mine",
+        "```",
+        "",
+        *data_table(story["data"]),
+        *figure_table(story),
+        *training(story, DistillOptions),
+    ]
+    found = [*_known(story), "What its teacher got wrong it was taught too."]
+    return "\n".join([*lines, *limits(story, found), *versions(story)])
+
+
+def _known(story: Mapping[str, Any]) -> list[str]:
+    """Return the limits that follow from the training text."""
+    options = story["options"]
+    longest = options.get("second_length") or options.get("max_length") or _DEFAULT_LENGTH
+    found = [
+        f"It saw {story.get('tokens', 0):,} tokens, repetitions included, in sequences of up to "
+        f"{longest:,} tokens.",
+        "It knows the language, the opinions and the errors of that text and of nothing else.",
+    ]
+    if "dev" not in story["data"]:
+        found.append("No text was held out, so nothing but the training loss was measured.")
+    if story["data"]["train"].get("inputs"):
+        names = [code(entry["path"]) for entry in story["data"]["train"]["inputs"]]
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        found.insert(0, f"Its text: {', '.join(names[:10])}{more}.")
+    return found
+
+
+def front_matter(story: Mapping[str, Any], task: str, pipeline: str | None) -> str:
+    """Return the YAML metadata at the top of a model card, with its `---` lines.
+
+    Source: huggingface.co/docs/hub/model-cards.
+
+    Args:
+        story: The content of filbert.json.
+        task: Name of the task, also used as a tag.
+        pipeline: Name of the task on the Hub, if it has one.
+    """
+    base = story.get("base_model") or {}
+    options = story["options"]
+    languages = options.get("language")
+    splits = {name: facts for name, facts in story["data"].items() if slug(facts["path"])}
+    # A decision threshold does not measure quality.
+    measured = {
+        split: {name: value for name, value in found.items() if "thresh" not in name}
+        for split, found in figures(story["metrics"]).items()
+    }
+    content: dict[str, Any] = {
+        "license": options.get("license") or base.get("license"),
+        "language": list(names_of(languages)) if languages else base.get("language"),
+        "library_name": "filbert",
+        "pipeline_tag": pipeline,
+        "base_model": base.get("hub_id"),
+        "base_model_relation": "finetune" if base.get("hub_id") else None,
+        "datasets": list(dict.fromkeys(slug(facts["path"]) for facts in splits.values())),
+        "metrics": list(dict.fromkeys(name for found in measured.values() for name in found)),
+        "tags": list(dict.fromkeys(["filbert", task.replace(" ", "-"), story["model"]["family"]])),
+    }
+    results = [
+        {
+            "task": {"type": pipeline or "feature-extraction", "name": task},
+            "dataset": {
+                "name": f"{splits[split]['path']} ({split})",
+                "type": slug(splits[split]["path"]),
+                "split": split,
+                "revision": splits[split]["sha256"][:SHORT],
+            },
+            "metrics": [
+                {"type": name, "name": name.replace("_", " "), "value": round(value, 6)}
+                for name, value in found.items()
+            ],
+        }
+        for split, found in measured.items()
+        if found and split in splits
+    ]
+    if results:
+        content["model-index"] = [{"name": story["name"], "results": results}]
+    kept = {key: value for key, value in content.items() if value not in (None, [])}
+    return f"---\n{CardData(**kept).to_yaml()}\n---"
+
+
+def figures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the metrics that are finite numbers, by split."""
+    return {
+        split: {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, float) and math.isfinite(value)
+        }
+        for split, found in metrics.items()
+    }
+
+
+def slug(path: str) -> str | None:
+    """Return the file name of a path if the Hub accepts it as the name of a data set."""
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return name if _DATASET.fullmatch(name) else None

@@ -1,15 +1,17 @@
-"""One distillation over raw text: a teacher, a smaller student, and a run as in pre-training.
+"""Distillation on raw text: the student learns from a teacher in a pre-training run.
 
-Nothing is written before everything was read and checked, but for the shards of a text corpus.
+Everything is read and checked before the run folder is made. Only the token shards of a text
+corpus are written earlier.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,10 +22,13 @@ from filbert.checkpoints.fresh import check_scores_words, for_pretraining, stude
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
+from filbert.data.loader import by_length
+from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.masked_text import measure
+from filbert.model.config import EncoderConfig
 from filbert.model.lessons import check_lessons
-from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached
+from filbert.model.student import SoftWords, Student, Taught, Teacher, freeze_unreached
 from filbert.speed.execution import default_max_tokens
 from filbert.speed.precision import Precision
 from filbert.tasks.distillation import (
@@ -40,30 +45,29 @@ from filbert.train.course import Phase
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.folder import check_out, settle_precision
-from filbert.train.heldout import mean_losses
 from filbert.train.log import say
 from filbert.train.options import names_of
 from filbert.train.prepare import fingerprint
-from filbert.train.pretrain import Job, carry_out, course_of
-from filbert.train.pretrain_sources import Sources, check_paths, open_corpus
+from filbert.train.pretrain import Job, Sources, carry_out, check_paths, course_of, open_corpus
 from filbert.train.state import digest_of
+from filbert.train.step import model_forward
 from filbert.train.trainable import freeze, layers_to_keep
 from filbert.train.trainer import max_tokens_of
 
-# The method that also learns which words stand where; the others look at layers alone.
+# The only method that also learns word scores; the others compare layers.
 _WORDS = "distilbert"
 
 
 def distill_pretraining(options: DistillOptions) -> dict[str, Any]:
-    """Learn from a teacher on raw text, measure on held-out text, save.
+    """Learn from a teacher on raw text, evaluate on held-out text and save the student.
 
     Returns:
-        The content of run.json, with the teacher's figures under "teacher"; under torchrun on the
-        first process, {} on the others.
+        The content of run.json, with the metrics of the teacher under "teacher". Under torchrun on
+        the first process; {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before training begins.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before training begins.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     started = datetime.now(timezone.utc), time.perf_counter()
@@ -77,7 +81,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     """Read and check everything.
 
     Raises:
-        InputError, ConfigError, FormatError: what is wrong.
+        InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     held_out = names_of(options.dev or "")
     check_paths(*(options.corpus or ()), *held_out)
@@ -89,16 +93,10 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     checkpoint = _student(options, whole, tokenizer)
     task = _task(options, checkpoint, whole)
     check_lessons(task.lessons, checkpoint.config, whole.config)
-    objective = options.objective
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place):
         say(note)
-    for who, read in (("teacher", whole.config), ("student", config)):
-        if objective.max_length > read.max_tokens_per_sequence:
-            raise ConfigError(
-                f"Sequences of {objective.max_length} tokens; the {who}'s position table ends at "
-                f"{read.max_tokens_per_sequence}. Lower max_length."
-            )
+    _check_length(options.objective.max_length, teacher=whole.config, student=config)
     student = _pair(options, task, checkpoint, whole, precision, parallel.device)
     corpus = open_corpus("train", options.corpus or (), tokenizer, options.out, parallel)
     held = open_corpus("dev", held_out, tokenizer, options.out, parallel) if held_out else None
@@ -106,20 +104,12 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     loader = PretrainLoader(
         corpus,
         tokenizer,
-        objective,
+        options.objective,
         batch_size=options.batch_size,
         max_tokens=max_tokens_of(options, parallel.device),
         seed=options.seed,
     )
-    dev: list[Example] = []
-    if held is not None:
-        even = dataclasses.replace(objective, mask_rarity=0.0)
-        dev = fixed_examples(held, tokenizer, even, limit=options.dev_rows)
-        if not any(len(example.target.labels) for example in dev):
-            raise InputError(
-                f"{options.dev}: nothing in the held-out rows can be masked. Give more text, or a "
-                f"higher --mask-rate."
-            )
+    dev = [] if held is None else _held_out(held, tokenizer, options)
     teacher = student.teacher.model
     digests = sources.digests | {"teacher": digest_of(teacher.state_dict())}
     most = default_max_tokens(parallel.device)
@@ -133,7 +123,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         return found
 
     def facts() -> dict[str, Any]:
-        told: dict[str, Any] = {
+        found: dict[str, Any] = {
             "family": whole.family,
             "parameters": sum(p.numel() for p in teacher.parameters()),
             "layers": [list(lesson.layers) for lesson in task.lessons],
@@ -141,9 +131,9 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         if dev and learns_words:
             plain = Precision("float32", "final figures")
             exact = for_pretraining(whole, "masked_lm").build().to(parallel.device)
-            found = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
-            told["metrics"] = {"dev": found}
-        return {"teacher": told, "method": options.method}
+            metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
+            found["metrics"] = {"dev": metrics}
+        return {"teacher": found, "method": options.method}
 
     phases = [Phase(loader)]
     return Job(
@@ -163,8 +153,38 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     )
 
 
+def _check_length(max_length: int, **configs: EncoderConfig) -> None:
+    """Check that both models can read sequences of this length.
+
+    Raises:
+        ConfigError: A position table is shorter.
+    """
+    for name, config in configs.items():
+        if max_length > config.max_tokens_per_sequence:
+            raise ConfigError(
+                f"Sequences of {max_length} tokens; the {name}'s position table ends at "
+                f"{config.max_tokens_per_sequence}. Lower max_length."
+            )
+
+
+def _held_out(corpus: Corpus, tokenizer: Tokenizer, options: DistillOptions) -> list[Example]:
+    """Return held-out sequences with masks that are the same in every evaluation.
+
+    Raises:
+        InputError: No token of the text can be masked.
+    """
+    even = dataclasses.replace(options.objective, mask_rarity=0.0)
+    dev = fixed_examples(corpus, tokenizer, even, limit=options.dev_rows)
+    if not any(len(example.target.labels) for example in dev):
+        raise InputError(
+            f"{options.dev}: nothing in the held-out rows can be masked. Give more text, or a "
+            f"higher --mask-rate."
+        )
+    return dev
+
+
 def _student(options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer) -> Checkpoint:
-    """The smaller model, before it has learnt anything."""
+    """Create the student before its first step."""
     head = "masked_lm" if options.method == _WORDS else None
     if options.student is not None:
         checkpoint = _named(options, teacher, tokenizer, head)
@@ -187,7 +207,7 @@ def _student(options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer)
 def _named(
     options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer, head: str | None
 ) -> Checkpoint:
-    """The student that the user named."""
+    """Read the student that the user named."""
     assert options.student is not None
     sizes = ("layers", "hidden_size", "heads", "intermediate_size")
     given = [name for name in sizes if getattr(options, name) is not None]
@@ -219,7 +239,7 @@ def _named(
 
 
 def _kept(options: DistillOptions, there: int) -> tuple[int, ...]:
-    """The teacher's layers that the student's begin as, from 0."""
+    """Return the teacher layers that the student layers are copied from, from 0."""
     asked = options.layers
     if options.keep_layers is not None:
         kept = layers_to_keep(options.keep_layers, there)
@@ -232,14 +252,14 @@ def _kept(options: DistillOptions, there: int) -> tuple[int, ...]:
         raise ConfigError(f"layers is {asked}; the teacher has {there}.")
     if options.method == _WORDS:
         return spread(asked or max(1, there // 2), there)
-    # Each begins as the layer that it learns from.
+    # Each layer starts as the layer that it learns from.
     return tuple(number - 1 for number in even_map(asked or there, there))
 
 
 def _task(
     options: DistillOptions, checkpoint: Checkpoint, teacher: Checkpoint
 ) -> PretrainingDistillation:
-    """What is learnt."""
+    """Create the objective."""
     configs = checkpoint.config, teacher.config
     if options.method == "tinybert":
         return PretrainingDistillation(tinybert_lessons(*configs, options.mapped_layers))
@@ -267,7 +287,7 @@ def _pair(
     precision: Precision,
     device: torch.device,
 ) -> Student:
-    """Student and teacher on the device, with all frozen that learns nothing."""
+    """Build student and teacher on the device and freeze what no loss reaches."""
     head = checkpoint.head
     whole = with_new_head(whole, None) if head is None else for_pretraining(whole, head)
     words = None
@@ -282,7 +302,7 @@ def _pair(
     mine = student.encoder.embeddings.position
     theirs = whole.tensors.get("encoder.embeddings.position.weight")
     if options.method == _WORDS and options.student is None and isinstance(mine, nn.Embedding):
-        # Positions that are the teacher's stay so.
+        # Position embeddings that were copied from the teacher stay fixed.
         mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
     freeze(student, options.freeze)
     learns_words = bool(task.soft_weight or task.masked_weight)
@@ -290,3 +310,34 @@ def _pair(
     if unreached:
         say(f"student: {unreached:,} parameters are reached by no loss and stay as they begin")
     return student
+
+
+def mean_losses(
+    model: Student,
+    task: PretrainingDistillation,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+) -> dict[str, float]:
+    """Compute the losses of a student on held-out sequences, without dropout.
+
+    Returns:
+        `loss`, the weighted sum that is trained, and the unweighted mean of each loss by name.
+    """
+    device = next(model.parameters()).device
+    forward = model_forward(model, device)
+    was_training = model.training
+    model.eval()
+    sums, counts = [0.0] * len(task.weights), [0.0] * len(task.weights)
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = [examples[i] for i in indices]
+        targets = task.targets(batch).to(device)
+        with torch.no_grad(), precision.autocast(device):
+            losses = task.loss(cast("Taught", forward(batch, targets)), targets).tolist()
+        sums = [a + b for a, b in zip(sums, losses, strict=True)]
+        counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
+    model.train(was_training)
+    means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
+    kinds = zip(task.loss_names, means, task.weights, strict=True)
+    return {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}

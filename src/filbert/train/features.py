@@ -1,4 +1,4 @@
-"""The outputs of a frozen encoder, computed once and kept: then only pooler and head run.
+"""Outputs of a frozen encoder, computed once; training then runs only pooler and head.
 
 T tokens, S sequences, H hidden size.
 """
@@ -18,7 +18,7 @@ from filbert.model.heads import Model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Targets
 
-# Above this share of a typical machine's memory keeping would hurt more than it helps.
+# Features above this size are not kept, because they could exhaust the memory.
 MOST_BYTES = 8 * 2**30
 
 
@@ -27,10 +27,10 @@ class Features:
     """Hidden states of many examples.
 
     Attributes:
-        states: by `id` of the example: float32 (n, H) on the host; for heads that read the pooled
-            vector the row of the token that it is made from alone.
-        examples: kept alive, so that no other object can take over an id.
-        one_only: whether only that token is kept.
+        states: By `id` of the example: float32 (n, H) on the CPU. For heads that read the pooled
+            vector, only the row of the token that it is computed from.
+        examples: References that keep the ids valid.
+        one_only: Whether only that token is kept.
     """
 
     states: dict[int, Tensor]
@@ -40,7 +40,7 @@ class Features:
     def forward(
         self, read: Callable[..., Tensor], device: torch.device
     ) -> Callable[[Sequence[Example], Targets], Tensor]:
-        """A forward pass through pooler and head, `Model.read`, over the kept states."""
+        """Return a forward pass of pooler and head (`Model.read`) over the stored states."""
 
         def run(examples: Sequence[Example], targets: Targets) -> Tensor:
             rows = torch.cat([self.states[id(example)] for example in examples]).to(device)
@@ -51,12 +51,12 @@ class Features:
 
 
 def one_only(model: Model) -> bool:
-    """Whether the head needs no more than one token of a sequence: the first or the last."""
+    """Whether the head reads only one token of a sequence: the first or the last."""
     return model.head is not None and model.head.reads_pooled and model.config.pooled == "cls"
 
 
 def num_bytes(model: Model, examples: Sequence[Example]) -> int:
-    """What keeping the features of `examples` takes."""
+    """Return the size of the features of `examples` in bytes."""
     rows = len(examples) if one_only(model) else sum(len(e.input_ids) for e in examples)
     return 4 * rows * model.config.hidden_size
 
@@ -69,7 +69,7 @@ def compute_features(
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_examples: None,
 ) -> Features:
-    """Run the encoder over all examples, without dropout."""
+    """Compute the outputs of the encoder for all examples, without dropout."""
     only_one = one_only(model)
     causal = model.config.causal
     device = next(model.parameters()).device
@@ -82,14 +82,14 @@ def compute_features(
             hidden = model.encoder(batch, at).float()
         rows = hidden.split(1 if only_one else list(batch.lengths))
         for index, row in zip(indices, rows, strict=True):
-            # A clone, because a view would keep the whole batch alive.
+            # A view would keep the memory of the whole batch.
             states[id(examples[index])] = row.cpu().clone()
         on_batch(len(indices))
     return Features(states, examples, only_one)
 
 
 def _one_token(example: Example) -> Example:
-    # Of a sequence of one token, the first is also the last.
+    # In a sequence of one token, the first is also the last.
     return replace(
         example, input_ids=example.input_ids[:1], token_type_ids=example.token_type_ids[:1]
     )

@@ -1,6 +1,6 @@
-"""One fine-tuning run, from files to a run folder.
+"""A fine-tuning run, from files to a run folder.
 
-Nothing is written before everything was read and checked.
+Everything is read and checked before anything is written.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from filbert.train.trainer import max_tokens_of
 
 
 def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[str, Any]:
-    """Train, choose, calibrate, measure, save.
+    """Train, select the best step, calibrate, measure and save.
 
     Args:
-        options: of the run.
+        options: Of the run.
         prints_findings: Whether findings on the data are printed; run.json has them in any case.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before anything is written.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before anything is written.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     return run_task(options, lambda parallel: _prepare(options, parallel, prints_findings))

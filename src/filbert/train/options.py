@@ -20,6 +20,11 @@ from filbert.train.schedule import SCHEDULES, parse_time
 
 # Flags that hold several names.
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
+# Options that name files or folders.
+PATHS = (
+    "train", "dev", "test", "out", "model", "corpus", "tokenizer", "new_tokens", "teacher",
+    "student", "extra", "augment_with", "cache",
+)  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")

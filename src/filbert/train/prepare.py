@@ -22,9 +22,8 @@ from filbert.tasks.base import Task, task_class, uncleaned
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
-from filbert.train.options import FinetuneOptions, TrainOptions
+from filbert.train.options import PATHS, FinetuneOptions, TrainOptions
 from filbert.train.state import digest_of
-from filbert.train.story import PATHS
 from filbert.train.trainable import layers_to_keep, reinitialize_top
 
 # Options that do not change what a run computes, so that they may change when it is resumed.

@@ -1,6 +1,7 @@
-"""One pre-training run, from text or token shards to a run folder.
+"""A pre-training run: read the model and the corpus, train, measure and save.
 
-Nothing is written before everything was read and checked, but for the shards of a text corpus.
+Everything is read and checked before the run folder is made. Only the token shards of a text
+corpus are written earlier.
 """
 
 from __future__ import annotations
@@ -17,56 +18,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from filbert.checkpoints import huggingface
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import (
+    for_pretraining,
+    fresh_checkpoint,
+    grow_vocabulary,
+    replaced_model,
+)
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.data.blocks import default_workers
+from filbert.data.build import Progress, build_corpus
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
-from filbert.errors import InputError
+from filbert.errors import ConfigError, InputError
 from filbert.masked_text import measure
+from filbert.model.heads import Model
 from filbert.model.replaced import ReplacedTokenModel
 from filbert.model.student import Student, own_weights
 from filbert.speed.execution import default_max_tokens
 from filbert.speed.precision import Precision
 from filbert.tasks.distillation import PretrainingDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
+from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.course import Course, Phase, num_steps
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
+from filbert.train.facts import begun, ended, story_of
 from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.log import RunLog, say
 from filbert.train.options import TrainOptions
 from filbert.train.prepare import fingerprint
-from filbert.train.pretrain_facts import closing, opening
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.pretrain_save import save_pretrained
-from filbert.train.pretrain_sources import Sources, read_sources
-from filbert.train.story import story_of
+from filbert.train.save import save_pretrained
 from filbert.train.trainable import freeze
 from filbert.train.trainer import Outcome, max_tokens_of, train
 
-# Between two evaluations, and saved states, where nothing else is said: a twentieth of the run, but
-# no more than so many steps.
+# Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
 _MOST_STEPS = 1_000
+_PRINT_SECONDS = 10.0
+# Up to this number of bytes, one process is faster than starting worker processes.
+_ONE_PROCESS_BYTES = 2**22
 
 
 @dataclass
 class Job:
-    """A run that is ready to begin.
+    """A run on raw text that is ready to begin.
 
     Attributes:
-        sources: tokenizer, corpus and checkpoint.
-        task: the objective.
-        model: encoder and head, on the device.
-        phases: loaders and their shares of the run.
-        course: when which of them, and at which learning rate.
-        dev: held-out sequences of the first phase's length, with masks.
-        precision: of the matrix products.
-        fingerprint: of all that decides what the run computes.
-        figures: of a model on `dev`, at a precision.
-        command: the verb.
-        source: the model that it starts from, as the user named it.
-        facts: for run.json, worked out by the first rank alone.
+        options: Of the run.
+        sources: Tokenizer, corpora and checkpoint.
+        task: The objective.
+        model: The trained module, on the device.
+        phases: Loaders and their shares of the run.
+        course: Schedule of phases, steps and learning rates.
+        dev: Held-out sequences of the length of the first phase, with masks.
+        precision: Number format of the matrix products.
+        fingerprint: Hash of everything that determines the result.
+        figures: Computes metrics of a model on `dev` with a precision.
+        command: The verb.
+        source: The model to start from, as the user named it.
+        facts: Returns further entries of run.json; called on the first rank only.
     """
 
     options: PretrainOptions | DistillOptions
@@ -83,16 +98,26 @@ class Job:
     source: str | None = None
     facts: Callable[[], dict[str, Any]] = dict
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Description and starting weights of the model."""
+        return self.sources.checkpoint
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of model and corpus."""
+        return self.sources.tokenizer
+
 
 def pretrain(options: PretrainOptions) -> dict[str, Any]:
-    """Learn from raw text, measure on held-out text, save.
+    """Pre-train on raw text, evaluate on held-out text and save the model.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before training begins.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before training begins.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     assert options.out is not None
@@ -104,12 +129,15 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
 
 
 def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> dict[str, Any]:
-    """Train, measure and save what was prepared; returns as `pretrain`.
+    """Train, evaluate and save a prepared run.
 
     Args:
-        job: ready to begin.
-        parallel: the other ranks.
-        started: when the run was, and the clock then.
+        job: The run.
+        parallel: The group of processes.
+        started: Start of the run, as a date and as a value of `time.perf_counter`.
+
+    Returns:
+        As `pretrain`.
     """
     options, sources = job.options, job.sources
     assert options.out is not None
@@ -119,17 +147,15 @@ def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> 
     if not parallel.is_first:
         _learn(job, parallel, None)
         return {}
-    # Projections to a teacher's width are no part of what is kept.
+    # Projections to the width of a teacher are not saved.
     kept = job.model.model if isinstance(job.model, Student) else job.model
-    run = opening(
-        job.command, options, job.source, sources, kept, started[0], job.precision, parallel
-    )
-    run |= {"fingerprint": job.fingerprint} | job.facts()
+    run = opening(job, kept, started=started[0], parallel=parallel)
     for line in announcement(job, run):
         say(line)
     with recorded(options.out, run, resume=options.resume) as folder:
         outcome, metrics = _learn(job, parallel, folder)
-        run |= closing(outcome, metrics, time.perf_counter() - started[1])
+        run |= ended(outcome, metrics, time.perf_counter() - started[1])
+        run["tokens"] = outcome.num_tokens
         save_pretrained(
             folder / "model",
             own_weights(outcome.weights),
@@ -147,7 +173,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     """Read and check everything.
 
     Raises:
-        InputError, ConfigError, FormatError: what is wrong.
+        InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     task = ReplacedTokens() if options.objective == "replaced" else Pretraining(pair=options.pair)
     precision = settle_precision(options, options.out, parallel)
@@ -158,7 +184,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     phases = _phases(options, sources.corpus, sources.tokenizer, parallel.device)
     dev: list[Example] = []
     if sources.dev is not None:
-        # Runs with other rates can be compared by it.
+        # The same masks for every mask rate, so that runs can be compared.
         asked = dataclasses.replace(options, mask_rate=options.dev_mask_rate, mask_rarity=0.0)
         dev = fixed_examples(sources.dev, sources.tokenizer, asked, limit=options.dev_rows)
         if not any(len(example.target.labels) for example in dev):
@@ -189,7 +215,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
 
 
 def course_of(phases: list[Phase], options: TrainOptions) -> Course:
-    """The course of a run whose epoch may take days, or a single step."""
+    """Create the schedule; the evaluation interval does not depend on the length of an epoch."""
     interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
     return Course(phases, options, interval=interval)
 
@@ -197,7 +223,10 @@ def course_of(phases: list[Phase], options: TrainOptions) -> Course:
 def _phases(
     options: PretrainOptions, corpus: Corpus, tokenizer: Tokenizer, device: torch.device
 ) -> list[Phase]:
-    """One phase, or short sequences first and long ones after. Devlin et al. 2019, appendix A.2."""
+    """Create one phase, or one of short and one of long sequences.
+
+    Source: Devlin et al. 2019, appendix A.2.
+    """
     max_tokens = max_tokens_of(options, device)
     first = PretrainLoader(
         corpus,
@@ -223,7 +252,7 @@ def _phases(
         longer,
         batch_size=options.second_batch_size or max(1, round(options.batch_size / ratio)),
         max_tokens=max_tokens,
-        # Not the rows of the first phase once more in the same order.
+        # A seed of its own, so that the order of the rows differs from the first phase.
         seed=options.seed + 1,
     )
     return [Phase(first, 1.0 - options.second_share), Phase(second, options.second_share)]
@@ -232,10 +261,10 @@ def _phases(
 def _learn(
     job: Job, parallel: Parallel, folder: Path | None
 ) -> tuple[Outcome, dict[str, dict[str, float]]]:
-    """Train, then measure the held-out text in float32; the figures are those of the first rank."""
+    """Train, then compute metrics on held-out text in float32, on the first rank only."""
     options = job.options
     states = Path(parallel.broadcast(str(folder))) / "state"
-    # What is measured; a spread model cannot be, since its parts are elsewhere.
+    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
     whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
@@ -252,8 +281,8 @@ def _learn(
         outcome = train(
             job.model,
             job.task,
-            job.course,
-            options,
+            course=job.course,
+            options=options,
             precision=job.precision,
             evaluate=evaluate if job.dev else None,
             log=log,
@@ -269,7 +298,7 @@ def _learn(
 
 
 def announcement(job: Job, run: dict[str, Any]) -> list[str]:
-    """What a user should know before a run starts."""
+    """Return the lines that are printed before the run starts."""
     corpus = job.sources.corpus
     lines = [
         f"corpus: {corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens",
@@ -289,3 +318,252 @@ def announcement(job: Job, run: dict[str, Any]) -> list[str]:
     if not job.dev:
         lines.append("dev: no held-out text, so nothing but the training loss is measured")
     return lines
+
+
+def opening(job: Job, model: Trainable, *, started: datetime, parallel: Parallel) -> dict[str, Any]:
+    """Return run.json as it is before the first step; `model` is the one that will be saved."""
+    data = {"train": _corpus_facts(job.sources.corpus)}
+    if job.sources.dev is not None:
+        data["dev"] = _corpus_facts(job.sources.dev)
+    assert job.options.out is not None
+    run = begun(job, model, out=job.options.out, started=started, parallel=parallel)
+    return run | {"data": data, "fingerprint": job.fingerprint} | job.facts()
+
+
+def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
+    return {
+        "path": str(corpus.folder.name),
+        "sha256": corpus.digest,
+        "documents": corpus.num_documents,
+        "sentences": corpus.num_sentences,
+        "tokens": corpus.num_tokens,
+        "inputs": [
+            {"path": Path(entry["path"]).name, "sha256": entry["sha256"], "bytes": entry["bytes"]}
+            for entry in corpus.manifest.get("inputs", ())
+        ],
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """The inputs of a run, created by `read_sources`.
+
+    Attributes:
+        tokenizer: Used by corpus and model.
+        corpus: Training text.
+        dev: Held-out text, or None.
+        checkpoint: Description and starting weights of the model.
+        generator_share: Relative width of the ELECTRA generator; None for other objectives.
+        generator: The generator to continue from; None for a new one.
+    """
+
+    tokenizer: Tokenizer
+    corpus: Corpus
+    dev: Corpus | None
+    checkpoint: Checkpoint
+    generator_share: float | None = None
+    generator: Checkpoint | None = None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the corpora by split."""
+        found = {"train": self.corpus.digest}
+        return found | ({"dev": self.dev.digest} if self.dev is not None else {})
+
+    def build(self) -> Model | ReplacedTokenModel:
+        """Build the model on the CPU; new weights are drawn from the default generator of torch."""
+        if self.generator_share is None:
+            return self.checkpoint.build()
+        return replaced_model(self.checkpoint, share=self.generator_share, generator=self.generator)
+
+
+def read_sources(options: PretrainOptions, head: str, parallel: Parallel) -> Sources:
+    """Read tokenizer, corpora and model; text is written as token shards next to the run folder.
+
+    Raises:
+        InputError, ConfigError, FormatError: An input or an option is wrong.
+    """
+    assert options.corpus
+    sizes = options.sizes()
+    is_default = options.family == PretrainOptions.family
+    described = [*sizes, *([] if is_default else ["family"])]
+    # These checks come first, because reading the text may take long.
+    if options.model is not None and described:
+        raise ConfigError(
+            f"{', '.join(described)} describe a new model, but {options.model} is to be continued. "
+            f"Leave out one or the other."
+        )
+    check_paths(*options.corpus, *(options.dev or ()))
+    continued = None if options.model is None else find_model(options.model)
+    tokenizer = _tokenizer(options, continued)
+    rows_from: dict[int, tuple[int, ...]] = {}
+    if options.new_tokens is not None:
+        tokenizer, rows_from, notes = add_entries(tokenizer, _entries(options.new_tokens))
+        for note in notes:
+            say(f"vocabulary: {note}")
+    checkpoint = _checkpoint(options, head, tokenizer, continued, rows_from)
+    generator = None
+    if head == "discriminator":
+        checkpoint, generator = _with_generator(checkpoint, continued)
+        if generator is not None and rows_from:
+            generator = grow_vocabulary(generator, tokenizer.vocab_size, rows_from)
+        if generator is not None and options.dropout is not None:
+            generator = _with_dropout(generator, options.dropout)
+    corpus = open_corpus("train", options.corpus, tokenizer, options.out, parallel)
+    dev = None
+    if options.dev:
+        dev = open_corpus("dev", options.dev, tokenizer, options.out, parallel)
+    share = options.generator_share if head == "discriminator" else None
+    return Sources(tokenizer, corpus, dev, checkpoint, share, generator)
+
+
+def _checkpoint(
+    options: PretrainOptions,
+    head: str,
+    tokenizer: Tokenizer,
+    continued: Path | None,
+    rows_from: dict[int, tuple[int, ...]],
+) -> Checkpoint:
+    """Create a new model, or read the one to continue, with rows for new vocabulary entries."""
+    longest = max(options.max_length, options.second_length or 0)
+    if continued is None:
+        checkpoint = fresh_checkpoint(
+            options.family,
+            vocab_size=tokenizer.vocab_size,
+            head=head,
+            pad_id=tokenizer.pad_id,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            **options.sizes(),
+        )
+    else:
+        checkpoint = for_pretraining(read_checkpoint(continued), head)
+        if rows_from:
+            checkpoint = grow_vocabulary(checkpoint, tokenizer.vocab_size, rows_from)
+    config = checkpoint.config
+    if options.dropout is not None:
+        checkpoint = _with_dropout(checkpoint, options.dropout)
+    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
+        say(note)
+    if longest > config.max_tokens_per_sequence:
+        raise ConfigError(
+            f"Sequences of {longest} tokens; the model's position table ends at "
+            f"{config.max_tokens_per_sequence}. Lower max_length or second_length."
+        )
+    return checkpoint
+
+
+def _with_dropout(checkpoint: Checkpoint, rate: float) -> Checkpoint:
+    return dataclasses.replace(checkpoint, config=checkpoint.config.with_dropout(rate))
+
+
+def _with_generator(
+    checkpoint: Checkpoint, continued: Path | None
+) -> tuple[Checkpoint, Checkpoint | None]:
+    """Return the generator that the model folder contains; without one, add a note."""
+    if continued is not None and (continued / "generator" / "config.json").is_file():
+        return checkpoint, huggingface.read(continued / "generator")
+    notes = (*checkpoint.notes, "new generator, drawn at random.")
+    return dataclasses.replace(checkpoint, notes=notes), None
+
+
+def _tokenizer(options: PretrainOptions, continued: Path | None) -> Tokenizer:
+    """Read the named tokenizer, else that of the model, else that of the corpus."""
+    assert options.corpus
+    if options.tokenizer is not None:
+        file = Path(options.tokenizer)
+        if file.is_file():  # a vocab.txt alone
+            return Tokenizer.load(file)
+        return read_tokenizer(find_model(options.tokenizer, tokenizer_only=True))
+    if continued is not None:
+        return read_tokenizer(continued)
+    if _is_shards(options.corpus):
+        return Tokenizer.load(Path(options.corpus[0]) / "tokenizer")
+    raise ConfigError(
+        "Which vocabulary? Name one with --tokenizer (`filbert vocab` learns one), or give a "
+        "corpus that `filbert corpus` made."
+    )
+
+
+def _is_shards(paths: tuple[str, ...]) -> bool:
+    return len(paths) == 1 and (Path(paths[0]) / "manifest.json").is_file()
+
+
+def check_paths(*paths: str) -> None:
+    """Check that files exist.
+
+    Raises:
+        InputError: A file is missing.
+    """
+    for path in paths:
+        if not Path(path).exists():
+            raise InputError(f"{path}: there is no such file. Name a text file or a corpus.")
+
+
+def open_corpus(
+    name: str, paths: tuple[str, ...], tokenizer: Tokenizer, out: str | None, parallel: Parallel
+) -> Corpus:
+    """Open token shards, or create them from text, next to the run folder `out`.
+
+    Raises:
+        InputError, ConfigError: A folder is no corpus, or was made with another vocabulary.
+    """
+    if _is_shards(paths):
+        corpus = Corpus.open(paths[0])
+        if corpus.manifest["tokenizer"] != tokenizer.fingerprint:
+            raise ConfigError(
+                f"{paths[0]} was made with another vocabulary. Make it again with "
+                f"`filbert corpus ... --tokenizer`, or give its own."
+            )
+        return corpus
+    for path in paths:
+        if _is_shards((path,)):
+            raise ConfigError(
+                f"{path} is a corpus, and corpora are not joined with each other or with text. "
+                "Make one of all the text: filbert corpus FILE ... --out DIR."
+            )
+        if Path(path).is_dir():
+            raise InputError(
+                f"{path} is a folder, but not one that `filbert corpus` made: it has no "
+                f"manifest.json. Name text files, or make the corpus first."
+            )
+    run = Path(out or "runs/pretrain").absolute()
+    folder = run.with_name(f"{run.name}.shards") / f"{name}-{tokenizer.fingerprint[:12]}"
+    if parallel.is_first:
+        say(f"{name}: token shards in {folder.parent.name}/{folder.name}")
+        size = sum(Path(path).stat().st_size for path in paths)
+        build_corpus(
+            paths,
+            tokenizer,
+            folder,
+            workers=default_workers() if size > _ONE_PROCESS_BYTES else 1,
+            overwrite=True,  # replaces the shards of an earlier attempt
+            on_progress=_progress_printer(name),
+        )
+    parallel.barrier()
+    return Corpus.open(folder)
+
+
+def _progress_printer(name: str) -> Callable[[Progress], None]:
+    """Return a callback that prints the progress of tokenisation every ten seconds."""
+    printed = 0.0
+
+    def show(progress: Progress) -> None:
+        nonlocal printed
+        if progress.seconds >= printed + _PRINT_SECONDS:
+            printed = progress.seconds
+            say(
+                f"{name}: {progress.num_bytes / 1e6:,.0f} MB, "
+                f"{progress.num_tokens / 1e6:,.1f} M tokens, "
+                f"{progress.num_bytes / 1e6 / progress.seconds:,.1f} MB/s"
+            )
+
+    return show
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the list of new tokens cannot be read: {error}.") from error
+    return [line.strip() for line in lines if line.strip()]

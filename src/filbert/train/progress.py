@@ -1,4 +1,4 @@
-"""How far a run has come, where that is saved, and how an interrupted run goes on from it."""
+"""The progress of a run, saving it, and resuming an interrupted run."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from filbert.train.distributed import Parallel
 from filbert.train.log import RunLog
 from filbert.train.state import State, clean_state, newest_state, save_state
 
-# Of these figures less is better.
+# Metrics of which lower values are better.
 FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")
 
 
 @dataclass
 class Progress:
-    """What a run has come to so far, and a resumed one starts from.
+    """The progress of a run, which a resumed run starts from.
 
     Attributes:
-        step: optimiser steps made.
-        phase: which phase of the course it is in, from 0.
-        phase_start: steps made before that phase.
-        tokens: real tokens trained on.
-        places: places inside attention, padding included.
-        seconds: of training.
-        cpu_seconds: the same of this rank's processors.
-        clock: seconds of everything since the first step: training, evaluating, saving.
-        metric: what the best step is chosen by.
-        best_step, best_value: of the best evaluation; more is better, whatever the metric.
-        since: evaluations since then.
-        best: the weights of the best step, on the host.
+        metric: The metric that selects the best step.
+        step: Number of optimizer steps.
+        phase: Index of the current phase.
+        phase_start: Number of steps before the current phase.
+        tokens: Number of tokens trained on, without padding.
+        places: Number of attention positions, padding included.
+        seconds: Training time.
+        cpu_seconds: CPU time of this rank in the same periods.
+        clock: Seconds since the first step, with evaluations and saving.
+        best_step: Step of the best evaluation.
+        best_value: Its metric, negated for metrics of which lower is better.
+        since: Number of evaluations after the best one.
+        best: Weights of the best step, on the CPU.
     """
 
     metric: str
@@ -53,10 +54,10 @@ class Progress:
     best: dict[str, Tensor] = field(default_factory=dict)
 
     def offer(self, weights: dict[str, Tensor], metrics: dict[str, Any]) -> None:
-        """Keep these weights if they are the best so far."""
+        """Store the weights if their metric is the best so far."""
         self.metric = self.defined(metrics)
         found = metrics.get(self.metric)
-        # Predictions that are all alike have no correlation: the worst there is.
+        # A correlation is undefined if all predictions are equal; that counts as the worst value.
         value = -math.inf if found is None else float(found)
         value = -value if self.metric in FALLING else value
         self.since += 1
@@ -66,22 +67,23 @@ class Progress:
             self.best = {name: tensor.clone() for name, tensor in weights.items()}
 
     def defined(self, metrics: dict[str, Any]) -> str:
-        """The metric to choose by: its own, or the loss where rows of one class have no ROC AUC.
+        """Return the metric to select by: the loss if the chosen metric is undefined.
 
-        A correlation may be there later, so it stays the metric; so long the last weights are best.
+        ROC AUC is undefined if all rows have one class. A correlation can become defined later, so
+        it stays the metric, and until then the last weights count as the best.
         """
         if metrics.get(self.metric) is not None:
             return self.metric
         return "loss" if metrics.get("loss") is not None else self.metric
 
     def facts(self) -> dict[str, Any]:
-        """All but the weights, for a state's facts."""
+        """Return all fields except the weights, for a saved state."""
         return {k: v for k, v in vars(self).items() if k != "best"}
 
 
 @dataclass
 class Saver:
-    """Saves states; knows which one holds the best weights already."""
+    """Saves states of a run, and remembers which state has the best weights already."""
 
     folder: Path | None
     fingerprint: str
@@ -92,7 +94,7 @@ class Saver:
     saved: int = -1
 
     def save(self, so_far: Progress) -> None:
-        """Save the run as it is, on the first rank; unless that was done at this step."""
+        """Save the state of the run on the first rank, at most once per step."""
         if self.folder is None or so_far.step == self.saved:
             return
         weights, moments = self.parallel.full_state(self.wrapped, self.optimizer)
@@ -107,10 +109,10 @@ class Saver:
         self.saved, self.best_step = so_far.step, so_far.best_step
 
     def resume(self, so_far: Progress, log: RunLog) -> None:
-        """Put model, optimiser and progress where the newest complete state left them.
+        """Load model, optimizer and progress from the newest complete state.
 
         Raises:
-            ConfigError: the state belongs to a run with other options, data or model.
+            ConfigError: The state belongs to a run with other options, data or model.
         """
         assert self.folder is not None
         was_here = self.folder.is_dir()
@@ -135,7 +137,7 @@ class Saver:
             groups[group][rest] = tensor
         self.parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
         for name in Progress("").facts():
-            # States of earlier versions lack what was added since.
+            # States of earlier versions lack fields that were added later.
             setattr(so_far, name, state.facts.get(name, getattr(so_far, name)))
         so_far.best = groups["best"] if self.parallel.is_first else {}
         log.say(f"resumed after step {so_far.step}")

@@ -1,14 +1,14 @@
-"""Run a recorded recipe again and compare the numbers.
+"""Repeat a recorded run from the filbert.json of its model and compare the metrics.
 
-What a model folder's filbert.json tells is enough: options, hashes of the data and of the model it
-started from, seeds, threads, versions, figures. Nothing is trained before every input was found
-and has the recorded hash.
+filbert.json holds the options, the hashes of the data and of the base model, the seeds, the number
+of threads, the versions and the metrics. Training starts only after every input was found and has
+the recorded hash.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,28 +16,30 @@ from typing import Any, NamedTuple
 
 import torch
 
-from filbert.checkpoints.opening import find_model
-from filbert.errors import ConfigError, FormatError, printable
+from filbert.checkpoints.opening import find_model, read_tokenizer
+from filbert.data.columns import ColumnNames
+from filbert.data.records import file_digest
+from filbert.data.shards import Corpus
+from filbert.errors import ConfigError, FilbertError, FormatError, InputError, printable
 from filbert.files import read_json
 from filbert.speed.names import PRECISIONS
 from filbert.speed.precision import choose_device
 from filbert.tasks.base import task_names
-from filbert.train.facts import device_name
+from filbert.train.facts import BUILT_IN, base_model, commit, device_name, versions
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.provenance import commit, versions
-from filbert.train.replay_sources import Places, found_sources
 
-# Where anything that decides the last bits differs: machine, libraries, threads.
+# Tolerance if the machine, the libraries or the number of threads differ.
 LOOSE = 1e-3
-# Entries of filbert.json that are objects, where they are there.
+# Entries of filbert.json that must be objects, if present.
 _OBJECTS = ("options", "data", "metrics", "files", "base_model", "versions", "device", "tokenizer")
+_SHORT = 12
 
 
 class Figure(NamedTuple):
-    """One metric of the two runs; None where a run has none."""
+    """One metric of the recorded and the repeated run; None if a run has no value."""
 
     split: str
     metric: str
@@ -46,29 +48,29 @@ class Figure(NamedTuple):
 
     @property
     def difference(self) -> float | None:
-        """Absolute, 0 where neither is a number; None where only one of the two is."""
+        """The absolute difference; 0 if both are missing, None if one is."""
         if self.recorded is None or self.replayed is None:
             return 0.0 if self.recorded is self.replayed else None
         return abs(self.recorded - self.replayed)
 
     def is_within(self, tolerance: float) -> bool:
-        """Whether the two are the same, give or take."""
-        # Not a number in both runs is the same, too.
+        """Whether the difference is at most `tolerance`."""
+        # NaN in both runs counts as equal.
         same = self.recorded != self.recorded and self.replayed != self.replayed
         return same or (self.difference is not None and self.difference <= tolerance)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a replay came out.
+    """The result of `replay`.
 
     Attributes:
-        out: the new run folder.
-        figures: every metric of both runs.
-        differs: sentences on what was not as in the recorded run.
-        tolerance: largest difference of a figure that is taken for the same.
-        same_weights: whether the weight files are the same, bit for bit; None where the recorded
-            run's hashes are not known.
+        out: The new run folder.
+        figures: Every metric of both runs.
+        differs: Sentences on what differs from the recorded run.
+        tolerance: Largest difference of a metric that counts as equal.
+        same_weights: Whether the weight files are equal bit by bit; None if the recorded run has no
+            hashes.
     """
 
     out: str
@@ -79,8 +81,8 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """All figures within the tolerance; where that is 0, the weights bit for bit, too."""
-        if not self.figures:  # a run without rows to judge by has its weights only
+        """Whether all metrics are within the tolerance and, if it is 0, the weights are equal."""
+        if not self.figures:  # a run without dev and test rows has only weights to compare
             return self.same_weights is True
         near = all(figure.is_within(self.tolerance) for figure in self.figures)
         return near and not (self.tolerance == 0 and self.same_weights is False)
@@ -95,50 +97,31 @@ def replay(
     device: str | None = None,
     places: Places | None = None,
 ) -> Verdict:
-    """Train a model again as its filbert.json says, and compare.
+    """Train a model again with the options of its filbert.json and compare the metrics.
 
     Args:
-        name: the model, or the run folder around it.
-        out: the run folder to make; beside the recorded one when not given.
-        tolerance: largest difference that passes; when not given 0 where nothing that decides the
-            numbers differs (versions, device, threads, processes), else `LOOSE`.
-        overwrite: replace an earlier run in `out`.
-        device: as in `FinetuneOptions`; the recorded run's kind when not given.
-        places: where files lie now, if not where they were.
+        name: The model, or its run folder.
+        out: The run folder to make; next to the recorded one if not given.
+        tolerance: Largest difference that passes. If not given, 0 if versions, device, threads and
+            processes are the same, else `LOOSE`.
+        overwrite: Replace an earlier run in `out`.
+        device: As in `FinetuneOptions`; by default the kind of the recorded run.
+        places: Current paths of files that have moved.
 
     Raises:
-        InputError: a file is not there or is not the recorded one; nothing was trained.
-        ConfigError, FormatError: the folder does not tell of a run, or of one that cannot be run.
-        RunError, Interrupted: as in training.
+        InputError: A file is missing or differs from the recorded one; nothing was trained.
+        ConfigError, FormatError: The folder records no run, or one that cannot be repeated.
+        RunError, Interrupted: As in training.
     """
     if tolerance is not None and not tolerance >= 0:
         raise ConfigError(f"tolerance is {tolerance}; it must be zero or above.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
     folder, story = read_story(name)
-    is_pretraining = story.get("command") == "pretrain"
-    if story.get("command") == "distill":
-        raise ConfigError(
-            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
-            "replayed. Run filbert distill with the options in its filbert.json."
-        )
-    options = dict(story["options"])
-    if not is_pretraining and options.get("task") not in task_names():
-        # A folder may name a built-in task only: a module of its choosing must never be imported.
-        raise ConfigError(
-            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
-            f"own. Run filbert finetune with it yourself."
-        )
-    options |= found_sources(folder, story, places or Places())
-    options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
-    options |= {"out": out or _beside(folder), "seeds": 1}
-    options["device"] = device or options.get("device")
-    options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
-    if story.get("precision") in PRECISIONS:
-        options["precision"] = story["precision"]
-    kind: type[FinetuneOptions] | type[PretrainOptions]
-    kind = PretrainOptions if is_pretraining else FinetuneOptions
-    chosen = kind.from_keywords(options)
+    chosen = _options(
+        folder, story, places or Places(), out=out, overwrite=overwrite, device=device
+    )
+    assert chosen.out is not None
     threads = _threads(story)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -149,11 +132,11 @@ def replay(
         run = _train(chosen)
     finally:
         torch.set_num_threads(before)
-    made = read_json(Path(options["out"]) / "model" / "filbert.json")
+    made = read_json(Path(chosen.out) / "model" / "filbert.json")
     differs += _unlike(story, made)
     exact = 0.0 if not differs else LOOSE
     return Verdict(
-        str(options["out"]),
+        chosen.out,
         tuple(_figures(story.get("metrics") or {}, run["metrics"])),
         tuple(differs),
         exact if tolerance is None else tolerance,
@@ -161,11 +144,46 @@ def replay(
     )
 
 
+def _options(
+    folder: Path,
+    story: Mapping[str, Any],
+    places: Places,
+    *,
+    out: str | None,
+    overwrite: bool,
+    device: str | None,
+) -> FinetuneOptions | PretrainOptions:
+    """Return the recorded options with current paths, for a run in `out`."""
+    is_pretraining = story.get("command") == "pretrain"
+    if story.get("command") == "distill":
+        raise ConfigError(
+            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
+            "replayed. Run filbert distill with the options in its filbert.json."
+        )
+    options = dict(story["options"])
+    if not is_pretraining and options.get("task") not in task_names():
+        # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
+        raise ConfigError(
+            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
+            f"own. Run filbert finetune with it yourself."
+        )
+    options |= found_sources(folder, story, places)
+    options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
+    options |= {"out": out or _beside(folder), "seeds": 1}
+    options["device"] = device or options.get("device")
+    options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
+    if story.get("precision") in PRECISIONS:
+        options["precision"] = story["precision"]
+    kind: type[FinetuneOptions] | type[PretrainOptions]
+    kind = PretrainOptions if is_pretraining else FinetuneOptions
+    return kind.from_keywords(options)
+
+
 def read_story(name: str) -> tuple[Path, dict[str, Any]]:
-    """The folder of a model and its filbert.json.
+    """Return the folder of a model and the content of its filbert.json.
 
     Raises:
-        FormatError: there is none, or it tells of no run.
+        FormatError: The file does not exist or records no run.
     """
     run_model = Path(name) / "model"
     folder = run_model if (run_model / "filbert.json").is_file() else find_model(name)
@@ -210,13 +228,13 @@ def _beside(folder: Path) -> str:
 
 
 def _threads(story: Mapping[str, Any]) -> int | None:
-    """The recorded number of threads, if this machine has so many processors."""
+    """Return the recorded number of threads, if this machine has as many CPUs."""
     recorded = (story.get("device") or {}).get("threads")
     return recorded if isinstance(recorded, int) and 0 < recorded <= (os.cpu_count() or 1) else None
 
 
 def _circumstances(story: Mapping[str, Any], device: str | None) -> list[str]:
-    """What decides the last bits and is not as it was, in sentences."""
+    """Describe differences that can change the last bits: versions, code, device and threads."""
     here = {**versions(), "filbert": version("filbert")}
     then = {**(story.get("versions") or {}), "filbert": story.get("filbert")}
     found = [
@@ -248,7 +266,7 @@ def _at(found: Any) -> str:
 
 
 def _unlike(story: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """What turned out otherwise during the run: the data as it was read, the precision."""
+    """Describe differences that appear during the run: data as it was read, and precision."""
     found = []
     for split, facts in (story.get("data") or {}).items():
         new = (made["data"].get(split) or {}).get("sha256")
@@ -265,7 +283,7 @@ def _figures(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[F
 
 
 def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
-    """(split, metric) -> number; figures by label get names with dots."""
+    """Flatten metrics to (split, metric) -> number; nested names are joined with dots."""
     found: dict[tuple[str, str], float | None] = {}
 
     def take(split: str, name: str, value: Any) -> None:
@@ -285,3 +303,229 @@ def _same_weights(recorded: Mapping[str, Any], made: Mapping[str, Any]) -> bool 
     if not then:
         return None
     return all(name in made and made[name] == entry for name, entry in then.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Current paths of the files of a run; others are searched at their recorded paths.
+
+    Attributes:
+        train: Training rows.
+        dev: Dev rows; for pre-training held-out text, files separated by commas.
+        test: Test rows.
+        corpus: Text or token shards, files separated by commas.
+        model: The model that the run started from.
+        tokenizer: Folder of the vocabulary, for pre-training.
+        new_tokens: List of new vocabulary entries.
+        data_root: Folder in which all files are searched by their names.
+    """
+
+    train: str | None = None
+    dev: str | None = None
+    test: str | None = None
+    corpus: str | None = None
+    model: str | None = None
+    tokenizer: str | None = None
+    new_tokens: str | None = None
+    data_root: str | None = None
+
+
+def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dict[str, Any]:
+    """Return the options that name files, with current paths.
+
+    Files are searched in this order: the path in `places`; the recorded path, relative to the
+    working folder, the folders above the model and `data_root`; the path in run.json next to the
+    model. Only a file with the recorded hash is accepted.
+
+    Args:
+        folder: Of the model.
+        story: The content of its filbert.json.
+        places: Paths that the user gave.
+
+    Raises:
+        InputError: A file is missing, or no file found has the recorded hash.
+    """
+    search = _Search(folder, story, places)
+    found: dict[str, Any] = {}
+    is_pretraining = story.get("command") == "pretrain"
+    for split in ("train", "dev", "test"):
+        option = "corpus" if is_pretraining and split == "train" else split
+        if not (search.options.get(option) or getattr(places, option)):
+            if split == "train":
+                raise InputError(
+                    f"{folder / 'filbert.json'} does not say what the model was trained on. Name "
+                    f"it with --{option}."
+                )
+            continue
+        facts = story["data"].get(split) or {}
+        found[option] = (
+            search.corpus(option, facts)
+            if is_pretraining
+            else search.file(option, facts.get("path"), facts.get("sha256"), file_digest)
+        )
+    if is_pretraining:
+        for option in ("tokenizer", "new_tokens"):
+            recorded = search.options.get(option)
+            if recorded:
+                found[option] = getattr(places, option) or search.any_of(option, recorded)
+    if search.options.get("model"):
+        found["model"] = _same_base(search, story, places)
+    return found
+
+
+def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
+    """Return the dev rows that a fine-tuned model was evaluated on in training, and their columns.
+
+    Args:
+        folder: Of the model.
+
+    Returns:
+        None if filbert.json names none, or the file was moved or changed.
+    """
+    try:
+        story = read_json(folder / "filbert.json")
+        facts = story["data"]["dev"]
+        file = _Search(folder, story, Places()).file(
+            "dev", facts["path"], facts["sha256"], file_digest
+        )
+        return file, ColumnNames.recorded(story["options"])
+    except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
+class _Search:
+    def __init__(self, folder: Path, story: Mapping[str, Any], places: Places) -> None:
+        self.options: dict[str, Any] = story["options"]
+        self.places = places
+        self._around = [Path.cwd(), *folder.absolute().parents]
+        if places.data_root is not None:
+            self._around.insert(0, Path(places.data_root))
+        run = read_run(folder.absolute().parent) or {}
+        self._run_options = run.get("options") if isinstance(run.get("options"), dict) else {}
+
+    def candidates(self, option: str, recorded: str, index: int = 0) -> Iterator[Path]:
+        """Yield the paths where a file may be, without duplicates."""
+        given = getattr(self.places, option)
+        if given is not None:
+            yield Path(_listed(given)[index] if index < len(_listed(given)) else given)
+            return
+        paths = [place / recorded for place in self._around]
+        if self.places.data_root is not None:
+            paths.insert(0, Path(self.places.data_root) / Path(recorded).name)
+        typed = _listed((self._run_options or {}).get(option) or ())
+        paths += [place / typed[index] for place in self._around if index < len(typed)]
+        yield from dict.fromkeys(paths)
+
+    def file(
+        self,
+        option: str,
+        recorded: str | None,
+        digest: str | None,
+        digest_of: Callable[[Path], str | None],
+        index: int = 0,
+    ) -> str:
+        """Return the path of the file with the recorded hash."""
+        name = recorded or str(self.options.get(option))
+        other: tuple[Path, str] | None = None
+        for path in self.candidates(option, name, index):
+            found = digest_of(path) if path.exists() else None
+            if found is not None and digest in (None, found):
+                return str(path)
+            if found is not None:
+                other = other or (path, found)
+        flag = f"--{option.replace('_', '-')}"
+        if other is None:
+            given = getattr(self.places, option)
+            raise InputError(
+                f"{given or name} of the recorded run is not there. Name it with {flag}, or its "
+                f"folder with --data-root."
+            )
+        raise InputError(
+            f"{other[0]} has changed: its sha256 is {other[1][:_SHORT]}..., that of the recorded "
+            f"run {str(digest)[:_SHORT]}.... Name the old file with {flag}."
+        )
+
+    def any_of(self, option: str, recorded: str) -> str:
+        """Return the first path that exists, else the recorded name, which may be a Hub id."""
+        paths = (path for path in self.candidates(option, recorded) if path.exists())
+        return str(next(paths, recorded))
+
+    def corpus(self, option: str, facts: Mapping[str, Any]) -> list[str]:
+        """Return the paths of token shards or of text files."""
+        inputs = facts.get("inputs") or []
+        recorded = _listed(self.options.get(option) or getattr(self.places, option))
+        if len(recorded) == 1 and not self._is_text(option, recorded[0], inputs):
+            return [self.file(option, recorded[0], facts.get("sha256"), _digest_of_shards)]
+        digests = [entry.get("sha256") for entry in inputs]
+        digests += [None] * (len(recorded) - len(digests))
+        return [
+            self.file(option, name, digests[index], file_digest, index)
+            for index, name in enumerate(recorded)
+        ]
+
+    def _is_text(self, option: str, recorded: str, inputs: Sequence[Any]) -> bool:
+        if any(path.is_file() for path in self.candidates(option, recorded)):
+            return True
+        names = {entry.get("path") for entry in inputs}
+        return Path(recorded).name in names
+
+
+def _digest_of_shards(path: Path) -> str | None:
+    return Corpus.open(path).digest if (path / "manifest.json").is_file() else None
+
+
+def _listed(given: str | Iterable[str]) -> list[str]:
+    return list(names_of(given))
+
+
+def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str:
+    """Return the current name of the base model, after comparing the hashes of its files."""
+    recorded = str(search.options["model"])
+    base = story.get("base_model") or {}
+    paths = [path for path in search.candidates("model", recorded) if _is_model(path)]
+    names = [str(path) for path in paths]
+    if places.model is not None:
+        names = [places.model]
+    elif base.get("hub_id") or not base or recorded in BUILT_IN:
+        names.append(recorded)
+    wrong = ""
+    for name in names:
+        try:
+            unlike = _unlike_base(name, find_model(name), story)
+        except FilbertError as error:  # a folder with this name that is no model
+            unlike = str(error)
+        if not unlike:
+            return name
+        wrong = wrong or unlike
+    raise InputError(
+        wrong
+        or f"{recorded}, the model that the run started from, is not there. Name it with --model."
+    )
+
+
+def _is_model(path: Path) -> bool:
+    # A folder, an archive, or the prefix of a TensorFlow checkpoint; `find_model` checks the rest.
+    return path.exists() or Path(f"{path}.index").is_file()
+
+
+def _unlike_base(name: str, place: Path, story: Mapping[str, Any]) -> str:
+    """Describe the first difference from the recorded base model; empty if there is none."""
+    base = story.get("base_model") or {}
+    now = base_model(name, place if place.is_dir() else place.parent)["files"]
+    for file, entry in (base.get("files") or {}).items():
+        found, wanted = (now.get(file) or {}).get("sha256"), entry.get("sha256")
+        if found != wanted:
+            state = f"has the sha256 {found[:_SHORT]}..." if found else "is not there"
+            return (
+                f"{name} is not the model that the run started from: {file} {state}, "
+                f"{str(wanted)[:_SHORT]}... was recorded. Name the right one with --model."
+            )
+    tokens = (story.get("tokenizer") or {}).get("fingerprint")
+    if story.get("command") != "pretrain" and tokens is not None:
+        found = read_tokenizer(place).fingerprint
+        if found != tokens:
+            return (
+                f"{name} has another tokenizer than the recorded run: its fingerprint is "
+                f"{found[:_SHORT]}..., not {tokens[:_SHORT]}.... Name the right model with --model."
+            )
+    return ""

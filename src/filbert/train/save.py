@@ -1,4 +1,4 @@
-"""The model folder that a run leaves: Hugging Face layout, with filbert.json and a model card."""
+"""Write the model folder of a run: Hugging Face files, filbert.json and the model card."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, write_atomically, write_json
+from filbert.model.config import EncoderConfig
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.embedding import Embedding
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.card import model_card
+from filbert.train.card import distilled_card, model_card, pretrained_card
 
 
 def save_model(
@@ -29,24 +31,26 @@ def save_model(
     task: Task,
     story: dict[str, Any],
 ) -> None:
-    """Write all beside `folder`, then swap it in: a crash or a full disk leaves the old as it was.
+    """Write the model folder of a fine-tuned model.
+
+    The files are written next to `folder` and then moved: an error leaves the old folder intact.
 
     Args:
-        folder: the model folder.
-        weights: by the names of Model.state_dict(), on the host.
-        tokenizer: saved beside them.
-        checkpoint: what the model was built from: family, configuration, labels.
-        task: goes into the model card.
-        story: goes into filbert.json, with the digests of the weight files.
+        folder: The model folder.
+        weights: On the CPU, named as in Model.state_dict().
+        tokenizer: Of the model.
+        checkpoint: Family, configuration and labels of the model.
+        task: For the model card.
+        story: For filbert.json; digests of the weight files are added.
 
     Raises:
-        InputError: the disk is full.
+        InputError: The disk is full.
     """
     with model_folder(
         folder, weights, tokenizer, checkpoint, story, model_card(task, story)
     ) as new:
         if isinstance(task, Embedding):
-            # "cls" of a causal encoder is the last token, which other tools have to be told.
+            # "cls" of a causal encoder is the last token; other tools call that "last".
             is_last = task.pooling == "cls" and checkpoint.config.causal
             pooling = "last" if is_last else task.pooling
             vectors = SentenceVectors(pooling, max_length=story["max_length"])
@@ -62,7 +66,7 @@ def model_folder(
     story: dict[str, Any],
     card: str,
 ) -> Iterator[Path]:
-    """A model folder that takes its place once the block is through; more may be put into it."""
+    """Write a model folder and move it into place when the block ends; the block may add files."""
     checkpoint = replace(checkpoint, tensors=weights)
     with replace_folder(folder) as new:
         digests = huggingface.write(checkpoint, new)
@@ -73,12 +77,12 @@ def model_folder(
         yield new
 
 
-def tell_seeds(folder: Path, run: dict[str, Any]) -> None:
-    """Say in a model folder that the model is the best of several, and how far they are apart.
+def record_seeds(folder: Path, run: dict[str, Any]) -> None:
+    """Record in a model folder that the model is the best of several seeds, and their spread.
 
     Args:
-        folder: of the best seed's model; filbert.json and README.md are written anew.
-        run: the content of run.json, with "seeds".
+        folder: The model of the best seed; filbert.json and README.md are rewritten.
+        run: The content of run.json, with "seeds".
     """
     seeds = run["seeds"]
     spread = seeds["figures"]["dev"].get(seeds["metric"]) or {}
@@ -93,3 +97,28 @@ def tell_seeds(folder: Path, run: dict[str, Any]) -> None:
     task = task_class(run["options"]["task"]).from_dict(story["task"])
     write_json(folder / "filbert.json", story)
     write_atomically(folder / "README.md", model_card(task, story))
+
+
+def save_pretrained(
+    folder: Path,
+    weights: dict[str, Tensor],
+    tokenizer: Tokenizer,
+    checkpoint: Checkpoint,
+    story: dict[str, Any],
+    generator: EncoderConfig | None,
+) -> None:
+    """Write the model folder of a model that was trained on raw text; see `save_model`.
+
+    The generator of replaced-token detection is saved in a subfolder.
+
+    Raises:
+        InputError: The disk is full.
+    """
+    card = distilled_card(story) if story["command"] == "distill" else pretrained_card(story)
+    if generator is None:
+        with model_folder(folder, weights, tokenizer, checkpoint, story, card):
+            return
+    model, small = split_replaced(checkpoint, weights, generator)
+    with model_folder(folder, model.tensors, tokenizer, model, story, card) as new:
+        huggingface.write(small, new / "generator")
+        tokenizer.save(new / "generator")

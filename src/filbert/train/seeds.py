@@ -21,7 +21,7 @@ from filbert.train.folder import check_out, finished_otherwise, finished_run, ru
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
 from filbert.train.progress import FALLING
-from filbert.train.save import tell_seeds
+from filbert.train.save import record_seeds
 
 # What the folder of the best seed gives to the run's own folder.
 _TAKEN = ("model", "metrics.jsonl", "predictions")
@@ -91,7 +91,7 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
         run = runs[best] | {"seeds": _spread(runs, failed, best)}
         for name in _TAKEN:
             _copy(folder / "seeds" / best / name, folder / name)
-        tell_seeds(folder / "model", run)
+        record_seeds(folder / "model", run)
         write_json(folder / "run.json", run)
     return run
 

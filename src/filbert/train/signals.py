@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: asked once, a run ends at the next step; asked twice, at once."""
+"""Ctrl-C and SIGTERM: the first signal ends a run after its step, the second one immediately."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """While it is entered, the first signal is only noted and the second one interrupts.
+    """Context manager that records the first signal and raises KeyboardInterrupt on the second.
 
     Attributes:
-        name: of the signal that came, or None.
+        name: Name of the signal that arrived, or None.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
-        # Python delivers signals to the main thread only, and only it may set handlers.
+        # Python delivers signals to the main thread, and only that thread may set handlers.
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self

@@ -1,11 +1,13 @@
-"""The way of every run on labelled rows, once it is prepared: train, choose, calibrate, save."""
+"""A run on labelled rows after its preparation: train, select, calibrate, measure and save."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import json
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -15,18 +17,20 @@ from typing import Any
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.examples import lengths_of, rows_of
 from filbert.data.loader import Loader
 from filbert.files import write_atomically, write_json
 from filbert.model.heads import Model
 from filbert.speed.execution import default_max_tokens, run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Objective, Task
+from filbert.tasks.classification import Classification
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import baseline_lines, measure_baseline
 from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.facts import closing, opening
+from filbert.train.facts import begun, ended, story_of
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
 from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
@@ -34,30 +38,39 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.precision_check import precision_losses
 from filbert.train.prepare import Split, check_data, finding_lines
 from filbert.train.save import save_model
-from filbert.train.story import story_of
 from filbert.train.trainer import Outcome, train
+
+# Number of token counts per split in run.json, for the histogram of the report.
+_SAMPLED_LENGTHS = 2_000
 
 
 @dataclass
 class Job:
-    """A run that is ready to begin.
+    """A run on labelled rows that is ready to begin.
 
     Attributes:
-        command: the verb.
-        source: the model that it starts from, as the user named it.
-        task_name: as the user called it.
-        task: what the model answers; it decodes and measures.
-        objective: what is learnt: the task itself, or more than it.
-        splits: train, and maybe dev and test.
-        model: what is measured and saved.
-        trained: what learns: the model, or something around it whose state has the same names.
-        is_frozen: whether the encoder's outputs never change.
-        tokenise_seconds: that reading all splits took.
-        took: seconds of the parts of training that the loop does not see, and the processor's of
-            all.
-        before: done before the training itself, by all ranks; gets the run folder, which the first
-            rank alone knows. What it came to, if it trains too: its costs are the run's.
-        more: facts of its own for run.json, found when the training is over.
+        options: Of the run.
+        command: The verb.
+        source: The model to start from, as the user named it.
+        task_name: As the user named it.
+        task: Decodes outputs and computes metrics.
+        objective: What is trained: the task itself, or the task and more.
+        splits: train, and optionally dev and test.
+        checkpoint: Description and starting weights of the model.
+        tokenizer: Of the model.
+        max_length: Texts are cut at this number of tokens.
+        model: The model that is evaluated and saved.
+        trained: The module that is trained: the model, or a wrapper with the same weight names.
+        is_frozen: Whether the outputs of the encoder never change.
+        loader: Training batches.
+        course: Schedule of steps and learning rates.
+        precision: Number format of the matrix products.
+        fingerprint: Hash of everything that determines the result.
+        tokenise_seconds: Time for reading all splits.
+        took: Seconds of training outside the loop, by name, and the CPU seconds of all training.
+        before: Called with the run folder before training, on all ranks. If it trains too, the
+            returned costs are added to those of the run.
+        more: Returns further entries of run.json after training.
         prints_findings: Whether findings on the data are printed.
     """
 
@@ -88,18 +101,18 @@ class Job:
 def run_task(
     options: FinetuneOptions | DistillOptions, prepare: Callable[[Parallel], Job]
 ) -> dict[str, Any]:
-    """Prepare, train, choose, calibrate, measure, save.
+    """Prepare, train, select the best step, calibrate, measure and save.
 
     Args:
-        options: of the run.
-        prepare: reads and checks everything; writes nothing.
+        options: Of the run.
+        prepare: Reads and checks everything; writes nothing.
 
     Returns:
         The content of run.json; under torchrun on the first process, {} on the others.
 
     Raises:
-        InputError, ConfigError, FormatError: before anything is written.
-        RunError: training could not go on.
+        InputError, ConfigError, FormatError: Before anything is written.
+        RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     started, clock = datetime.now(timezone.utc), time.perf_counter()
@@ -113,47 +126,116 @@ def run_task(
         if not parallel.is_first:
             _learn(job, parallel, None)
             return {}
-        splits, precision = job.splits, job.precision
-        run = opening(
-            job.command,
-            options,
-            options.out,
-            job.source,
-            job.task_name,
-            job.task,
-            job.checkpoint,
-            job.tokenizer,
-            job.model,
-            splits,
-            job.max_length,
-            started,
-            precision,
-            parallel,
-        )
-        run |= {"tokenise_seconds": job.tokenise_seconds, "fingerprint": job.fingerprint}
-        run["findings"] = check_data(job.task, splits)
+        run = _opening(job, started, parallel)
         for line in _announcement(job, run):
             say(line)
         with recorded(options.out, run, resume=options.resume) as folder:
             outcome, fitted, outputs = _learn(job, parallel, folder)
             metric = outcome.metric or job.task.selection_metric
             metrics, run["baseline"] = _measure(job, folder, fitted, outputs, metric)
-            own = _own(job, outcome)
+            weights = _own(job, outcome)
             rounded: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
-            if "dev" in splits:
-                dev, exact = splits["dev"], metrics["dev"]
-                rounded = precision_losses(job.checkpoint, own, fitted, dev, exact, parallel.device)
-            run |= closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
+            if "dev" in job.splits:
+                rounded = precision_losses(
+                    job.checkpoint,
+                    weights,
+                    fitted,
+                    job.splits["dev"],
+                    metrics["dev"],
+                    parallel.device,
+                )
+            run |= _closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
             run |= rounded | (job.more() if job.more is not None else {})
             story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
-            save_model(folder / "model", own, job.tokenizer, job.checkpoint, fitted, story)
+            save_model(folder / "model", weights, job.tokenizer, job.checkpoint, fitted, story)
     return run
+
+
+def _opening(job: Job, started: datetime, parallel: Parallel) -> dict[str, Any]:
+    """Return run.json as it is before the first step."""
+    labels = {name: _label_counts(split, job.task) for name, split in job.splits.items()}
+    run = begun(job, job.model, out=job.options.out, started=started, parallel=parallel)
+    return run | {
+        "task": job.task_name,
+        "labels": list(job.task.labels or ()),
+        "problem": _problem(job.task),
+        "positive": _positive(job.task),
+        "data": {
+            name: _split_facts(split, job.task, job.max_length, labels[name])
+            for name, split in job.splits.items()
+        },
+        "tokenise_seconds": job.tokenise_seconds,
+        "fingerprint": job.fingerprint,
+        "findings": check_data(job.task, job.splits),
+    }
+
+
+def _closing(
+    outcome: Outcome, task: Task, metrics: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    """Return the entries of run.json that are added after the last step."""
+    described = task.to_dict()
+    return ended(outcome, metrics, seconds) | {
+        "best": {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value},
+        "thresholds": described.get("thresholds"),
+        "temperature": described.get("temperature"),
+        "null_threshold": described.get("null_threshold"),
+        "baselines": [],
+    }
+
+
+def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]) -> dict[str, Any]:
+    """Describe one split for run.json: its file, sizes, label counts and lengths in tokens."""
+    rows = lengths_of(split.examples, rows_of(split.examples))
+    lengths = [row["num_tokens"] for row in rows]
+    every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
+    return {
+        "path": split.path,
+        "sha256": split.digest,
+        "rows": len(split.rows),
+        "sequences": len(split.examples),
+        "label_counts": dict(labels),
+        "has_pairs": any(isinstance(text, tuple) for text in task.sequences(split.rows[0])),
+        "tokens": int(sum(len(example.input_ids) for example in split.examples)),
+        "truncated": sum(row["truncated"] for row in rows),
+        "truncated_tokens": sum(
+            example.num_tokens - len(example.input_ids)
+            for example in split.examples
+            if example.truncated
+        ),
+        "longest": max((example.num_tokens for example in split.examples), default=0),
+        "max_length": max_length,
+        "lengths": lengths[::every],
+    }
+
+
+def _problem(task: Task) -> str:
+    if not isinstance(task, Classification):
+        return task.name
+    if task.multilabel:
+        return "multilabel"
+    return "binary" if task.is_binary else "multiclass"
+
+
+def _positive(task: Task) -> str | None:
+    if not isinstance(task, Classification) or not task.is_binary or not task.labels:
+        return None
+    return task.labels[task.positive_id]
+
+
+def _label_counts(split: Split, task: Task) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if isinstance(task, Classification):
+        counts.update({label: 0 for label in task.labels or ()})
+    for row in split.rows:
+        counts.update(task.labels_of(row))
+    return counts
 
 
 def _measure(
     job: Job, folder: Path, fitted: Task, outputs: dict[str, list[Tensor]], metric: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
-    """Write the predictions of dev and test; return their metrics and the baseline of the run."""
+    """Write the predictions for dev and test and return their metrics and the baseline."""
     splits, metrics = job.splits, {}
     for name, output in outputs.items():
         predictions = fitted.decode(output, splits[name].examples)
@@ -170,21 +252,22 @@ def _measure(
 
 
 def _own(job: Job, outcome: Outcome) -> dict[str, Tensor]:
-    """The weights of the model itself, by the names of its state."""
+    """Select the weights of the saved model from those of the trained module."""
     return {name: outcome.weights[name] for name in job.model.state_dict()}
 
 
 def _learn(
     job: Job, parallel: Parallel, folder: Path | None
 ) -> tuple[Outcome, Task, dict[str, list[Tensor]]]:
-    """Train, then run dev and test through the chosen weights and calibrate on dev.
+    """Train, then compute outputs for dev and test with the chosen weights and calibrate on dev.
 
-    The outputs by split are those of the first rank; the others only take part in training.
+    Returns:
+        The outcome, the calibrated task and the outputs by split. Only the first rank has outputs.
     """
     options, task, splits = job.options, job.task, job.splits
     place = Path(parallel.broadcast(str(folder)))
     first = job.before(place) if job.before is not None else None
-    # What evaluates and is saved in the end; a spread model cannot, since its parts are elsewhere.
+    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
     whole = copy.deepcopy(job.model) if parallel.kind == "fsdp" else job.model
     max_tokens = default_max_tokens(parallel.device)
     clock, cpu = time.perf_counter(), time.process_time()
@@ -211,8 +294,8 @@ def _learn(
         outcome = train(
             job.trained,
             job.objective,
-            job.course,
-            options,
+            course=job.course,
+            options=options,
             precision=job.precision,
             evaluate=evaluate if "dev" in splits else None,
             log=log,
@@ -229,7 +312,7 @@ def _learn(
     if not parallel.is_first:
         return outcome, task, {}
     whole.load_state_dict(_own(job, outcome))
-    # The last word is in float32, as `predict` and `evaluate` will speak.
+    # Final metrics are computed in float32, as in `predict` and `evaluate`.
     exact = Precision("float32", "final figures")
     outputs = {n: outputs_of(split, exact) for n, split in splits.items() if n != "train"}
     if "dev" in splits:
@@ -238,7 +321,7 @@ def _learn(
 
 
 def _features(job: Job, max_tokens: int) -> Features | None:
-    """The frozen encoder's outputs for the training rows, when it is frozen and they fit."""
+    """Compute the outputs of a frozen encoder for the training rows, if they fit into memory."""
     examples = [example for row in job.loader.rows for example in row]
     if not job.is_frozen:
         return None
@@ -267,7 +350,7 @@ def _features(job: Job, max_tokens: int) -> Features | None:
 
 
 def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
-    """What a user should know before a run starts."""
+    """Return the lines that are printed before the run starts."""
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in job.splits.items())
     lines = [f"rows: {sizes}; {job.course.length} of {job.loader.batch_size} rows"]
     lines += [f"model: {note}" for note in job.checkpoint.notes]
@@ -294,7 +377,7 @@ def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
 def _write_predictions(
     folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
 ) -> None:
-    """One JSON object a row, and what else the task writes."""
+    """Write one JSON object per row, and the additional files of the task."""
     lines = [
         json.dumps({"row": i, "line": row.line, "gold": task.gold_json(gold)} | prediction)
         for i, (row, gold, prediction) in enumerate(

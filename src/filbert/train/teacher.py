@@ -1,6 +1,14 @@
-"""The teacher of a task: read, checked against rows and student, and asked for its answers.
+"""The teacher of a distillation on labelled rows, and its outputs computed or read from a cache.
 
 C labels, H width of a vector.
+
+A cache folder holds:
+
+    manifest.json                 identifies the teacher and the rows
+    answers-00000.safetensors     outputs of the first rows end to end, and where each row ends
+
+A file appears only when it is complete, so an interrupted run continues after the last one. Nothing
+is pickled.
 """
 
 from __future__ import annotations
@@ -8,26 +16,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from filbert.data.examples import Example
 from filbert.data.labels import listed
 from filbert.data.records import Row
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, FormatError
+from filbert.files import read_json, write_atomically, write_json
 from filbert.model.heads import Model
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 from filbert.speed.precision import Precision
 from filbert.tasks.base import Task, task_class
+from filbert.train.log import progress_bar
 
-# What `Task.calibrate` fits on dev rows: the student's own dev rows decide it anew.
+# Set by `Task.calibrate` on dev rows; the student is calibrated on its own dev rows.
 _FITTED = ("thresholds", "temperature", "null_threshold")
-# Instead of logits for a word that the teacher's tokenizer drops: it calls it "O", without doubt.
+# Logit of "O" for a word that the tokenizer of the teacher drops.
 _SURE = 20.0
+_ROWS = 2_048
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -35,9 +50,9 @@ class TaskTeacher:
     """A fine-tuned model that a student learns from.
 
     Attributes:
-        name: as the user called it.
-        predictor: the model, its tokenizer and its own task, with thresholds.
-        task: the student's: the same, without what was fitted on the teacher's dev rows.
+        name: As the user named it.
+        predictor: The model, its tokenizer and its task, with thresholds.
+        task: The task of the student: the same, without calibration.
     """
 
     name: str
@@ -46,23 +61,23 @@ class TaskTeacher:
 
     @property
     def model(self) -> Model:
-        """Encoder and head, in eval mode."""
+        """Encoder and head of the teacher, in eval mode."""
         assert isinstance(self.predictor.model, Model), "read by torch"
         return self.predictor.model
 
 
 def read_teacher(name: str, *, task: str | None, precision: str, device: str) -> TaskTeacher:
-    """Read a model and what it was trained for.
+    """Read a teacher and its task.
 
     Args:
-        name: folder, built-in name or Hub id.
-        task: what it must have been trained for, or None for anything.
-        precision: its weights are in: float32 or bf16.
-        device: where to.
+        name: Folder, built-in name or Hub id.
+        task: The task that it must have been trained for, or None for any.
+        precision: Number format of its weights: float32 or bf16.
+        device: The device to put it on.
 
     Raises:
-        ConfigError: it was trained for no task, or for another one.
-        InputError, FormatError: there is no such model, or it is damaged.
+        ConfigError: It was trained for no task, or for another one.
+        InputError, FormatError: The model does not exist or is damaged.
     """
     predictor = Predictor.load(name, precision=precision, device=device)
     if predictor.task is None:
@@ -80,11 +95,11 @@ def read_teacher(name: str, *, task: str | None, precision: str, device: str) ->
 
 
 def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
-    """Make sure that the teacher knows every label of some rows.
+    """Check that the teacher knows every label of some rows.
 
     Raises:
-        ConfigError: it does not.
-        InputError: a row has no label, or a malformed one; with file and line.
+        ConfigError: It does not know a label.
+        InputError: A row has no label or a malformed one; the message names file and line.
     """
     task: Any = teacher.task
     if task.labels is None:
@@ -101,19 +116,18 @@ def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
 
 
 def _blank(task: Any) -> Any:
-    """The task before it knew any label."""
+    """Return the task without its labels."""
     content = {k: v for k, v in task.to_dict().items() if k not in ("labels", "positive")}
     return type(task).from_dict(content)
 
 
 class StreamedAnswers:
-    """A teacher's answers, computed when they are asked for.
+    """Outputs of a teacher, computed when they are needed.
 
     Args:
-        teacher: whose.
-        task: of both.
-        own: the teacher's own examples of every row, where its vocabulary is another or it reads
-            other lengths; None where it reads the student's.
+        teacher: The model.
+        task: The task of teacher and student.
+        own: Examples of every row in tokens of the teacher; None if both read the same tokens.
     """
 
     def __init__(
@@ -124,15 +138,15 @@ class StreamedAnswers:
         self.own = own
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """The answers to whole rows, one after the other; see `SoftLabels`."""
+        """Return the outputs for whole rows, joined; see `SoftLabels`."""
         return torch.cat(self.by_row(examples))
 
     def by_row(self, examples: Sequence[Example]) -> list[Tensor]:
-        """The same, row by row.
+        """Return the outputs by row.
 
         Returns:
-            Float32 on the host: (1, C) for classification and regression; of the words, choices,
-            tokens or texts of the row (n, C), (n,), (n, 2) or (n, H).
+            Float32 on the CPU: (1, C) for classification and regression. For the n words, choices,
+            tokens or texts of a row (n, C), (n,), (n, 2) or (n, H).
         """
         rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
         own = rows if self.own is None else [list(self.own[row[0].row]) for row in rows]
@@ -163,7 +177,7 @@ class StreamedAnswers:
         return self._by_word(pieces, theirs)[torch.from_numpy(words)]
 
     def _by_word(self, pieces: list[Tensor], examples: Sequence[Example]) -> Tensor:
-        """(n, C) for all n words of a sentence, as `Tagging.decode` would judge them."""
+        """Return (n, C) logits for all n words of a sentence, as `Tagging.decode` reads them."""
         assert self.task.labels is not None
         leaders = examples[0].source.leaders
         table = torch.zeros(len(leaders), len(self.task.labels))
@@ -178,7 +192,7 @@ class StreamedAnswers:
 
 
 def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tensor]:
-    """The teacher's outputs in float32, whatever its weights are in, for the final figures."""
+    """Compute the outputs of the teacher in float32, for the final metrics."""
     model = teacher.model
     if next(model.parameters()).dtype != torch.float32:
         assert teacher.checkpoint is not None
@@ -192,3 +206,97 @@ def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tenso
         max_tokens=teacher.max_tokens,
         precision=Precision("float32", "final figures"),
     )
+
+
+def check_cache(folder: Path, key: str, examples: Sequence[Example]) -> None:
+    """Check that a cache folder is new or belongs to this teacher and these rows.
+
+    Args:
+        folder: The folder; need not exist.
+        key: Identifies teacher and rows.
+        examples: Examples of all rows; row numbers start at 0.
+
+    Raises:
+        ConfigError: The folder holds something else.
+    """
+    manifest = folder / _MANIFEST
+    if manifest.is_file():
+        if read_json(manifest) != _wanted(key, examples):
+            raise ConfigError(
+                f"{folder} holds the answers of another teacher, or to other rows or lengths. Name "
+                "another folder with --cache, or delete that one."
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} holds something else; name a new folder with --cache.")
+
+
+def write_answers(
+    folder: Path, key: str, examples: Sequence[Example], answers: StreamedAnswers
+) -> None:
+    """Write the files that the cache folder does not have yet.
+
+    Args:
+        folder: Created if it does not exist; all but `answers` are those of `check_cache`.
+        key: As above.
+        examples: As above.
+        answers: Computes the outputs of the teacher.
+
+    Raises:
+        ConfigError: The folder holds something else.
+        InputError: The disk is full, or the folder cannot be created.
+    """
+    check_cache(folder, key, examples)
+    rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
+    assert [row[0].row for row in rows] == [*range(len(rows))]
+    if not (folder / _MANIFEST).is_file():
+        write_json(folder / _MANIFEST, _wanted(key, examples))
+    with progress_bar() as bar:
+        shown = bar.add_task("teacher's answers", total=len(rows))
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            path = _file(folder, start)
+            if not path.is_file():
+                found = answers.by_row([example for row in part for example in row])
+                ends = torch.tensor([len(answer) for answer in found]).cumsum(0)
+                content = {"answers": torch.cat(found).contiguous(), "ends": ends}
+                write_atomically(path, safetensors.torch.save(content))
+            bar.update(shown, advance=len(part))
+
+
+class CachedAnswers:
+    """Outputs of a teacher, read from the files of `write_answers`.
+
+    Raises:
+        FormatError: A file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: dict[int, tuple[Any, list[int]]] = {}
+
+    def __call__(self, examples: Sequence[Example]) -> Tensor:
+        """Return the outputs for whole rows, joined; see `SoftLabels`."""
+        return torch.cat([self._read(row) for row, _ in groupby(examples, key=lambda e: e.row)])
+
+    def _read(self, row: int) -> Tensor:
+        start, inside = row - row % _ROWS, row % _ROWS
+        path = _file(self.folder, start)
+        try:
+            if start not in self._open:
+                file: Any = safe_open(path, "pt")
+                self._open[start] = (file.get_slice("answers"), file.get_tensor("ends").tolist())
+            answers, ends = self._open[start]
+            return answers[ends[inside - 1] if inside else 0 : ends[inside]]  # type: ignore[no-any-return]
+        except (OSError, SafetensorError, IndexError) as error:
+            raise FormatError(
+                f"{path}: the teacher's answers cannot be read: {error}. Delete the file, and they "
+                "are computed again."
+            ) from error
+
+
+def _wanted(key: str, examples: Sequence[Example]) -> dict[str, Any]:
+    return {"key": key, "rows": examples[-1].row + 1, "rows_per_file": _ROWS}
+
+
+def _file(folder: Path, first_row: int) -> Path:
+    return folder / f"answers-{first_row // _ROWS:05d}.safetensors"

@@ -71,7 +71,7 @@ def export(
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))
     names = columns_of(columns)
     if int8 and data is None:
-        from filbert.train.replay_sources import dev_rows
+        from filbert.train.replay import dev_rows
 
         known = dev_rows(folder)
         if known is not None:

@@ -66,8 +66,8 @@ def replay(
     from rich.console import Console
 
     from filbert.cli.comparison import replay_table
+    from filbert.train.replay import Places
     from filbert.train.replay import replay as run_again
-    from filbert.train.replay_sources import Places
 
     places = Places(
         train=train,
