@@ -39,11 +39,10 @@ from filbert.study.linear import Features, Linear, WordCounts, fit_linear, joine
 from filbert.tasks.base import Prediction, Task, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
-from filbert.train.facts import device_name
+from filbert.train.facts import commit, device_name, versions
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
-from filbert.train.provenance import commit, versions
 
 if TYPE_CHECKING:
     from filbert.predict import Predictor
