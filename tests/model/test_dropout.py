@@ -20,6 +20,16 @@ def test_it_drops_the_asked_share_and_keeps_the_mean(rate):
     assert mask.unique().numel() == 2
 
 
+@pytest.mark.parametrize("rate", [1e-9, 7e-6, 0.999995, 1 - 1e-9])
+def test_rates_near_0_and_1_drop_and_keep_at_least_one_of_65536(rate):
+    torch.manual_seed(0)
+    # 16 times 65,536 elements: the share is 16 in expectation, Poisson; fewer than 41 (six sigma).
+    mask = keep_mask(torch.empty(16 * 65_536), rate)
+    rare = (mask == 0) if rate < 0.5 else (mask != 0)
+    assert int(rare.sum()) <= 40
+    assert dropout(torch.ones(8, requires_grad=True), rate, training=True).isfinite().all()
+
+
 def test_neighbouring_elements_are_independent():
     torch.manual_seed(0)
     dropped = (keep_mask(torch.empty(4_000_000), 0.5) == 0).float().view(-1, 4)

@@ -82,7 +82,7 @@ def test_the_study_runs_whole_with_a_tiny_model(comments, tiny_model, tmp_path, 
         compared = filbert.compare(smaller(RECIPE, tiny_model), data=comments, out=tmp_path / "out")
     wrong = [c for c in compared.results["contestants"] if c["status"] != "finished"]
     assert not wrong
-    assert len(compared.results["contestants"]) == 13
+    assert len(compared.results["contestants"]) == 15
     assert (compared.folder / "report.html").is_file()
 
 

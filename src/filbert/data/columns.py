@@ -35,6 +35,7 @@ class ColumnNames:
         answers_column: name of the column with the answers.
         choices_column: name of the column with the list of choices.
         choice_columns: one column per choice, instead of a list.
+        separator: character between the fields of CSV and TSV files, such as ";".
     """
 
     text_column: str = "text"
@@ -52,6 +53,7 @@ class ColumnNames:
     answers_column: str | None = None
     choices_column: str | None = None
     choice_columns: tuple[str, ...] | None = None
+    separator: str | None = None
 
     @staticmethod
     def recorded(options: Mapping[str, Any]) -> ColumnNames:
@@ -163,6 +165,7 @@ class ColumnNames:
             required=wanted,
             optional=[name for name in optional if name not in named],
             extra=extra if merge is None else (*extra, *merge.columns),
+            separator=self.separator,
             on_error=on_error,
         )
         if merge is None:

@@ -210,7 +210,7 @@ def read_sentences(
         return _read_piped(names, labelled, on_error)
     known: list[str] = []
     try:
-        known = column_names(path)
+        known = column_names(path, names.separator)
     except BadRow:
         # Only the first row is broken. Where rows can be read behind it, `read` will do so.
         if on_error is None:

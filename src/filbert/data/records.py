@@ -9,8 +9,10 @@ an empty text.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from functools import cache
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -28,10 +30,15 @@ from filbert.data.streams import (
     shown,
     unreadable,
 )
-from filbert.data.tables import RECORDS
+from filbert.data.tables import RECORDS, separated_records
 from filbert.errors import InputError
 
 __all__ = ["MAX_FIELD", "Row", "column_names", "file_digest", "read_rows"]
+
+log = logging.getLogger(__name__)
+
+# Rows that are looked at to tell an index column from rows with a field too many.
+_INDEX_ROWS = 100
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -50,6 +57,7 @@ def read_rows(
     required: Sequence[str] = (),
     optional: Sequence[str] | None = None,
     extra: Sequence[str] = (),
+    separator: str | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Row]:
     """The rows of a file in order; the file and its columns are looked at before the first row is
@@ -63,6 +71,7 @@ def read_rows(
         required: canonical names that must be in the file, with a value in each row.
         optional: further canonical names to keep where they are there. None keeps all columns.
         extra: the file's own names of further columns that must be there.
+        separator: the character between the fields of a CSV or TSV file, in place of the usual one.
         on_error: is given each bad row instead of it being raised, and reading goes on behind it.
             Where that is impossible (an open quote, a broken stream, a bad header line) it is given
             that too, and the rows end.
@@ -73,7 +82,7 @@ def read_rows(
     choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
     if str(path) != "-":
         try:
-            choice.pick(column_names(path))
+            choice.pick(column_names(path, separator))
         except BadRow as error:
             if on_error is None:
                 raise
@@ -81,10 +90,10 @@ def read_rows(
                 # The next row must not be taken for the header.
                 on_error(InputError(f"{error} Without a header no row can be read."))
                 return iter(())
-    return _guarded(path, choice, on_error)
+    return _guarded(path, choice, separator, on_error)
 
 
-def column_names(path: str | Path) -> list[str]:
+def column_names(path: str | Path, separator: str | None = None) -> list[str]:
     """The file's own column names, from its beginning only; for JSON Lines the keys of the first
     row.
 
@@ -104,7 +113,7 @@ def column_names(path: str | Path) -> list[str]:
     report, lines = Report(None), Lines(path)
     try:
         if kind != "jsonl":
-            return _header(path, RECORDS[kind](lines, report))
+            return _header(path, _records(kind, lines, report, separator))
         for _, values in objects(lines, iter(lines), report):
             return list(values)
     finally:
@@ -131,9 +140,11 @@ def file_digest(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def _guarded(path: str | Path, choice: Choice, on_error: OnError | None) -> Iterator[Row]:
+def _guarded(
+    path: str | Path, choice: Choice, separator: str | None, on_error: OnError | None
+) -> Iterator[Row]:
     report = Report(on_error)
-    rows = _rows(path, choice, report)
+    rows = _rows(path, choice, separator, report)
     first = None
     try:
         first = next(rows, None)
@@ -152,11 +163,23 @@ def _guarded(path: str | Path, choice: Choice, on_error: OnError | None) -> Iter
         )
 
 
-def _rows(path: str | Path, choice: Choice, report: Report) -> Iterator[Row]:
+def _rows(path: str | Path, choice: Choice, separator: str | None, report: Report) -> Iterator[Row]:
     kind = _format_of(path)
     if kind == "parquet":
         return parquet_rows(str(path), choice, report)
-    return _closing(lines := Lines(path), _line_rows(path, kind, lines, choice, report))
+    lines = Lines(path)
+    if kind in RECORDS:
+        records = _records(kind, lines, report, separator)
+        return _closing(lines, _table_rows(str(path), records, choice, report, kind))
+    return _closing(lines, _line_rows(path, kind, lines, choice, report))
+
+
+def _records(
+    kind: str, lines: Lines, report: Report, separator: str | None
+) -> Iterator[tuple[int, list[str]]]:
+    if separator is not None:
+        return separated_records(lines, report, separator)
+    return RECORDS[kind](lines, report)
 
 
 def _closing(lines: Lines, rows: Iterator[Row]) -> Iterator[Row]:
@@ -169,8 +192,6 @@ def _closing(lines: Lines, rows: Iterator[Row]) -> Iterator[Row]:
 def _line_rows(
     path: str | Path, kind: str, lines: Lines, choice: Choice, report: Report
 ) -> Iterator[Row]:
-    if kind in RECORDS:
-        return _table_rows(str(path), RECORDS[kind](lines, report), choice, report, kind)
     source = iter(lines)
     if str(path) == "-":
         head = list(_through_first_content(source))
@@ -198,18 +219,50 @@ def _table_rows(
     names = _header(path, records)
     picked = choice.pick(names)
     keys = list(picked)
-    indexes = [names.index(own) for own in picked.values()]
-    width = len(names)
+    has_index, records = _with_index(records, len(names))
+    if has_index:
+        _log_index(path)
+    places = {name: place for place, name in enumerate(names, has_index)}
+    indexes = [places[own] for own in picked.values()]
+    width = len(names) + has_index
     whole = indexes == list(range(width))
     get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
     for line, fields in records:
         if len(fields) != width:
-            report(BadRow(_wrong_width(path, line, len(fields), width, kind)))
+            report(BadRow(_wrong_width(path, line, len(fields), width, kind, has_index)))
         else:
             yield Row(dict(zip(keys, fields if whole else get(fields), strict=False)), path, line)
 
 
-def _wrong_width(path: str, line: int, found: int, width: int, kind: str) -> str:
+def _with_index(
+    records: Iterator[tuple[int, list[str]]], num_names: int
+) -> tuple[bool, Iterator[tuple[int, list[str]]]]:
+    """Whether the rows begin with an index that the header does not name; and all the records.
+
+    R's write.table writes such files. A row number, and no empty last field, tells them from rows
+    that have a comma too many.
+    """
+    head = list(islice(records, 1))
+    if head and len(head[0][1]) == num_names + 1:
+        head += islice(records, _INDEX_ROWS - 1)
+        has_index = all(
+            len(fields) == num_names + 1 and fields[0].isdecimal() and fields[-1]
+            for _, fields in head
+        )
+        return has_index, chain(head, records)
+    return False, chain(head, records)
+
+
+@cache
+def _log_index(path: str) -> None:
+    # A file is read several times; cached, so that this is logged once.
+    log.warning(
+        "%s: every row has one field more than the header; the first is read as an index column.",
+        path,
+    )
+
+
+def _wrong_width(path: str, line: int, found: int, width: int, kind: str, has_index: bool) -> str:
     several = "1 field" if found == 1 else f"{found} fields"
     if found < width:
         hint = "Add what is missing, or remove the row."
@@ -217,7 +270,13 @@ def _wrong_width(path: str, line: int, found: int, width: int, kind: str) -> str
         hint = "A field that holds a comma must stand in double quotes."
     else:
         hint = "A text cannot hold a tab in TSV; replace it by a space, or write CSV."
-    return f"{path}:{line}: {several}, but the header names {width}. {hint}"
+    if found > width:
+        hint += (
+            " If the file has another separator, name it with --separator; if it has further "
+            "columns, name them in the header."
+        )
+    after = " after an index column" if has_index else ""
+    return f"{path}:{line}: {several}, but the header names {width - has_index}{after}. {hint}"
 
 
 def _header(path: str | Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:

@@ -40,11 +40,13 @@ def refuse_repeats(names: Sequence[str], where: str) -> None:
     Raises:
         InputError: there is one.
     """
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(
-            f'{where}: the header names the column "{printable(twice, 30)}" twice. Rename one.'
-        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(
+                f'{where}: the header names the column "{printable(name, 30)}" twice. Rename one.'
+            )
+        seen.add(name)
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,16 @@ class Choice:
 
     def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
         """Kept columns among `names`, of the file or of one line: canonical name -> its own."""
+        known = frozenset(names)
         wanted = dict.fromkeys(chain(self.columns, self.required))
         picked = {key: self.columns.get(key, key) for key in wanted}
         for key, own in picked.items():
-            if own not in names:
+            if own not in known:
                 flag = "label" if key == "labels" else key.replace("_", "-")
                 others = {*picked.values(), *self.extra} - {own}
                 raise self._missing(own, names, line, f"--{flag}-column", others)
         for own in self.extra:
-            if own not in names:
+            if own not in known:
                 raise self._missing(own, names, line, None)
             if picked.get(own, own) != own:
                 where = self.name if line is None else f"{self.name}:{line}"
@@ -78,7 +81,7 @@ class Choice:
             picked[own] = own
         taken = set(picked.values())
         for own in names if self.optional is None else self.optional:
-            if own in names and own not in picked and own not in taken:
+            if own in known and own not in picked and own not in taken:
                 picked[own] = own
         return picked
 
@@ -113,8 +116,11 @@ class Choice:
                 "A file of this name is read as one text a line; rows with columns come from .csv, "
                 ".tsv, .jsonl or .parquet files."
             )
-        elif len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-            hint = "A .csv file is split at commas and a .tsv file at tabs; this one is not."
+        elif len(names) == 1 and (marks := [mark for mark in ";\t|" if mark in names[0]]):
+            hint = (
+                "A .csv file is split at commas and a .tsv file at tabs; name another separator "
+                f"with --separator '{printable(marks[0])}'."
+            )
         elif near and option:
             several = ", or --multilabel where it holds lists" if near[0] == "labels" else ""
             hint = f"If {near[0]} is meant, pass {option} {near[0]}{several}."

@@ -63,6 +63,7 @@ def read_questions(
             columns={name: names.own(name) for name in wanted},
             required=[name for name in wanted if name != "id"],
             optional=[*(name for name in others if name not in wanted), "is_impossible"],
+            separator=names.separator,
             on_error=on_error,
         )
         source = _checked(found, labelled, report)

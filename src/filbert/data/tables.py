@@ -8,13 +8,15 @@ from itertools import islice
 from pathlib import Path
 
 from filbert.data.streams import MAX_FIELD, BadRow, Lines, Report, chomp
-from filbert.errors import InputError
+from filbert.errors import ConfigError, InputError, printable
 
 _BATCH = 1024
 
 
-def _csv_records(lines: Lines, report: Report) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(iter(lines), strict=True)
+def _csv_records(
+    lines: Lines, report: Report, separator: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(iter(lines), strict=True, delimiter=separator)
     start = 1
     more = True
     while more:
@@ -39,16 +41,16 @@ def _csv_records(lines: Lines, report: Report) -> Iterator[tuple[int, list[str]]
                 yield line, fields
         if isinstance(problem, csv.Error):
             if not lines.report_bad(start, reader.line_num, report):
-                report(_csv_error(str(problem), lines.path, start))
+                report(_csv_error(str(problem), lines.path, start, separator))
             start = reader.line_num + 1
         elif problem is not None:
             raise problem
 
 
-def _csv_error(message: str, path: str | Path, start: int) -> InputError:
+def _csv_error(message: str, path: str | Path, start: int, separator: str) -> InputError:
     """Our own sentence for an error of the csv module; raised here where reading cannot go on."""
     if "unexpected end of data" in message or "field limit" in message:
-        line = _open_quote(path, start)
+        line = _open_quote(path, start, separator)
         if "field limit" in message:
             raise InputError(
                 f"{path}:{line}: a field of more than {MAX_FIELD:,} characters begins here. Its "
@@ -70,7 +72,7 @@ def _csv_error(message: str, path: str | Path, start: int) -> InputError:
     return BadRow(f"{path}:{start}: not a CSV row: {message}.")
 
 
-def _open_quote(path: str | Path, start: int) -> int:
+def _open_quote(path: str | Path, start: int, separator: str) -> int:
     """The line of the quote that the record starting at line `start` leaves open."""
     at, length = start, 0
     field, quoted, closing = True, False, False  # at the start of a field; in quotes; after a quote
@@ -85,7 +87,7 @@ def _open_quote(path: str | Path, start: int) -> int:
             elif field and character == '"':
                 at, quoted, field = number, True, False
             else:
-                field = character == ","
+                field = character == separator
                 quoted = closing = False
         length += len(line)
         if length > 2 * MAX_FIELD:
@@ -106,3 +108,25 @@ RECORDS: dict[str, Callable[[Lines, Report], Iterator[tuple[int, list[str]]]]] =
     "csv": _csv_records,
     "tsv": _tsv_records,
 }
+
+
+def separated_records(
+    lines: Lines, report: Report, separator: str
+) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file with another separator; quotes count as in CSV.
+
+    Args:
+        lines: of the file.
+        report: takes the bad records.
+        separator: one character; a backslash with a t also stands for a tab.
+
+    Raises:
+        ConfigError: it is no such character.
+    """
+    mark = "\t" if separator == r"\t" else separator
+    if len(mark) != 1 or mark in '"\r\n':
+        raise ConfigError(
+            f"--separator {printable(separator)!r}: give one character that is neither a quote nor "
+            "a line break."
+        )
+    return _csv_records(lines, report, mark)

@@ -61,10 +61,11 @@ def has_lists_of_labels(
     """
     if names.label_column or names.merge_labels or str(path) == "-":
         return False
-    columns = column_names(path)
+    columns = column_names(path, names.separator)
     if "labels" not in columns or not {"label", *instead_of}.isdisjoint(columns):
         return False
-    first = next(read_rows(path, optional=("labels",), on_error=lambda _: None), None)
+    rows = read_rows(path, optional=("labels",), separator=names.separator, on_error=lambda _: None)
+    first = next(rows, None)
     value = None if first is None else first.values.get("labels")
     return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
 

@@ -1,4 +1,4 @@
-"""How far a figure would have moved on other rows: bootstrap percentile intervals.
+"""Confidence intervals of metrics: bootstrap percentile intervals over rows.
 
 N rows, B resamples. Rows are drawn with replacement, from each class as many as it has: stratified,
 so both classes are in every resample and an interval speaks of rows of this class balance.

@@ -16,17 +16,22 @@ from torch.nn import functional as F
 _STEPS = 65_536
 
 
+def _dropped_steps(rate: float) -> int:
+    # Beyond 1 and 65,535 the bounds of `keep_bits` do not fit into int16.
+    return min(max(round(rate * _STEPS), 1), _STEPS - 1)
+
+
 def keep_bits(like: Tensor, rate: float) -> Tensor:
     """-1 (all bits set) where an element stays and 0 where it is dropped, int16 in `like`'s shape.
 
-    The rate is rounded to a multiple of 2**-16. Draws come from torch's default generator: the same
-    `torch.manual_seed` gives the same bits on any number of threads.
+    The rate is rounded to a multiple of 2**-16, from 1 to 65,535 of them. Draws come from torch's
+    default generator: the same `torch.manual_seed` gives the same bits on any number of threads.
     """
     count = like.numel()
     draws = torch.empty((count + 3) // 4, dtype=torch.int64, device=like.device)
     bits = draws.random_(-(2**63), None).view(torch.int16)[:count].view(like.shape)
     # A comparison and its conversion take twenty times as long as these two.
-    first_kept = round(rate * _STEPS) - _STEPS // 2
+    first_kept = _dropped_steps(rate) - _STEPS // 2
     return torch.rsub(bits.clamp_(first_kept - 1, first_kept), first_kept - 1)
 
 
@@ -39,7 +44,7 @@ def kept(values: Tensor, keep: Tensor) -> Tensor:
 
 def scale_of(rate: float) -> float:
     """What the rest is multiplied by: exact for the rounded rate, so that the mean stays."""
-    return _STEPS / (_STEPS - round(rate * _STEPS))
+    return _STEPS / (_STEPS - _dropped_steps(rate))
 
 
 def keep_mask(like: Tensor, rate: float) -> Tensor:

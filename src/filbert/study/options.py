@@ -29,6 +29,7 @@ class StudyFlags:
         text_column: name of the column with the text.
         text_pair_column: name of the column with the second text.
         label_column: name of the column with the label.
+        separator: character between the fields of CSV and TSV files, such as ";".
         merge_labels: 0/1 columns that become one label: is any of them 1?
         merge_as: the name of that label.
         positive: the positive class of two; the second label when not given.
@@ -64,6 +65,7 @@ class StudyFlags:
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
+    separator: str | None = None
     merge_labels: tuple[str, ...] | None = None
     merge_as: str | None = None
     positive: str | None = None

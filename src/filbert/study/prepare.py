@@ -87,6 +87,7 @@ def _read(study: Study, path: str) -> list[Row]:
         label_column=None if study.merge_labels else study.label_column,
         merge_labels=study.merge_labels,
         merge_as=study.merge_as,
+        separator=study.separator,
     )
     found = names.read(
         path, required=("text", "label"), optional=("text_pair",), extra=study.keep_columns

@@ -67,7 +67,7 @@ class Study:
         split: shares of train, dev and test.
         seed: of the split, and of the first training.
         options: all that was said, for study.json.
-        text_column, text_pair_column, label_column: of the sources.
+        text_column, text_pair_column, label_column, separator: of the sources.
         merge_labels, merge_as: 0/1 columns that become one label.
         keep_columns: further columns that are kept with the rows.
         positive: the positive class of two.
@@ -84,6 +84,7 @@ class Study:
     text_column: str = "text"
     text_pair_column: str | None = None
     label_column: str = "label"
+    separator: str | None = None
     merge_labels: tuple[str, ...] | None = None
     merge_as: str | None = None
     keep_columns: tuple[str, ...] = ()

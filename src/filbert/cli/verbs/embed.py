@@ -20,6 +20,7 @@ def embed(
     normalize: Annotated[bool | None, Parameter(negative="--no-normalize")] = None,
     text_column: str = "text",
     text_pair_column: str | None = None,
+    separator: str | None = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn every text into a vector, in the order of the rows and in fixed memory.
@@ -45,6 +46,8 @@ def embed(
         name of the column with the text.
     text_pair_column:
         name of the column with the second text.
+    separator:
+        character between the fields of a CSV or TSV file, such as ";".
     flags:
         how the model runs, and how the work goes on.
     """
@@ -79,5 +82,8 @@ def embed(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
     job = job_of(Job(model, flags.loading, make), flags, out)
-    rows = read_texts(file, ColumnNames(text_column=text_column, text_pair_column=text_pair_column))
+    names = ColumnNames(
+        text_column=text_column, text_pair_column=text_pair_column, separator=separator
+    )
+    rows = read_texts(file, names)
     work_through(job, job.open(), rows, flags, what="embed", source=file, out=out)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from filbert.data.columns import ColumnNames
     from filbert.predict import Predictor
 
 # What fills a text when no model is named.
@@ -31,6 +32,7 @@ def fill(
     json: bool = False,
     out: str | None = None,
     text_column: str = "text",
+    separator: str | None = None,
     max_length: int | None = None,
     max_tokens: int | None = None,
     precision: str = "float32",
@@ -56,6 +58,8 @@ def fill(
         file to write instead of stdout, for --input.
     text_column:
         name of the column with the text.
+    separator:
+        character between the fields of a CSV or TSV file, such as ";".
     max_length:
         cut texts around their masks to this many tokens; the model's own limit when not given.
     max_tokens:
@@ -66,6 +70,7 @@ def fill(
         cpu, cuda, ...; the first GPU when there is one.
     """
     from filbert.cli.flags import STDIO, check_lines_file, print_json, refuse_own_source
+    from filbert.data.columns import ColumnNames
     from filbert.errors import ConfigError, InputError, printable
     from filbert.text.masks import EXAMPLE, MASK, check_masked
 
@@ -95,7 +100,8 @@ def fill(
         max_tokens=max_tokens,
     )
     if file is not None:
-        _fill_file(predictor, file, text_column, top, out)
+        names = ColumnNames(text_column=text_column, separator=separator)
+        _fill_file(predictor, file, names, top, out)
         return
     assert text is not None
     check_masked(text, predictor.tokenizer, "The text")
@@ -125,17 +131,16 @@ def built_in() -> str:
 
 
 def _fill_file(
-    predictor: Predictor, file: str, text_column: str, top: int, out: str | None
+    predictor: Predictor, file: str, names: ColumnNames, top: int, out: str | None
 ) -> None:
     import json
 
     from filbert.cli.counts import Counts
     from filbert.cli.flags import output
-    from filbert.data.columns import ColumnNames
     from filbert.data.texts import read_texts
     from filbert.text.masks import check_masked
 
-    rows = read_texts(file, ColumnNames(text_column=text_column))
+    rows = read_texts(file, names)
     with Counts("fill", predictor.max_length) as counts, output(out) as stream:
 
         def texts() -> Iterator[str]:

@@ -12,6 +12,7 @@ def score(
     json: bool = False,
     tokens: bool = False,
     text_column: str = "text",
+    separator: str | None = None,
     max_length: int | None = None,
     max_tokens: int | None = None,
     precision: str = "float32",
@@ -35,6 +36,8 @@ def score(
         say it of every token, too.
     text_column:
         name of the column with the text.
+    separator:
+        character between the fields of a CSV or TSV file, such as ";".
     max_length:
         most tokens that the model sees around the one it guesses; its own limit when not given.
     max_tokens:
@@ -61,7 +64,7 @@ def score(
     check_lines_file(out)
     if json and out == STDIO:
         raise ConfigError("--json and --out - both go to stdout. Leave one out.")
-    rows = read_texts(file, ColumnNames(text_column=text_column))
+    rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
 
     from filbert.predict import Predictor
     from filbert.score import check_whole, perplexity

@@ -12,6 +12,7 @@ def tokenize(
     *,
     text_column: str = "text",
     text_pair_column: str | None = None,
+    separator: str | None = None,
     max_length: int | None = None,
 ) -> None:
     """Show the tokens of texts as they are, without a model's cleaning: one JSON object a line.
@@ -26,6 +27,8 @@ def tokenize(
         name of the column with the text.
     text_pair_column:
         name of the column with the second text.
+    separator:
+        character between the fields of a CSV or TSV file, such as ";".
     max_length:
         cut texts to this many tokens; not cut when not given.
     """
@@ -35,7 +38,9 @@ def tokenize(
     from filbert.data.texts import read_texts, text_of
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
-    names = ColumnNames(text_column=text_column, text_pair_column=text_pair_column)
+    names = ColumnNames(
+        text_column=text_column, text_pair_column=text_pair_column, separator=separator
+    )
     rows = read_texts(file, names)
     texts = (text_of(row) for row in rows)
     for chunk in chunks(texts, characters_in):
