@@ -7,9 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from filbert.data.ahead import Ahead, one_ahead
 from filbert.data.examples import Example
-from filbert.data.loader import Loader
+from filbert.data.loader import Ahead, Loader, one_ahead
 from filbert.errors import InputError
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filbert.data.ahead import Ahead
 from filbert.data.examples import Example, collate
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
+from filbert.data.loader import Ahead
 from filbert.data.shards import Corpus, write_corpus
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer

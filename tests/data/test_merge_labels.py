@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from filbert.data.columns import ColumnNames
-from filbert.data.merge_labels import Merge, merge_labels
+from filbert.data.labels import Merge, merge_labels
 from filbert.data.records import Row, read_rows
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import TaskOptions

@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from filbert.data.chunks import CHUNK_CHARACTERS, characters_in
 from filbert.data.examples import Example
+from filbert.data.loader import CHUNK_CHARACTERS, characters_in
 from filbert.data.records import Row
 from filbert.data.texts import Text, text_of
 from filbert.data.vectors import VectorFile

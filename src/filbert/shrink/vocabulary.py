@@ -10,7 +10,7 @@ import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
-from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
+from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 
 _BY_ENTRY = ("encoder.embeddings.word.weight", "head.bias", "head.masked_lm.bias")

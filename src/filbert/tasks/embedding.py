@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.data.chunks import CHUNK_ROWS
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, rows_of
 from filbert.data.findings import Finding
+from filbert.data.loader import CHUNK_ROWS
 from filbert.data.overflow import encode_rows
 from filbert.data.pairs import (
     complete_pair,
