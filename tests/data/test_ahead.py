@@ -47,7 +47,7 @@ def test_the_next_step_is_made_in_another_thread_and_only_once():
     ahead = Ahead(batches)
     for number in range(4):
         ahead.step(number)
-    ahead._next.join()
+    ahead._next[1].join()
     assert made == [(0, True), (1, False), (2, False), (3, False), (4, False)]
 
 

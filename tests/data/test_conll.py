@@ -88,11 +88,6 @@ def test_a_bad_sentence_is_handed_over_once_and_reading_goes_on(tmp_path: Path):
     assert [str(error).partition(": ")[0] for error in errors] == [f"{path}:2", f"{path}:7"]
 
 
-def test_a_missing_file_is_refused_before_any_row_is_asked_for(tmp_path: Path):
-    with pytest.raises(InputError, match="no such file"):
-        read_conll(tmp_path / "none.conll")
-
-
 BIO = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n"
 POS = "EU\tNNP\nrejects\tVBZ\n\nPeter\tNNP\n"
 PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.\n"

@@ -440,8 +440,8 @@ def _compare_widths(scans: list[Scan], found: Findings) -> None:
 # Label counts
 
 # A class below this share of the rows, and below half of an even share where there are many, is
-# called rare: a classifier that never says it still looks good in accuracy (USERS section 1, row
-# 25). A class with fewer rows than the second number is noted, since figures on it are luck.
+# called rare: a classifier that never says it still looks good in accuracy.
+# A class with fewer rows than FEW_ROWS is noted, since its metrics are noisy.
 RARE_SHARE = 0.05
 FEW_ROWS = 10
 

@@ -24,47 +24,6 @@ from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, Rows, mask
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
-# Special tokens
-
-
-class Frame:
-    """The special tokens around one segment or two, as the vocabulary itself puts them.
-
-    Attributes:
-        specials: ids before, between and after the segments.
-        types: token types of the specials, in the same order.
-        segment_types: token type of each segment.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, pair: bool) -> None:
-        probe = tokenizer.encode([("a", "a") if pair else "a"], with_offsets=True)[0]
-        assert probe.sequence is not None
-        count = 2 if pair else 1
-        found: list[tuple[list[int], list[int]]] = [([], []) for _ in range(count + 1)]
-        types = [0] * count
-        gap = 0
-        for number, kind, side in zip(
-            probe.input_ids.tolist(),
-            probe.token_type_ids.tolist(),
-            probe.sequence.tolist(),
-            strict=True,
-        ):
-            if side < 0:
-                found[gap][0].append(number)
-                found[gap][1].append(kind)
-            else:
-                gap = side + 1
-                types[side] = kind
-        self.specials = [np.array(ids, dtype=np.int32) for ids, _ in found]
-        self.types = [np.array(kinds, dtype=np.uint8) for _, kinds in found]
-        self.segment_types = types
-
-    @property
-    def size(self) -> int:
-        """How many special tokens there are."""
-        return sum(map(len, self.specials))
-
-
 # Segments
 
 # How often another document is looked for before the same one will do.
@@ -282,7 +241,7 @@ class Instances:
         if tokenizer.cls_id is None or tokenizer.sep_id is None:
             raise ConfigError("The vocabulary has no token to begin or end a row with.")
         self.separator = tokenizer.sep_id
-        self.frame = Frame(tokenizer, pair=options.pair != "none")
+        self.frame = tokenizer.template(pair=options.pair != "none")
         self.sentences = Sentences.of(corpus)
         if not self.sentences.num_documents:
             raise InputError("The corpus has no text, so there is nothing to learn from.")
@@ -386,10 +345,10 @@ class Instances:
         inside: list[int],
     ) -> None:
         frame = self.frame
-        segments = [numbers[0:2], numbers[2:4]][: len(frame.segment_types)]
+        segments = [numbers[0:2], numbers[2:4]][: len(frame.types)]
         for index, special in enumerate(frame.specials):
             ids[at : at + len(special)] = special
-            types[at : at + len(special)] = frame.types[index]
+            types[at : at + len(special)] = frame.special_types[index]
             at += len(special)
             if index == len(segments):
                 break
@@ -404,7 +363,7 @@ class Instances:
                 if border < end:
                     ids[at] = self.separator
                     at += 1
-            types[first:at] = frame.segment_types[index]
+            types[first:at] = frame.types[index]
 
 
 class PretrainLoader:

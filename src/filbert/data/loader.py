@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Thread
 from typing import Generic, Protocol, TypeVar
 
@@ -222,47 +222,40 @@ def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
 
     Never more than one is made ahead, and what making it raises is raised in its place.
     """
-    source = iter(items)
-    making = _Pulling(source)
+    source = ([item] for item in items)
+    pending = _InThread(lambda: next(source, []), name="next item")
     try:
-        while (item := making.found()) is not None:
-            making = _Pulling(source)
+        while item := pending.result():
+            pending = _InThread(lambda: next(source, []), name="next item")
             yield item[0]
     finally:
-        making.leave()
+        # A process that exits while native code runs in one of its threads may crash.
+        pending.join(_PATIENCE)
 
 
-class _Pulling(Generic[Item]):
-    """The next item of an iterator, pulled in a thread."""
+class _InThread(Generic[Item]):
+    """The result of a call that runs in a thread from its creation on."""
 
-    def __init__(self, source: Iterator[Item]) -> None:
-        self._source = source
-        self._item: tuple[Item] | None = None
+    def __init__(self, call: Callable[[], Item], *, name: str) -> None:
+        self._call = call
+        self._result: list[Item] = []
         self._error: BaseException | None = None
-        # A daemon: it may wait for standard input, and an interrupted run must not.
-        self._thread = Thread(target=self._pull, name="next item", daemon=True)
+        # A daemon: it may wait for standard input, and an interrupted run must not wait for it.
+        self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self.join = self._thread.join
 
-    def found(self) -> tuple[Item] | None:
-        """The item, or None where there are no more."""
-        self._thread.join()
+    def result(self) -> Item:
+        """Wait for the call and return its value, or raise what it raised."""
+        self.join()
         if self._error is not None:
             raise self._error
-        return self._item
+        return self._result[0]
 
-    def leave(self) -> None:
-        """Nobody wants the item: give the thread a little time to end in peace.
-
-        A process that ends while native code runs in one of its threads may die of that.
-        """
-        self._thread.join(_PATIENCE)
-
-    def _pull(self) -> None:
+    def _run(self) -> None:
         try:
-            self._item = (next(self._source),)
-        except StopIteration:
-            pass
-        except BaseException as error:  # raised again where the item is asked for
+            self._result.append(self._call())
+        except BaseException as error:  # raised again by `result`
             self._error = error
 
 
@@ -278,7 +271,7 @@ class Ahead:
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self._next: _Making | None = None
+        self._next: tuple[tuple[int, ...], _InThread[list[list[Example]]]] | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -317,40 +310,18 @@ class Ahead:
         Raises:
             Exception: whatever making this step raised; never what making another one did.
         """
-        ready, self._next = self._next, None
-        if ready is not None:
-            ready.join()
-        if ready is not None and ready.is_for(step, rank, world):
-            found = ready.found
-        else:
-            found = self.batches.step(step, rank, world)
-        self._next = _Making(self.batches, step + 1, rank, world)
-        self._next.start()
-        return found
-
-
-class _Making:
-    """One step in the making.
-
-    After an error it is for no step, so that the caller's own call makes it again and raises.
-    """
-
-    def __init__(self, batches: Batches, step: int, rank: int, world: int) -> None:
-        self.found: list[list[Example]] = []
-        self._batches = batches
-        self._asked = (step, rank, world, batches.max_tokens)
-        self._is_done = False
-        # A daemon, so that an interrupted run need not wait for it.
-        self._thread = Thread(target=self._make, name="next step", daemon=True)
-        self.start, self.join = self._thread.start, self._thread.join
-
-    def is_for(self, step: int, rank: int, world: int) -> bool:
-        """Whether this is made, and what is now asked for."""
-        return self._is_done and self._asked == (step, rank, world, self._batches.max_tokens)
-
-    def _make(self) -> None:
-        try:
-            self.found = self._batches.step(*self._asked[:3])
-            self._is_done = True
-        except Exception:
-            log.debug("the next step could not be made ahead", exc_info=True)
+        asked = (step, rank, world, self.max_tokens)
+        prepared, self._next = self._next, None
+        examples = None
+        if prepared is not None:
+            prepared[1].join()
+            if prepared[0] == asked:
+                try:
+                    examples = prepared[1].result()
+                except Exception:
+                    log.debug("the next step could not be made ahead", exc_info=True)
+        if examples is None:
+            examples = self.batches.step(step, rank, world)
+        call = partial(self.batches.step, step + 1, rank, world)
+        self._next = (step + 1, *asked[1:]), _InThread(call, name="next step")
+        return examples

@@ -1,12 +1,12 @@
 """Texts that are almost the same, and those of dev and test that almost stand in train.
 
-Every text becomes a set of character shingles and a MinHash signature (shingles.py). Signatures
+Every text becomes a set of character shingles and a MinHash signature. Signatures
 are cut into b bands of r values; texts that agree in all of a band are candidates (locality
 sensitive hashing: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4), and a
 candidate counts only if its true Jaccard similarity reaches the threshold. So nothing is reported
 that is not alike; what is alike by J is missed with the probability (1 - J**r)**b, see `missed`.
 
-Texts that are equal once normalised are found by a digest and stand for each other. Beside the
+Texts that are equal once normalised are found by a table and stand for each other. Beside the
 texts a row costs 500 bytes for its signature and 24 bytes for each pair that is kept of it: up to
 `MAX_NEAR` with every part of the rows. Some more such pairs are held for the moment in which they
 are looked at. Time grows with the length of the texts.
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from filbert.data import draws
-from filbert.data.documents import hash_of
 from filbert.errors import ConfigError
 
 # Shingles and signatures
@@ -421,13 +420,9 @@ def _jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
 
 def _first_equal(plain: Sequence[str]) -> np.ndarray:
     """The first row with the same text; a row without content is its own. int64 (n,)."""
-    first: dict[int, int] = {}
-    answer = np.arange(len(plain))
-    for row, text in enumerate(plain):
-        if text:
-            digest = hash_of(text.encode("utf-8", "surrogatepass"), b"near")
-            answer[row] = first.setdefault(digest, row)
-    return answer
+    first: dict[str, int] = {}
+    rows = (first.setdefault(text, row) if text else row for row, text in enumerate(plain))
+    return np.fromiter(rows, np.int64, len(plain))
 
 
 def _candidates(table: np.ndarray, num_bands: int, part_of: np.ndarray) -> Iterator[np.ndarray]:

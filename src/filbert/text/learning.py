@@ -1,7 +1,8 @@
 """Learn a vocabulary: WordPiece like BERT, byte-level BPE like RoBERTa, unigram like ALBERT.
 
-The same text and options give the same bytes in every process. Source of the kinds: RECIPES
-section 1, and the vocabularies that those models were published with.
+The same text and options give the same bytes in every process. This is why filbert has its own
+trainers: those of the tokenizers library take no word counts, and two of its three wrote another
+file in every process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tokenizers import (
 from filbert.errors import ConfigError, InputError
 from filbert.text.spiece import SentencePieceModel, build_unigram
 from filbert.text.tokenizer import Tokenizer
+from filbert.text.unigram import learn_pieces
 from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, find_specials
 
 # Counting words
@@ -695,7 +697,14 @@ def _learn_wordpiece(
         symbols = [word[0], *("##" + character for character in word[1:])]
         if len(word) <= MAX_WORD_LENGTH and all(symbol in ids for symbol in symbols):
             words.append(([ids[symbol] for symbol in symbols], counts[word]))
-    _learn_merges(words, tokens, options.size, options, progress, "##")
+    learn_merges(
+        words,
+        tokens,
+        size=options.size,
+        min_count=options.min_count,
+        prefix="##",
+        progress=lambda count: progress("learning entries", count),
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8", newline="\n")
@@ -710,7 +719,13 @@ def _learn_bytebpe(
     _room(options, len(tokens) + 1, f"{specials} special tokens and 256 bytes")
     ids = {token: number for number, token in enumerate(tokens)}
     words = [([ids[symbol] for symbol in word], counts[word]) for word in sorted(counts)]
-    merges = _learn_merges(words, tokens, options.size - 1, options, progress, "")
+    merges = learn_merges(
+        words,
+        tokens,
+        size=options.size - 1,
+        min_count=options.min_count,
+        progress=lambda count: progress("learning entries", count),
+    )
     tokens.append(_BYTE_MASK)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -721,31 +736,9 @@ def _learn_bytebpe(
         return Tokenizer.load(folder)
 
 
-def _learn_merges(
-    words: list[tuple[list[int], int]],
-    tokens: list[str],
-    size: int,
-    options: LearnOptions,
-    progress: Progress,
-    prefix: str,
-) -> list[tuple[str, str]]:
-    from filbert.text.learning import learn_merges
-
-    return learn_merges(
-        words,
-        tokens,
-        size=size,
-        min_count=options.min_count,
-        prefix=prefix,
-        progress=lambda count: progress("learning entries", count),
-    )
-
-
 def _learn_unigram(
     counts: dict[str, int], alphabet: list[str], options: LearnOptions, progress: Progress
 ) -> Tokenizer:
-    from filbert.text.unigram import learn_pieces
-
     specials = SPECIALS["unigram"]
     _room(
         options,
@@ -784,18 +777,12 @@ _LEARNERS: dict[str, Callable[[dict[str, int], list[str], LearnOptions, Progress
 
 def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
     """What vocabulary.json says, but for the files: plain values, the same for the same text."""
-    share = learned.share
+    share, asked = learned.share, asdict(options)
+    del asked["kind"]
     return {
         "kind": options.kind,
         "size": learned.tokenizer.vocab_size,
-        "options": {
-            "size": options.size,
-            "cased": options.cased or options.kind == "bytebpe",
-            "min_count": options.min_count,
-            "max_alphabet": options.max_alphabet,
-            "seed": options.seed,
-            "max_memory": options.max_memory,
-        },
+        "options": asked | {"cased": options.cased or options.kind == "bytebpe"},
         "corpus": {
             "documents": share.num_documents,
             "bytes": share.num_bytes,

@@ -473,6 +473,10 @@ class Tokenizer:
         """
         save_tokenizer(self, folder, token_type_ids=token_type_ids)
 
+    def template(self, *, pair: bool) -> Template:
+        """The special tokens around one text or two, as the vocabulary puts them."""
+        return self._pair if pair else self._single
+
     @property
     def pair_has_types(self) -> bool:
         """Whether the second text of a pair has another token type than the first."""

@@ -150,8 +150,7 @@ def original_pre_tokenizer(chinese: bool) -> Any:
 
 # Layouts
 
-# Hugging Face's limit. Google's own code cuts at 200 (RECIPES section 1); a tokenizer.json carries
-# its own.
+# Hugging Face's limit. Google's own code cuts at 200; a tokenizer.json states its own limit.
 MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
@@ -214,7 +213,7 @@ def read_vocabulary(
         lowercase: overrides what the files say. Without it tokenizer.json, or else `do_lower_case`
             of tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
             lower-cases.
-        as_google: read a vocab.txt as google-research/bert does; see `original`. tokenizer.json
+        as_google: read a vocab.txt as `original_normalizer` does. tokenizer.json
             states its own rules.
         convention: what the files leave unsaid; what they say goes first.
 
