@@ -45,9 +45,8 @@ from filbert.bulk.run import carry_out, here
 from filbert.bulk.work import Answers, Vectors, Work
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.data.loader import characters_in, chunks
 from filbert.data.records import Row
-from filbert.data.texts import read_texts, text_of
+from filbert.data.texts import characters_in, chunks, read_texts, text_of
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 from sides.agreement import cosines

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length, characters_in, chunks
-from filbert.data.texts import refuse_one_text
+from filbert.data.loader import by_length
+from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
 from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
 from filbert.speed.onnx_session import SessionModel

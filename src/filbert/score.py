@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from filbert.data.examples import Example
-from filbert.data.loader import characters_in, chunks
-from filbert.data.texts import refuse_one_text
+from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import InputError, printable
 from filbert.fill import mask_logits, masked_lm_part, sequences_around
 from filbert.model.heads import Model

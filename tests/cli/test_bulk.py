@@ -38,7 +38,7 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("filbert.data.loader.CHUNK_ROWS", 64)
+    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 64)
 
 
 def texts(count: int = ROWS) -> list[str]:

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from filbert.bulk.output import Output
 from filbert.bulk.work import Chunk, Part, Work, rows_digest
-from filbert.data.loader import chunks, one_ahead
+from filbert.data.loader import one_ahead
 from filbert.data.records import Row
+from filbert.data.texts import chunks
 from filbert.errors import ConfigError, Interrupted
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example
-from filbert.data.loader import CHUNK_CHARACTERS, characters_in
 from filbert.data.records import Row
-from filbert.data.texts import Text, text_of
+from filbert.data.texts import CHUNK_CHARACTERS, Text, characters_in, text_of
 from filbert.data.vectors import VectorFile
 from filbert.model.heads import Model
 from filbert.predict import Predictor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache, partial
 from threading import Thread
 from typing import Generic, Protocol, TypeVar
@@ -13,35 +13,7 @@ import numpy as np
 
 from filbert.data.examples import Example
 
-# Chunks
-
-# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
-CHUNK_ROWS = 4_096
-CHUNK_CHARACTERS = 16_000_000
-
 Item = TypeVar("Item")
-
-
-def characters_in(text: str | tuple[str, str]) -> int:
-    """Size of a text, or of both texts of a pair."""
-    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-
-
-def chunks(
-    items: Iterable[Item], size_of: Callable[[Item], int], limit: int = CHUNK_CHARACTERS
-) -> Iterator[list[Item]]:
-    """Lists of at most CHUNK_ROWS items that end where their sizes reach `limit`."""
-    chunk: list[Item] = []
-    size = 0
-    for item in items:
-        chunk.append(item)
-        size += size_of(item)
-        if len(chunk) >= CHUNK_ROWS or size >= limit:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
 
 # Batches
 

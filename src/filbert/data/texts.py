@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -121,6 +121,36 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
             kind = type(text).__name__
             raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
         yield text
+
+
+# Chunks
+
+# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
+CHUNK_ROWS = 4_096
+CHUNK_CHARACTERS = 16_000_000
+
+Item = TypeVar("Item")
+
+
+def characters_in(text: str | tuple[str, str]) -> int:
+    """Size of a text, or of both texts of a pair."""
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+
+
+def chunks(
+    items: Iterable[Item], size_of: Callable[[Item], int], limit: int = CHUNK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """Lists of at most CHUNK_ROWS items that end where their sizes reach `limit`."""
+    chunk: list[Item] = []
+    size = 0
+    for item in items:
+        chunk.append(item)
+        size += size_of(item)
+        if len(chunk) >= CHUNK_ROWS or size >= limit:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 # Multiple choice

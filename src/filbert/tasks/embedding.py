@@ -20,7 +20,6 @@ from torch import Tensor
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, rows_of
 from filbert.data.findings import Finding
-from filbert.data.loader import CHUNK_ROWS
 from filbert.data.overflow import encode_rows
 from filbert.data.pairs import (
     complete_pair,
@@ -32,7 +31,7 @@ from filbert.data.pairs import (
 )
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import Text, read_texts, text_of, text_row
+from filbert.data.texts import CHUNK_ROWS, Text, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.regression import regression_metrics
 from filbert.metrics.similarity import own_pair_ranks, retrieval_metrics, unit

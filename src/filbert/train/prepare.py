@@ -12,8 +12,8 @@ from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, w
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
-from filbert.data.loader import characters_in, chunks
 from filbert.data.records import Row, file_digest
+from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.model.heads import Model

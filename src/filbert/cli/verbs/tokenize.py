@@ -34,8 +34,7 @@ def tokenize(
     """
     from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.columns import ColumnNames
-    from filbert.data.loader import characters_in, chunks
-    from filbert.data.texts import read_texts, text_of
+    from filbert.data.texts import characters_in, chunks, read_texts, text_of
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(
