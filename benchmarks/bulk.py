@@ -43,11 +43,10 @@ from runs import add_results_options, append, machine
 from filbert.bulk.output import unfinished
 from filbert.bulk.run import carry_out, here
 from filbert.bulk.work import Answers, Vectors, Work
-from filbert.data.chunks import characters_in, chunks
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import read_texts, text_of
+from filbert.data.texts import characters_in, chunks, read_texts, text_of
 from filbert.predict import Predictor
 from filbert.speed.execution import run_model
 from sides.agreement import cosines

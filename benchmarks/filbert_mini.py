@@ -24,7 +24,7 @@ from typing import Any
 from filbert.checkpoints import huggingface
 from filbert.data.build import build_corpus
 from filbert.data.instances import fixed_examples
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.files import sha256_of
 from filbert.masked_text import measure

@@ -16,7 +16,7 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.opening import find_model
 from filbert.data.build import build_corpus
 from filbert.data.instances import fixed_examples
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.files import sha256_of
 from filbert.masked_text import measure

@@ -83,7 +83,7 @@ def test_batches_and_chunks_change_nothing_and_their_share_is_told(model, monkey
     )
     monkeypatch.setattr("filbert.fill._MOST_SCORES", 70)
     monkeypatch.setattr("filbert.score._CHUNK_CHARACTERS", 100)
-    monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 10)
+    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 10)
     shares = []
     narrow = Predictor(model.model, model.tokenizer, max_tokens=16)
     answers = list(narrow.score_texts(texts, on_share=lambda *told: shares.append(told)))

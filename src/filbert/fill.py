@@ -13,18 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
-from filbert.data.texts import refuse_one_text
+from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
 from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
 from filbert.speed.shapes import few_rows, few_shapes
-from filbert.text.encoding import Encoding
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Scores that are held at a time, in numbers: 64 MB of float32.
 _MOST_SCORES = 2**24

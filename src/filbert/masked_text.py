@@ -20,7 +20,7 @@ from filbert.data.build import CorpusOptions, build_corpus
 from filbert.data.examples import Example, collate
 from filbert.data.instances import fixed_examples
 from filbert.data.loader import by_length
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import InputError
 from filbert.fill import masked_lm_part

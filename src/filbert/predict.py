@@ -20,10 +20,9 @@ from filbert.checkpoints.sentence_transformers import (
     SentenceVectors,
     read_sentence_vectors,
 )
-from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, checked_texts, cleaned, refuse_one_text
+from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned, refuse_one_text
 from filbert.errors import ConfigError
 from filbert.fill import fill_masks
 from filbert.model.heads import Model

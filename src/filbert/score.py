@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.data.chunks import characters_in, chunks
 from filbert.data.examples import Example
-from filbert.data.texts import refuse_one_text
+from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import InputError, printable
 from filbert.fill import mask_logits, masked_lm_part, sequences_around
 from filbert.model.heads import Model
 from filbert.speed.onnx_session import SessionModel
 from filbert.speed.precision import Precision
-from filbert.text.encoding import Encoding
 from filbert.text.masks import mask_name, mask_spans
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
 _CHUNK_CHARACTERS = 2**16

@@ -29,7 +29,7 @@ from filbert.evaluate import evaluate_model, figure_names
 from filbert.files import replace_folder
 from filbert.masked_text import pretraining_of
 from filbert.predict import Predictor
-from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
+from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from filbert.data.unfinished import locked
+from filbert.data.build import locked
 from filbert.predict import Predictor
 
 ROWS = 330
@@ -25,7 +25,7 @@ ROWS = 330
 FILBERT = [
     sys.executable,
     "-c",
-    "import filbert.data.chunks as c; c.CHUNK_ROWS = 64; from filbert.cli.main import main; main()",
+    "import filbert.data.loader as c; c.CHUNK_ROWS = 64; from filbert.cli.main import main; main()",
 ]
 WAYS = {
     "predict": ["answers.jsonl"],
@@ -38,7 +38,7 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 64)
+    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 64)
 
 
 def texts(count: int = ROWS) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 4)
+    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 4)
 
 
 def write(path: Path, count: int, bad: int | None = None) -> Path:

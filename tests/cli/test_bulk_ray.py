@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 # The command line with chunks of 256 rows, and one thread as each of two workers has on two cores.
 START = """
-import sys, torch, filbert.data.chunks as c
+import sys, torch, filbert.data.loader as c
 c.CHUNK_ROWS = 256
 torch.set_num_threads(1)
 from filbert.cli.main import main

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from filbert.cli.verbs.corpus import corpus, size_of_text
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError, FormatError, InputError
 
 

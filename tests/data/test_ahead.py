@@ -7,9 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from filbert.data.ahead import Ahead, one_ahead
 from filbert.data.examples import Example
-from filbert.data.loader import Loader
+from filbert.data.loader import Ahead, Loader, one_ahead
 from filbert.errors import InputError
 
 
@@ -48,7 +47,7 @@ def test_the_next_step_is_made_in_another_thread_and_only_once():
     ahead = Ahead(batches)
     for number in range(4):
         ahead.step(number)
-    ahead._next.join()
+    ahead._next[1].join()
     assert made == [(0, True), (1, False), (2, False), (3, False), (4, False)]
 
 

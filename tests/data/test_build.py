@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data import blocks, build, cleaning, unfinished
+from filbert.data import blocks, build, documents
 from filbert.data.build import CorpusOptions, build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError, RunError
@@ -25,7 +25,7 @@ SMALL = CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(cleaning, "BLOCK_CHARACTERS", 1000)
+    monkeypatch.setattr(documents, "BLOCK_CHARACTERS", 1000)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def text(tmp_path_factory) -> Path:
 def whole(text, tiny, tmp_path_factory) -> dict[str, str]:
     """The hashes of an uninterrupted build by one worker."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "BLOCK_CHARACTERS", 1000)
+        patch.setattr(documents, "BLOCK_CHARACTERS", 1000)
         out = tmp_path_factory.mktemp("whole")
         build_corpus([text], tiny, out, options=SMALL)
     found = hashes(out)
@@ -190,9 +190,9 @@ def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(
     out = tmp_path / "out"
     code = (
         "import sys\n"
-        "from filbert.data import build, cleaning\n"
+        "from filbert.data import build, documents\n"
         "from filbert.text.tokenizer import Tokenizer\n"
-        "cleaning.BLOCK_CHARACTERS = 1000\n"
+        "documents.BLOCK_CHARACTERS = 1000\n"
         "options = build.CorpusOptions(shard_tokens=600, drop_duplicate_lines=True)\n"
         f"build.build_corpus([{str(text)!r}], Tokenizer.load({str(vocab)!r}), {str(out)!r},\n"
         "    options=options, workers=2, on_progress=lambda p: print('.', flush=True))\n"
@@ -268,7 +268,7 @@ def test_a_bad_line_stops_the_build_and_can_be_mended_or_skipped(tmp_path, tiny)
 
 def test_two_builds_do_not_write_to_one_folder(tmp_path, tiny, text):
     with (
-        unfinished.locked(tmp_path / "out"),
+        build.locked(tmp_path / "out"),
         pytest.raises(ConfigError, match="another filbert is writing there"),
     ):
         build_corpus([text], tiny, tmp_path / "out")

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data import conll, conll_columns
+from filbert.data import conll
 from filbert.data.columns import ColumnNames
-from filbert.data.conll import read_sentences, sentence_of, split_words, spread
-from filbert.data.conll_columns import read_conll
-from filbert.data.row import Row
+from filbert.data.conll import read_conll, read_sentences, sentence_of, split_words, spread
+from filbert.data.records import Row
 from filbert.errors import InputError
-from filbert.text.encoding import Encoding
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer
 
 
 def _file(folder: Path, content: str, name: str = "a.conll") -> Path:
@@ -90,11 +88,6 @@ def test_a_bad_sentence_is_handed_over_once_and_reading_goes_on(tmp_path: Path):
     assert [str(error).partition(": ")[0] for error in errors] == [f"{path}:2", f"{path}:7"]
 
 
-def test_a_missing_file_is_refused_before_any_row_is_asked_for(tmp_path: Path):
-    with pytest.raises(InputError, match="no such file"):
-        read_conll(tmp_path / "none.conll")
-
-
 BIO = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n"
 POS = "EU\tNNP\nrejects\tVBZ\n\nPeter\tNNP\n"
 PROSE = "EU rejects German call.\nPeter is here.\nAda lives in New York, says O.\n"
@@ -134,7 +127,7 @@ def test_sentences_are_not_taken_for_columns_where_tags_are_wanted(tmp_path: Pat
 def test_a_file_without_blank_lines_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(conll_columns, "MAX_WORDS", 1000)
+    monkeypatch.setattr(conll, "MAX_WORDS", 1000)
     path = _file(tmp_path, "word\tO\n" * 300_000 + "\nlast\tO\n")
     errors: list[InputError] = []
     tracemalloc.start()

@@ -175,19 +175,6 @@ def message(report: Report, kind: str) -> tuple[str, str]:
     return problem.level, problem.message
 
 
-def test_rare_labels_are_one_problem_that_names_the_first_of_them(tmp_path):
-    texts = [(f"text {i}", "a") for i in range(1000)]
-    texts += [(f"more {n} {i}", f"r{n:02}") for n in range(12) for i in range(10 + n)]
-    report = look(tmp_path, train=rows(*texts))
-    assert found(report, "imbalance") == [(1, [])] and found(report, "few_rows") == []
-    assert message(report, "imbalance") == (
-        "warning",
-        'Rare labels, below 3.8% of 1,186 rows: "r00" (10), "r01" (11), "r02" (12), "r03" (13), '
-        '"r04" (14), "r05" (15), "r06" (16), "r07" (17) and 4 more. '
-        "Look at F1 and PR AUC, not at accuracy.",
-    )
-
-
 def test_few_rows_of_a_balanced_set_are_a_note_and_many_equal_labels_are_not_rare(tmp_path):
     report = look(tmp_path, train=rows(*((f"t {i}", "ab"[i % 2]) for i in range(18))))
     assert message(report, "few_rows") == (
@@ -196,16 +183,6 @@ def test_few_rows_of_a_balanced_set_are_a_note_and_many_equal_labels_are_not_rar
     )
     many = rows(*((f"t {i}", f"l{i % 50}") for i in range(1000)))
     assert look(tmp_path, train=many).problems == ()
-
-
-def test_every_message_ends_in_one_full_stop_and_no_label_can_steer_a_terminal(tmp_path):
-    texts = [*BALANCED, ("", "a"), ("x", "\x1b[31m" + "y" * 100), ("text 1", "a")]
-    report = look(tmp_path, train=rows(*texts) + "1,2,3\n", dev=rows(("u", "new\x07.")))
-    assert len(report.problems) > 5
-    for problem in report.problems:
-        assert problem.message.endswith(".") and not problem.message.endswith("..")
-        assert problem.message.isprintable() and "y" * 61 not in problem.message
-        assert all(place.isprintable() for place in problem.where)
 
 
 def test_a_single_label_is_an_error(tmp_path):
@@ -266,27 +243,6 @@ def test_no_text_of_the_data_is_in_the_report(tmp_path, tiny):
     assert secret not in json.dumps(report.to_dict())
 
 
-def test_only_the_first_places_are_kept_and_all_are_counted(tmp_path):
-    report = look(tmp_path, train=rows(*BALANCED, *[("again", "a")] * 50))
-    ((count, places),) = found(report, "duplicate")
-    assert count == 49 and len(places) == 5
-
-
-def test_progress_adds_up_to_the_rows(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text(rows(*((f"text {i}", "ab"[i % 2]) for i in range(2500))))
-    steps: list[int] = []
-    check(
-        [("train", path)],
-        Topics(),
-        ColumnNames(),
-        tokenizer=None,
-        max_length=8,
-        progress=steps.append,
-    )
-    assert sum(steps) == 2500 and len(steps) > 2
-
-
 def test_a_row_costs_little_memory(tmp_path):
     def peak(count: int) -> int:
         path = tmp_path / "train.csv"
@@ -299,16 +255,3 @@ def test_a_row_costs_little_memory(tmp_path):
 
     # 32 bytes kept and some 50 for the comparison; without digests the texts alone would be 80.
     assert peak(90_000) - peak(40_000) < 50_000 * 100
-
-
-def test_a_missing_file_or_column_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        check(
-            [("train", tmp_path / "no.csv")],
-            Topics(),
-            ColumnNames(),
-            tokenizer=None,
-            max_length=8,
-        )
-    with pytest.raises(InputError, match='no column "label"'):
-        look(tmp_path, train="text,lable\nx,a\n")

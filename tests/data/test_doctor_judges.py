@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
 from filbert.data.findings import Finding, Report
@@ -116,12 +114,6 @@ def test_labels_that_no_model_puts_out_are_counted_and_not_judged(tmp_path):
     assert report.problems == ()
 
 
-def test_rows_without_labels_have_no_label_to_complain_about(tmp_path):
-    report = look(tmp_path, Plain(), train="u,;v,", dev="w,;u,")
-    assert [split.label_counts for split in report.splits] == [{}, {}]
-    assert [problem.kind for problem in report.problems] == ["leakage"]
-
-
 def test_what_the_task_finds_is_merged_by_kind_over_all_chunks_and_files(tmp_path):
     sizes = []
 
@@ -186,15 +178,3 @@ def test_a_file_with_more_choices_a_row_than_train_is_wrong(tmp_path):
         "dev: rows of 3 choices or texts, where train has 2 a row."
     )
     assert look(tmp_path, Plain(), train="a|b,;c,", dev="e|f|g,;h|i|j,").problems == ()
-
-
-@pytest.mark.parametrize("judge", [Plain(), Words(), Answers()])
-def test_a_file_of_bad_rows_only_is_reported_and_not_stumbled_over(tmp_path, judge, tiny):
-    class Strict(type(judge)):
-        def labels_of(self, row):
-            raise InputError(f"{row.where}: no.")
-
-    for tokenizer in (None, tiny):
-        report = look(tmp_path, Strict(), tokenizer, train="a,;b,", dev="c,")
-        assert problems(report) == [("error", "bad_row", 3)]
-        assert report.splits[0].lengths is None and report.splits[1].rows == 0

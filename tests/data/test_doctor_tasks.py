@@ -58,10 +58,6 @@ def lines(*rows: dict[str, Any] | str) -> str:
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
 
 
-def tagged(words: str, tags: str) -> dict[str, Any]:
-    return {"tokens": words.split(), "tags": tags.split()}
-
-
 def spanned(text: str, *spans: tuple[int, int]) -> dict[str, Any]:
     return {"text": text, "spans": [{"start": s, "end": e, "label": "film"} for s, e in spans]}
 
@@ -97,45 +93,11 @@ PAIR = asked("q1", "good", 13)
 MOVED = asked("q2", "good", 12)
 MOVED_LINE = squad(PAIR, MOVED).split('"q2"')[0].count("\n") + 1
 LONG = "the film was not very good and he was not very good to see it run "
-COLUMNS = "context,a,b,label\n"
 
 CASES = {
-    "tags that break BIO, in columns": Case(
-        "tagging", "train.conll", "he O\n\nthe B-film\nplay I-film\nwas I-play\n",
-        "error", "bad_row",
-        "train.conll:5: the tag I-play follows I-film, but in BIO an entity begins with B-play",
-    ),
-    "tags that break BIO, in a list": Case(
-        "tagging", "train.jsonl", lines(tagged("he", "B-x"), tagged("the film", "O I-film")),
-        "error", "bad_row", "train.jsonl:2, word 2: the tag I-film follows O",
-    ),
-    "a tag of another scheme": Case(
-        "tagging", "train.conll", "he S-x\n", "error", "bad_row",
-        "train.conll:1: the tag S-x is not of BIO",
-    ),
     "tags that break BIO and are mended": Case(
         "tagging", "train.conll", "he O\n\nthe O\nfilm I-film\n", "warning", "broken_bio",
         "Tags that break BIO; they are mended: train.conll:4.", ("--repair-tags",),
-    ),
-    "a tag that is none": Case(
-        "tagging", "train.conll", "he O\nfilm film\n", "error", "bad_row",
-        'train.conll:2: the tag "film" is neither O nor a prefix and a type',
-    ),
-    "more tokens than tags": Case(
-        "tagging", "train.jsonl", lines(tagged("he", "B-x"), tagged("the film", "O")),
-        "error", "bad_row", "train.jsonl:2: 2 tokens, but 1 tags",
-    ),
-    "more tags than tokens": Case(
-        "tagging", "train.jsonl", lines(tagged("he", "O O"), tagged("she", "B-x")),
-        "error", "bad_row", "train.jsonl:1: 1 tokens, but 2 tags",
-    ),
-    "a word without tag": Case(
-        "tagging", "train.conll", "he B-x\n\nthe O\nfilm\n", "error", "bad_row",
-        "train.conll:4: one column only; a word and its tag are wanted",
-    ),
-    "a span beyond its text": Case(
-        "tagging", "train.jsonl", lines(spanned("film", (0, 4)), spanned("film", (0, 5))),
-        "error", "bad_row", "train.jsonl:2: span 1 is characters 0 to 5 of the 4 of its text",
     ),
     "a span of white space": Case(
         "tagging", "train.jsonl", lines(spanned("the film", (4, 8)), spanned("the film a", (3, 4))),
@@ -170,50 +132,13 @@ CASES = {
         "Questions longer than 4 tokens; cut there: train.jsonl:1: question q1.",
         ("--max-length", "32", "--max-question-length", "4"),
     ),
-    "an impossible question with an answer": Case(
-        "span_qa", "train.jsonl", lines(PAIR, MOVED | {"is_impossible": True}),
-        "error", "bad_row", 'train.jsonl:2: question q2: "is_impossible" is true, yet there are',
-    ),
-    "a choice list of uneven length": Case(
-        "multiple_choice", "train.jsonl", lines(choices("a", "it"), choices("a", "it", "he")),
-        "error", "bad_row", "train.jsonl:2: 3 choices",
-    ),
-    "a table row with a choice too many": Case(
-        "multiple_choice", "train.csv", f"{COLUMNS}the,a,it,1\nthe,a,it,he,1\n", "error", "bad_row",
-        "train.csv:3: 5 fields, but the header names 4", ("--choice-columns", "a,b"),
-    ),
-    "a label that is no choice": Case(
-        "multiple_choice", "train.jsonl", lines(choices("a", "it"), choices("a", "it", label=2)),
-        "error", "bad_row", "train.jsonl:2: label 2 is neither a number from 0 to 1 nor the text",
-    ),
     "an empty choice": Case(
         "multiple_choice", "train.jsonl", lines(choices("a", "it"), choices("a", " ")),
         "warning", "empty_choice", "Rows with an empty choice: train.jsonl:2.",
     ),
-    "a score that is not a number": Case(
-        "regression", "train.csv", 'text,label\nthe film,2.5\nthe play,"two"\n', "error", "bad_row",
-        "train.csv:3: label 'two' is not a number",
-    ),
-    "a score that is missing": Case(
-        "regression", "train.csv", "text,label\nthe film,2.5\nthe play,\n", "error", "bad_row",
-        "train.csv:3: no label",
-    ),
-    "a pair's score that is not a number": Case(
-        "embedding", "train.csv", "text,text_pair,label\nthe,a,2\nthe,it,good\n",
-        "error", "bad_row",
-        "train.csv:3: label 'good' is not a number", ("--loss", "cosine"),
-    ),
-    "a pair without a second text": Case(
-        "embedding", "train.csv", "text,text_pair\nthe,a\nthe,\n", "error", "bad_row",
-        "train.csv:3: no second text",
-    ),
     "a pair of a text with itself": Case(
         "embedding", "train.csv", "text,text_pair\nthe,a\nthe,the\n", "warning", "identical_pair",
         "Pairs of a text with itself; their cosine is 1 whatever is learnt: train.csv:3.",
-    ),
-    "a label that was not declared": Case(
-        "classification", "train.csv", "text,label\nthe,a\nit,b\nhe,c\n", "error", "bad_row",
-        "train.csv:4: label 'c' is not one of ['a', 'b']", ("--labels", "a,b"),
     ),
 }  # fmt: skip
 
@@ -279,19 +204,6 @@ def test_repeated_and_leaked_and_empty_rows_are_found_for_every_task(look, tmp_p
     assert seen.status == 0 and [split["rows"] for split in seen.splits] == [5, 3]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_broken_lines_and_missing_values_are_found_for_every_task(look, tmp_path, task):
-    missing = dict.fromkeys(row(task, "the film"))
-    content = lines(row(task, "the film"), '{"text": "the', missing, row(task, "a play", "a"))
-    seen = look(task, {"train.jsonl": content})
-    assert seen.status == 2 and seen.problem("bad_row")["count"] == 2
-    first, second = places(seen, "bad_row", tmp_path)
-    assert first.startswith("train.jsonl:2: ") and "JSON" in first
-    assert second.startswith("train.jsonl:3: ")
-    assert "error Rows that cannot be used (2 times): train.jsonl:2: " in seen.text
-    assert (seen.splits[0]["rows"], seen.splits[0]["bad_rows"]) == (2, 2)
-
-
 @pytest.mark.parametrize("task", CUTTING)
 def test_rows_that_will_be_cut_are_found_where_tasks_cut(look, tmp_path, tiny_model, task):
     content = lines(row(task, "film"), row(task, LONG), row(task, "play", "a"))
@@ -308,87 +220,6 @@ def test_long_rows_are_no_finding_where_tasks_read_windows(look, tiny_model, tas
     assert not seen.problems and seen.splits[0]["truncated"] is None
     assert "Lengths are in tokens; longer rows are read in windows of 12." in seen.text
     assert "cut" not in seen.text and "%" not in seen.text.replace("95 %", "")
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_unknown_tokens_are_counted_for_every_task(look, tiny_model, task):
-    content = lines(row(task, "film xyzzy"), row(task, "play", "a"))
-    seen = look(task, {"train.jsonl": content}, "--model", tiny_model)
-    # A question and its context, two pairs of context and choice, both texts of a pair.
-    times = {"span_qa": 2, "multiple_choice": 4, "embedding": 2}.get(task, 1)
-    assert seen.splits[0]["unknown_tokens"] == seen.problem("unknown_tokens")["count"] == times
-    assert "train: tokens that are unknown" in seen.text
-
-
-@pytest.mark.parametrize("task", ["classification", "tagging"])
-def test_a_label_that_train_lacks_is_an_error(look, tmp_path, task):
-    train = lines(row(task, "the film", "a"), row(task, "a play", "b"))
-    dev = lines(row(task, "it", "a"), row(task, "he run", "c"))
-    seen = look(task, {"train.jsonl": train, "dev.jsonl": dev})
-    assert places(seen, "unseen_label", tmp_path) == ["dev.jsonl:2"] and seen.status == 2
-    assert 'the label "c", which train has not' in seen.text
-
-
-def test_labels_of_classes_are_judged(look, tmp_path):
-    many = [row("classification", f"film {i}", "a") for i in range(300)]
-    train = lines(*many, row("classification", "film 7", "b"), row("classification", "x", "b"))
-    seen = look("classification", {"train.jsonl": train})
-    assert {"imbalance", "contradiction", "duplicate"} == seen.kinds
-    assert 'Rare labels, below 5.0% of 302 rows: "b" (2).' in seen.text
-    assert places(seen, "contradiction", tmp_path) == ["train.jsonl:301 contradicts train.jsonl:8"]
-    seen = look("classification", {"train.jsonl": lines(*many)})
-    assert 'error All rows have the same label, "a".' in seen.text and seen.status == 2
-    seen = look("classification", {"train.jsonl": lines(*many[:9], row("classification", "x"))})
-    assert seen.kinds == {"few_rows"} and 'Labels with fewer than 10 rows: "b" (1), "a" (9).' in (
-        seen.text
-    )
-
-
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "classification"])
-def test_one_label_or_another_for_one_text_is_no_finding_of_other_tasks(look, task):
-    rows = [row(task, f"film {i}", "a") for i in range(60)]
-    seen = look(task, {"train.jsonl": lines(*rows, row(task, "film 7", "b"))})
-    assert seen.kinds == {"duplicate"}
-
-
-def test_labels_of_several_columns_are_classes_too(look, tmp_path):
-    content = "text,a,b\n" + "".join(f"film {i},{i % 2},0\n" for i in range(30)) + "it,2,0\n"
-    seen = look("classification", {"train.csv": content}, "--label-columns", "a,b")
-    assert places(seen, "bad_row", tmp_path)[0].startswith("train.csv:32: column 'a' holds '2'")
-    assert seen.splits[0]["label_counts"] == {"a": 15}
-
-
-def test_questions_with_and_without_answer_are_counted(look):
-    content = lines(PAIR, asked("q4", "film", 4), row("span_qa", "he"))
-    seen = look("span_qa", {"train.jsonl": content})
-    assert seen.splits[0]["label_counts"] == {"answerable": 2, "unanswerable": 1}
-    assert "answerable 2, unanswerable 1" in seen.text and not seen.problems
-
-
-@pytest.mark.parametrize("task", ["regression", "multiple_choice", "embedding"])
-def test_the_report_has_no_column_for_labels_where_there_are_none(look, task):
-    seen = look(task, {"train.jsonl": lines(row(task, "film"), row(task, "play"))})
-    assert seen.text.splitlines()[0].split() == ["rows", "length:", "half", "95", "%", "longest"]
-    assert seen.text.splitlines()[-1] == "Nothing is wrong with it."
-
-
-def test_a_file_with_other_numbers_of_choices_than_train_is_an_error(look, tmp_path):
-    train, dev = lines(choices("a", "it"), choices("he", "it")), lines(choices("a", "he", "see"))
-    seen = look("multiple_choice", {"train.jsonl": train, "dev.jsonl": dev})
-    assert (
-        "error dev: rows of 3 choices or texts, where train has 2 a row: dev.jsonl:1." in seen.text
-    )
-    assert seen.status == 2
-
-
-def test_files_of_one_name_keep_their_folders_in_the_report(tmp_path, capsys):
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "rows.csv").write_text("text,label\nthe film,1\n")
-    run(
-        ["check", "--task", "regression", *(f"{tmp_path / f / 'rows.csv'}" for f in ("one", "two"))]
-    )
-    assert f"{tmp_path}/two/rows.csv:2 is {tmp_path}/one/rows.csv:2" in capsys.readouterr().out
 
 
 def test_questions_on_one_line_of_json_are_told_apart_by_their_number(look, tmp_path):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 from pathlib import Path
 
 import pytest
-import zstandard
 from pyarrow import Table, parquet
 
 from filbert.data import documents
@@ -32,14 +29,6 @@ def test_blank_lines_stand_between_documents_of_plain_text(tmp_path):
     found = list(read_documents([put(tmp_path / "a.txt", TEXT)]))
     assert [document.lines for document in found] == WANTED
     assert [document.where.rpartition(":")[2] for document in found] == ["3", "7", "9"]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "pack"),
-    [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstandard.compress)],
-)
-def test_compressed_files_are_read_as_they_are(tmp_path, suffix, pack):
-    assert lines_of(put(tmp_path / f"a.txt{suffix}", pack(TEXT.encode()))) == WANTED
 
 
 def test_a_row_is_a_document_and_its_line_breaks_separate_lines(tmp_path):
@@ -94,8 +83,3 @@ def test_bad_lines_can_be_handed_over_and_reading_goes_on(tmp_path):
     errors: list[InputError] = []
     assert lines_of(path, on_error=errors.append) == [("one", "two"), ("three",)]
     assert len(errors) == 1
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        lines_of(tmp_path / "a.txt")

@@ -12,8 +12,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from filbert.data.expected import ExpectedRows
-from filbert.data.records import read_rows
+from filbert.data.records import ExpectedRows, read_rows
 from filbert.data.streams import share_read
 
 ROWS = 200_000

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filbert.data.ahead import Ahead
-from filbert.data.examples import Example, collate
+from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
+from filbert.data.loader import Ahead
 from filbert.data.shards import Corpus, write_corpus
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
@@ -94,11 +94,6 @@ def test_a_vocabulary_with_its_own_frame_keeps_it(shared_data, tmp_path):
         (0, 100, 200, 2, 2, 300, 2), (0, 300, 2, 2, 100, 200, 2),
     }  # fmt: skip
     assert not any(p.token_type_ids.any() for p in pairs)
-
-
-def test_examples_can_be_collated(corpus, tiny):
-    batch = collate(loader_of(corpus, tiny).step(0)[0])
-    assert batch.num_tokens == sum(batch.lengths)
 
 
 @pytest.mark.parametrize("options", OBJECTIVES)

@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filbert.data.draws import keys_of, shuffled, uniform
-from filbert.data.masking import STYLES, UNITS, Masker, Rows, _begins_unigram, mask
-from filbert.data.units import choose_ngrams, choose_spans, choose_words
+from filbert.data.masking import (
+    STYLES,
+    UNITS,
+    Masker,
+    Rows,
+    _begins_unigram,
+    choose_ngrams,
+    choose_spans,
+    choose_words,
+    mask,
+)
 from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 

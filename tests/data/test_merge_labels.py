@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from filbert.data.columns import ColumnNames
-from filbert.data.merge_labels import Merge, merge_labels
+from filbert.data.labels import merge_labels
 from filbert.data.records import Row, read_rows
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import TaskOptions
@@ -93,13 +93,6 @@ def test_bad_rows_go_to_on_error_and_reading_goes_on(tmp_path):
     assert [str(error).split(":")[1] for error in errors] == ["2", "4", "5"]
 
 
-def test_a_column_that_is_not_there_is_said_before_any_row_is_asked_for(tmp_path):
-    path = written(tmp_path, CSV)
-    names = ColumnNames(text_column="comment", merge_labels=("loud", "crt"), merge_as="x")
-    with pytest.raises(InputError, match=r'no column "crt".*Did you mean curt\?'):
-        names.read(path, required=("text", "label"))
-
-
 def test_where_no_label_is_read_the_columns_need_not_be_there(tmp_path):
     path = written(tmp_path, "comment\na film\n")
     assert [row.values for row in MERGED.read(path, required=("text",))] == [{"text": "a film"}]
@@ -174,14 +167,3 @@ def test_a_model_is_only_evaluated_on_merged_rows_of_its_own_labels():
 def test_tasks_with_a_score_refuse_merged_labels(task):
     with pytest.raises(ConfigError, match="--merge-labels is for classification"):
         task.from_options(TaskOptions(), MERGED)
-
-
-def test_the_labels_are_words_that_a_report_can_show():
-    assert Merge(("a",), "malicious").labels == ("not malicious", "malicious")
-
-
-def test_a_label_column_does_not_take_the_place_of_the_text(tmp_path):
-    path = written(tmp_path, "comment,text,image\nhello,1,0\n")
-    names = ColumnNames(text_column="comment", label_columns=("text", "image"))
-    with pytest.raises(InputError, match='"text" cannot be read beside "comment", .* Rename it'):
-        list(names.read(path, required=("text",), extra=("text", "image")))

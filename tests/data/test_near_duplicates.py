@@ -13,9 +13,12 @@ from filbert.data.near_duplicates import (
     leakage,
     missed,
     near_duplicates,
+    normalised,
     repeats_within,
+    shingle_sets,
+    shingles,
+    signatures,
 )
-from filbert.data.shingles import normalised, shingle_sets, shingles, signatures
 from filbert.errors import ConfigError
 
 WORDS = ["harbour", "lantern", "maple", "quiet", "river", "stone", "copper", "window", "garden"]
@@ -211,10 +214,10 @@ def test_the_same_texts_give_the_same_answer_in_any_company():
 def test_signatures_do_not_depend_on_how_texts_fall_into_blocks(monkeypatch):
     texts = [normalised(text) for text in invented(10, 6)] + ["", "a"]
     whole = signatures(texts, 25)
-    monkeypatch.setattr("filbert.data.shingles._CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr("filbert.data.near_duplicates._CHUNK_CHARACTERS", 100)
     # In blocks of one, every text ends where a block does.
     for size in (17, 1):
-        monkeypatch.setattr("filbert.data.shingles._BLOCK", size)
+        monkeypatch.setattr("filbert.data.near_duplicates._BLOCK", size)
         assert np.array_equal(signatures(texts, 25), whole)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.data.segments import Sentences, full_sentences, pairs, pairs_of_document
+from filbert.data.instances import Sentences, full_sentences, pairs, pairs_of_document
 
 _path = Path(__file__).parents[1] / "reference" / "pretraining_procedures.py"
 _spec = importlib.util.spec_from_file_location("pretraining_procedures", _path)

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from filbert.data.instances import Instances, ObjectiveOptions
+from filbert.data.instances import Instances, ObjectiveOptions, show_examples
 from filbert.data.shards import Corpus, write_corpus
-from filbert.data.show import show_examples
 from filbert.text.tokenizer import Tokenizer
 
 LINES = ["the film was very good .", "he played , she was playing .", "it was greatly bad !"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from filbert.data.columns import ColumnNames
-from filbert.data.spans import Answer, Question, Spans, best_windows, different_texts, with_null
+from filbert.data.squad import Answer, Question, Spans, best_windows, different_texts, with_null
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
 

@@ -66,12 +66,6 @@ def test_a_squad_file_with_other_keys_first_is_known_too(tmp_path: Path) -> None
     assert len(read(write(tmp_path / "x.json", content, indent=2))) == 1
 
 
-def test_a_compressed_squad_file_is_read_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "x.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(published(asked("a"))).encode()))
-    assert [row.values for row in read(path)] == [WANTED]
-
-
 def test_a_line_may_be_longer_than_that_of_json_lines(tmp_path: Path) -> None:
     content = published(asked("a"))
     content["data"][0]["paragraphs"][0]["context"] = CONTEXT + "x" * (5 * 2**20)

@@ -110,9 +110,3 @@ def test_a_path_that_the_system_refuses_is_an_error_of_ours(tmp_path):
         column_names(tmp_path / ("x" * 5000))
     with pytest.raises(InputError, match="cannot be read: .*embedded null"):
         column_names("a\0b")
-
-
-def test_column_names_in_messages_cannot_steer_a_terminal(tmp_path):
-    path = put(tmp_path, "a.csv", b"te\x1b[31mxt,label\na,1\n")
-    sentence = refused(path, required=["text"])
-    assert "\x1b" not in sentence and "te\\x1b[31mxt" in sentence

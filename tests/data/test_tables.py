@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.data.records import column_names, read_rows
-from filbert.data.tables import RECORDS
+from filbert.data.records import RECORDS, column_names, read_rows
 from filbert.errors import ConfigError, InputError
 
 

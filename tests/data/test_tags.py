@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-from filbert.data import tag_schemes as schemes
-from filbert.data import tags as tags_in
+from filbert.data import tags as schemes
 from filbert.data.columns import ColumnNames
 from filbert.data.conll import read_sentences, sentence_of
-from filbert.data.row import Row
+from filbert.data.records import Row
 from filbert.errors import InputError
 
 
 def _tags(values: dict[str, Any], repair: bool = False) -> list[str]:
     row = Row(values, "f.jsonl", 7)
-    return tags_in.tags_of(row, sentence_of(row), repair=repair)
+    return schemes.tags_of(row, sentence_of(row), repair=repair)
 
 
 def _words(tags: str, **values: Any) -> dict[str, Any]:
@@ -59,14 +58,14 @@ def test_one_sentence_can_decide_the_scheme_of_a_file():
 def test_what_is_no_tag_is_refused_with_its_line(tag: str):
     row = Row({"tokens": ["v", "w"], "tags": ["O", tag], "lines": [3, 4]}, "f.conll", 3)
     with pytest.raises(InputError, match=r"^f\.conll:4: the tag .* neither O nor"):
-        tags_in.tags_of(row, sentence_of(row), repair=True)
+        schemes.tags_of(row, sentence_of(row), repair=True)
 
 
 def test_tags_that_break_bio_are_refused_with_their_line_and_read_when_asked():
     row = Row(_words("O I-a B-a", lines=[3, 4, 5]), "f.conll", 3)
     with pytest.raises(InputError, match=r"^f\.conll:4: .* I-a follows O.*--repair-tags.*IOB1"):
-        tags_in.tags_of(row, sentence_of(row), repair=False)
-    assert tags_in.tags_of(row, sentence_of(row), repair=True) == ["O", "B-a", "B-a"]
+        schemes.tags_of(row, sentence_of(row), repair=False)
+    assert schemes.tags_of(row, sentence_of(row), repair=True) == ["O", "B-a", "B-a"]
     with pytest.raises(InputError, match=r"^f\.jsonl:7, word 1: .* S-a is not of BIO"):
         _tags(_words("S-a"))
 
@@ -128,8 +127,8 @@ def test_all_spans_of_the_toxic_comments_become_tags(shared_data: Path):
     words = touched = spans = 0
     for row in read_sentences(shared_data / "toxic_spans" / "train.jsonl.gz", ColumnNames()):
         sentence = sentence_of(row)
-        found = tags_in.spans_in(row.values["spans"], row.where, sentence.text)
-        tags, lost = tags_in.span_tags(sentence, found)
+        found = schemes.spans_in(row.values["spans"], row.where, sentence.text)
+        tags, lost = schemes.span_tags(sentence, found)
         assert schemes.breaks(tags) == []
         assert sum(tag == "B-span" for tag in tags) == len(found) - len(lost)
         words += len(tags)
@@ -144,24 +143,24 @@ def test_all_spans_of_the_toxic_comments_become_tags(shared_data: Path):
 
 def test_every_break_of_bio_is_found_and_is_milder_when_it_is_mended():
     row = Row(_words("I-a O I-b", lines=[3, 4, 5]), "f.conll", 3)
-    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
     assert [(f.level, f.kind, f.where) for f in found] == [
         ("error", "broken_bio", "f.conll:3"),
         ("error", "broken_bio", "f.conll:5"),
     ]
-    mended = tags_in.tag_findings(row, sentence_of(row), repair=True)
+    mended = schemes.tag_findings(row, sentence_of(row), repair=True)
     assert {finding.level for finding in mended} == {"warning"}
 
 
 def test_a_span_that_gets_no_word_is_found():
     row = Row({"text": "one two", "spans": [[0, 3], [3, 4]]}, "f.jsonl", 7)
-    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
     assert [(f.kind, f.where) for f in found] == [("lost_span", "f.jsonl:7, characters 3 to 4")]
 
 
 def test_a_span_that_takes_more_than_was_marked_is_found():
     row = Row({"text": "one two", "spans": [[0, 3], [4, 6]]}, "f.jsonl", 7)
-    found = list(tags_in.tag_findings(row, sentence_of(row), repair=False))
+    found = list(schemes.tag_findings(row, sentence_of(row), repair=False))
     assert [(f.kind, f.where) for f in found] == [("widened_span", "f.jsonl:7, characters 4 to 6")]
 
 
@@ -185,12 +184,12 @@ def test_a_word_without_a_token_cuts_no_entity_in_two(tags: str, leaders: list[i
 def test_predictions_of_any_scheme_are_the_same_answer(given: str):
     row = Row(_words("B-p I-p O B-l"), "f.jsonl", 7)
     sentence = sentence_of(row)
-    wanted = tags_in.Gold(row.values["tags"], sentence, row.where)
-    answer = tags_in.check_answer({"tags": given.split()}, "p.jsonl:1")
-    assert tags_in.answered_tags(wanted, answer) == row.values["tags"]
+    wanted = schemes.Gold(row.values["tags"], sentence, row.where)
+    answer = schemes.check_answer({"tags": given.split()}, "p.jsonl:1")
+    assert schemes.answered_tags(wanted, answer) == row.values["tags"]
 
 
 @pytest.mark.parametrize("prediction", [{}, {"tags": "O"}, {"tags": [1]}, {"entities": [3]}])
 def test_a_prediction_without_tags_or_entities_is_refused(prediction: dict[str, Any]):
     with pytest.raises(InputError, match=r"^p\.jsonl:2"):
-        tags_in.check_answer(prediction, "p.jsonl:2")
+        schemes.check_answer(prediction, "p.jsonl:2")

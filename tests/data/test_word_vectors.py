@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 
 from filbert.data.word_vectors import read_vectors, vector_dimension
 from filbert.errors import InputError
@@ -70,19 +68,6 @@ def test_a_tab_after_the_word_and_spaces_between_its_numbers_are_read(file):
     np.testing.assert_array_equal(vectors.table[2], [7, 8, 9])
 
 
-@pytest.mark.parametrize(
-    ("name", "packed"),
-    [
-        ("v.txt.gz", gzip.compress),
-        ("v.vec.xz", lzma.compress),
-        ("v.zst", lambda data: zstandard.ZstdCompressor().compress(data)),
-    ],
-)
-def test_a_packed_file_reads_as_the_plain_one(file, name, packed):
-    vectors = read_vectors(file(packed(GLOVE.encode()), name))
-    np.testing.assert_array_equal(vectors.table, read_vectors(file(GLOVE)).table)
-
-
 def test_of_a_word_that_stands_there_twice_the_first_vector_counts(file):
     vectors = read_vectors(file("sun 1 2\nsun 3 4\n"))
     assert vectors.words == ["sun"] and vectors.table.tolist() == [[1, 2]]
@@ -137,11 +122,6 @@ def test_a_file_that_breaks_off_is_refused(file):
     whole = gzip.compress((GLOVE * 5000).encode())
     with pytest.raises(InputError, match="breaks off or is damaged"):
         read_vectors(file(whole[: len(whole) // 2], "v.txt.gz"))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_vectors(tmp_path / "none.txt")
 
 
 def test_another_dimension_than_wanted_is_refused(file):

@@ -23,7 +23,7 @@ from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError, FormatError
 from filbert.predict import Predictor
 from filbert.protobuf import encode_field
-from filbert.text import growth, stated
+from filbert.text import spiece, vocabulary
 from filbert.text.tokenizer import Tokenizer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -285,7 +285,7 @@ def test_the_growth_of_real_tokenizers_is_far_from_the_limit(shared_data):
         except FormatError as error:
             assert "times as long" not in str(error), folder
         else:
-            growth.check_growth(tokenizer.backend, folder)
+            vocabulary.check_growth(tokenizer.backend, folder)
             loaded += 1
     assert loaded >= 5
 
@@ -314,7 +314,7 @@ def test_a_tokenizer_file_larger_than_any_is_not_read(tmp_path, name, monkeypatc
 
 
 def test_a_vocabulary_of_empty_lines_is_refused_before_it_is_cut(tmp_path, monkeypatch, refused):
-    monkeypatch.setattr(stated, "_MAX_LINES", 1000)
+    monkeypatch.setattr(spiece, "_MAX_LINES", 1000)
     (tmp_path / "vocab.txt").write_bytes(b"[CLS]\n[SEP]\n[UNK]\n" + b"\n" * 1000)
     refused(lambda: Tokenizer.load(tmp_path), "1,000 lines")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from filbert.data.conll_columns import read_conll
-from filbert.data.tag_schemes import to_bio
+from filbert.data.conll import read_conll
+from filbert.data.tags import to_bio
 from filbert.metrics.entities import entities_of, entity_metrics
 
 seqeval = pytest.importorskip("seqeval.metrics")

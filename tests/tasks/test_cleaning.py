@@ -117,7 +117,7 @@ def test_rows_are_tokenised_in_pieces_with_each_text_cleaned_once(tiny, monkeypa
     rows = [row(text=f"{RAW} {number}") for number in range(5)]
     task = made("classification", "study")
     assert uncleaned(task).sequences(rows[0]) == [f"{RAW} 0"]
-    monkeypatch.setattr("filbert.data.chunks.CHUNK_ROWS", 2)
+    monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 2)
     monkeypatch.setattr("filbert.train.prepare.file_digest", lambda path: "")
     split = tokenise("train", "train.csv", rows, task, tiny, 64)
     assert [example.row for example in split.examples] == [0, 1, 2, 3, 4]

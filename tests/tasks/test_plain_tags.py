@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 import filbert
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
-from filbert.data.row import Row
-from filbert.data.tag_schemes import breaks, spread_tags, to_bio
+from filbert.data.records import Row
+from filbert.data.tags import breaks, spread_tags, to_bio
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.tasks.base import TaskOptions

@@ -12,7 +12,7 @@ import torch
 from filbert.batch import split
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, collate
-from filbert.data.row import Row
+from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder

@@ -105,3 +105,10 @@ def test_without_special_tokens_and_an_unknown_one_no_model_fits(vocab, tmp_path
     tokenizer = edited(vocab, tmp_path, without_specials_and_names)
     with pytest.raises(FormatError, match="an empty text would be no token at all"):
         tokenizer.check_fits(40, 2, tmp_path)
+
+
+def test_the_template_holds_the_special_tokens_around_one_text_and_two(tiny):
+    cls, sep = (tiny.cls_id,), (tiny.sep_id,)
+    assert tiny.template(pair=False).specials == (cls, sep)
+    assert tiny.template(pair=True).specials == (cls, sep, sep)
+    assert tiny.template(pair=True).types == (0, 1)

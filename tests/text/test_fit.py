@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.text.fit import Fit, LongWord, held_out_text, measure_fit
-from filbert.text.learning import LearnOptions, learn
+from filbert.text.learning import Fit, LearnOptions, LongWord, held_out_text, learn, measure_fit
 
 
 def test_the_figures_are_those_counted_by_hand(tiny):

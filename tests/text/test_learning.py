@@ -13,9 +13,15 @@ import numpy as np
 import pytest
 
 from filbert.errors import ConfigError, InputError
-from filbert.text.counting import draw
-from filbert.text.learning import KINDS, LearnOptions, learn, memory_needed, new_counter
-from filbert.text.merges import learn_merges
+from filbert.text.learning import (
+    KINDS,
+    LearnOptions,
+    draw,
+    learn,
+    learn_merges,
+    memory_needed,
+    new_counter,
+)
 from filbert.text.unigram import _candidates, _expected, learn_pieces
 
 LINES = [
@@ -268,7 +274,7 @@ def test_the_whole_process_stays_within_the_memory_that_was_allowed(kind):
 LONG_LINE_SCRIPT = """
 import random, sys
 from pathlib import Path
-from filbert.text.fit import held_out_text, measure_fit
+from filbert.text.learning import held_out_text, measure_fit
 from filbert.text.learning import LearnOptions, learn
 def peak():
     return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol
 
 from filbert.bulk.journal import Entry, append, read_journal, whole_entries, write_journal
 from filbert.bulk.work import Part, Work, plan_of
-from filbert.data.unfinished import locked
+from filbert.data.build import locked
 from filbert.errors import ConfigError, InputError
 from filbert.files import flush
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from filbert.bulk.output import Output
 from filbert.bulk.work import Chunk, Part, Work, rows_digest
-from filbert.data.ahead import one_ahead
-from filbert.data.chunks import chunks
+from filbert.data.loader import one_ahead
 from filbert.data.records import Row
+from filbert.data.texts import chunks
 from filbert.errors import ConfigError, Interrupted
 
 

@@ -13,10 +13,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from filbert.data.chunks import CHUNK_CHARACTERS, characters_in
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, text_of
+from filbert.data.texts import CHUNK_CHARACTERS, Text, characters_in, text_of
 from filbert.data.vectors import VectorFile
 from filbert.model.heads import Model
 from filbert.predict import Predictor

@@ -11,8 +11,7 @@ from typing import Any
 
 from filbert.checkpoints.families import CAUSAL_TYPE
 from filbert.errors import FormatError, unreadable_as
-from filbert.text.spiece import PieceOrder
-from filbert.text.stated import Convention, read_json
+from filbert.text.spiece import Convention, PieceOrder, read_json
 from filbert.text.tokenizer import Tokenizer
 
 _BRACKETS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}

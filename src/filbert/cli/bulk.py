@@ -14,8 +14,7 @@ from filbert.bulk.work import Work
 from filbert.cli.bulk_flags import BulkFlags, is_regular, is_stream
 from filbert.cli.counts import Counts
 from filbert.cli.flags import output
-from filbert.data.expected import ExpectedRows
-from filbert.data.records import Row
+from filbert.data.records import ExpectedRows, Row
 
 
 def job_of(job: Job, flags: BulkFlags, out: str | None) -> Job:

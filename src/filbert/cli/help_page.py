@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions
 
 from filbert.cli.bulk_flags import BulkFlags
 from filbert.data.columns import ColumnNames
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.serve.operation import Operation
 from filbert.serve.settings import Settings
 from filbert.tasks.base import TaskOptions

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from filbert.data.labels import listed
-from filbert.data.merge_labels import Merge, merge_labels
+from filbert.data.labels import Merge, listed, merge_labels
 from filbert.data.records import Row, read_rows
 from filbert.data.streams import OnError
 from filbert.errors import ConfigError

@@ -7,32 +7,210 @@ number of ranks changes nothing.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
+import random
+import textwrap
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from filbert.data.draws import keys_of
+from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
-from filbert.data.frame import Frame
 from filbert.data.loader import deal
-from filbert.data.masking import MaskedRow, Masker, Rows, mask
-from filbert.data.objective import ObjectiveOptions
-from filbert.data.segments import Marks, Sentences, full_sentences, pairs
+from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, Rows, mask
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
-__all__ = [
-    "Instances",
-    "MaskedRow",
-    "ObjectiveOptions",
-    "PretrainLoader",
-    "Text",
-    "fixed_examples",
-]
+# Segments
 
+# How often another document is looked for before the same one will do.
+DOCUMENT_DRAWS = 10
+
+NO_LABEL = -1
+
+
+class Marks(Protocol):
+    """What a plan needs to know of a corpus; `data.shards.Corpus` has it."""
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents there are."""
+
+    def borders(self, document: int) -> np.ndarray:
+        """Global token offsets of a document's sentences and of its end."""
+
+
+class Sentences:
+    """Where every sentence and document of a corpus begins.
+
+    Attributes:
+        borders: int64 (sentences + 1,): sentence i is the tokens [borders[i], borders[i + 1]).
+        firsts: int64 (documents + 1,): number of each document's first sentence.
+    """
+
+    def __init__(self, borders: np.ndarray, firsts: np.ndarray) -> None:
+        self.borders = np.ascontiguousarray(borders, dtype=np.int64)
+        self.firsts = np.ascontiguousarray(firsts, dtype=np.int64)
+
+    @classmethod
+    def of(cls, corpus: Marks) -> Sentences:
+        """Read the marks of a whole corpus: 8 bytes per sentence and document."""
+        found = [corpus.borders(document) for document in range(corpus.num_documents)]
+        firsts = np.cumsum([0, *(len(one) - 1 for one in found)])
+        starts = [one[:-1] for one in found]
+        end = found[-1][-1:] if found else np.zeros(1, dtype=np.int64)
+        return cls(np.concatenate([*starts, end]), firsts)
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents there are."""
+        return len(self.firsts) - 1
+
+    def begins_within(self, begin: int, end: int) -> np.ndarray:
+        """Sentences that begin in the tokens [begin, end): int64, offsets from `begin`."""
+        first, last = np.searchsorted(self.borders, (begin, end))
+        return self.borders[first:last] - begin
+
+
+def full_sentences(sentences: Sentences, room: int) -> np.ndarray:
+    """Contiguous text in rows of at most `room` tokens, over document borders.
+
+    A row holds whole sentences; each document border inside it costs one token, for a separator.
+    Only a sentence that fits into no row is cut: it begins in the rest of a row and goes on in the
+    next ones. Every token is in exactly one row.
+
+    Source: Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
+    """
+    document = np.repeat(np.arange(sentences.num_documents), np.diff(sentences.firsts))
+    # Offsets with one place more for each document border before them.
+    begins = (sentences.borders[:-1] + document).data
+    ends = (sentences.borders[1:] + document).data
+    documents = document.data
+    count = len(ends)
+    plan = array("q")
+    current = 0
+    place = begins[0] if count else 0
+    while current < count:
+        begin = place - documents[current]
+        following = bisect_right(ends, place + room, current)
+        if following == count:
+            place = ends[-1]
+            end = place - documents[-1]
+        else:
+            place_after = begins[following]
+            if ends[following] - place_after > room and place + room > place_after:
+                place_after = place + room
+            if following > current and place_after == begins[following]:
+                end = ends[following - 1] - documents[following - 1]
+            else:
+                end = place_after - documents[following]
+            place = place_after
+        plan.extend((begin, end, end, end, NO_LABEL))
+        current = following
+    return _as_plan(plan)
+
+
+def pairs(
+    sentences: Sentences, *, seed: int, version: int, room: int, short_rate: float, swap: bool
+) -> np.ndarray:
+    """Sentence pairs out of all documents, in order.
+
+    Args:
+        sentences: of the corpus.
+        seed: of the run.
+        version: of the data: the epoch, or the epoch modulo the number of duplicates.
+        room: most tokens of both segments together.
+        short_rate: probability that a document is cut for shorter rows.
+        swap: sentence order (label 1: swapped) instead of next sentence (label 1: random).
+    """
+    documents = np.arange(sentences.num_documents, dtype=np.uint64)
+    rng = random.Random()
+    plan = array("q")
+    for document, key in enumerate(keys_of(seed, version, documents, use=PLANS).tolist()):
+        rng.seed(key)
+        plan.extend(
+            pairs_of_document(sentences, document, rng, room=room, short_rate=short_rate, swap=swap)
+        )
+    return _as_plan(plan)
+
+
+def pairs_of_document(
+    sentences: Sentences,
+    document: int,
+    rng: random.Random,
+    *,
+    room: int,
+    short_rate: float,
+    swap: bool,
+) -> list[int]:
+    """The pairs of one document, five numbers each; arguments as for `pairs`.
+
+    The draws come in the order of the reference, so the same generator gives the same pairs.
+    A corpus of one document has to take its random sentences from that document.
+
+    Source: google-research/bert, create_pretraining_data.py, and google-research/albert for `swap`.
+    """
+    offsets = sentences.borders.data
+    firsts = sentences.firsts.data
+    here, last = firsts[document], firsts[document + 1]
+    target = rng.randint(2, room) if rng.random() < short_rate else room
+    plan: list[int] = []
+    while here < last:
+        end = bisect_left(offsets, offsets[here] + target, here + 1, last)
+        count = end - here
+        middle = here + (rng.randint(1, count - 1) if count >= 2 else 1)
+        a = (offsets[here], offsets[middle])
+        if count == 1 or (not swap and rng.random() < 0.5):
+            b = _random_next(offsets, firsts, document, rng, target - (a[1] - a[0]))
+            # What was collected but not used is put back, so no sentence is lost.
+            label, here = 1, middle
+        else:
+            b = (offsets[middle], offsets[end])
+            label, here = 0, end
+            if swap and rng.random() < 0.5:
+                a, b, label = b, a, 1
+        plan += (*_truncate(*a, *b, room, rng), label)
+    return plan
+
+
+def _random_next(
+    offsets: memoryview, firsts: memoryview, document: int, rng: random.Random, wanted: int
+) -> tuple[int, int]:
+    for _ in range(DOCUMENT_DRAWS):
+        other = rng.randint(0, len(firsts) - 2)
+        if other != document:
+            break
+    first, last = firsts[other], firsts[other + 1]
+    start = rng.randint(first, last - 1)
+    end = bisect_left(offsets, offsets[start] + wanted, start + 1, last)
+    return offsets[start], offsets[end]
+
+
+def _truncate(
+    a_begin: int, a_end: int, b_begin: int, b_end: int, room: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    for _ in range(a_end - a_begin + b_end - b_begin - room):
+        front = rng.random() < 0.5
+        if a_end - a_begin > b_end - b_begin:
+            if front:
+                a_begin += 1
+            else:
+                a_end -= 1
+        elif front:
+            b_begin += 1
+        else:
+            b_end -= 1
+    return a_begin, a_end, b_begin, b_end
+
+
+def _as_plan(numbers: array[int]) -> np.ndarray:
+    return np.frombuffer(numbers, dtype=np.int64).reshape(-1, 5)
+
+
+# Examples
 
 # Tokens that are counted at a time: 64 MB.
 _COUNTED = 2**24
@@ -63,7 +241,7 @@ class Instances:
         if tokenizer.cls_id is None or tokenizer.sep_id is None:
             raise ConfigError("The vocabulary has no token to begin or end a row with.")
         self.separator = tokenizer.sep_id
-        self.frame = Frame(tokenizer, pair=options.pair != "none")
+        self.frame = tokenizer.template(pair=options.pair != "none")
         self.sentences = Sentences.of(corpus)
         if not self.sentences.num_documents:
             raise InputError("The corpus has no text, so there is nothing to learn from.")
@@ -167,10 +345,10 @@ class Instances:
         inside: list[int],
     ) -> None:
         frame = self.frame
-        segments = [numbers[0:2], numbers[2:4]][: len(frame.segment_types)]
+        segments = [numbers[0:2], numbers[2:4]][: len(frame.types)]
         for index, special in enumerate(frame.specials):
             ids[at : at + len(special)] = special
-            types[at : at + len(special)] = frame.types[index]
+            types[at : at + len(special)] = frame.special_types[index]
             at += len(special)
             if index == len(segments):
                 break
@@ -185,7 +363,7 @@ class Instances:
                 if border < end:
                     ids[at] = self.separator
                     at += 1
-            types[first:at] = frame.segment_types[index]
+            types[first:at] = frame.types[index]
 
 
 class PretrainLoader:
@@ -320,3 +498,115 @@ def fixed_examples(
     count = instances.num_rows
     kept = count if limit is None else min(limit, count)
     return instances.examples(0, np.arange(kept, dtype=np.int64) * count // max(1, kept))
+
+
+# Printed examples
+
+LINE_WIDTH = 100
+
+_PAIR_WORDS = {
+    "nsp": ("B follows A (label 0)", "B comes from somewhere else (label 1)"),
+    "sop": ("A and B are in order (label 0)", "A and B are not in order (label 1)"),
+}
+
+
+def show_examples(
+    corpus: Text, tokenizer: Tokenizer, options: ObjectiveOptions, count: int, seed: int = 0
+) -> Iterator[str]:
+    """The first `count` rows of the first epoch's shuffle, each as a few lines of plain text.
+
+    A masked word is written as [MASK→word], one that stays but is to be guessed as [kept word], one
+    with another in its place as [other→word]. Pieces of a word that fare alike stand together.
+
+    Args:
+        corpus: the text.
+        tokenizer: its vocabulary.
+        options: what is learnt.
+        count: examples; fewer where the corpus has fewer.
+        seed: as of the run.
+    """
+    instances = Instances(corpus, tokenizer, options, seed)
+    rows = instances.order(0)[:count]
+    for number, example in enumerate(instances.examples(0, rows), 1):
+        yield _example_text(number, example, tokenizer, instances.masker, options)
+
+
+def _example_text(
+    number: int,
+    example: Example,
+    tokenizer: Tokenizer,
+    masker: Masker,
+    options: ObjectiveOptions,
+) -> str:
+    found = example.target
+    kinds = np.zeros(len(example.input_ids), dtype=np.int8)
+    now = example.input_ids[found.positions]
+    kinds[found.positions] = np.where(
+        now == masker.mask_id, _MASKED, np.where(now == found.labels, _KEPT, _OTHER)
+    )
+    before = example.input_ids.astype(np.int64)
+    before[found.positions] = found.labels
+    counts = np.bincount(kinds, minlength=4)
+    head = (
+        f"example {number} (row {example.row}): {example.num_tokens} tokens, "
+        f"{len(found.positions)} to guess: {counts[_MASKED]} masked, {counts[_KEPT]} kept, "
+        f"{counts[_OTHER]} replaced at random"
+    )
+    lines = [head]
+    if found.pair is not None:
+        lines.append(_PAIR_WORDS[options.pair][found.pair])
+    names = iter(("A: ", "B: ") if found.pair is not None else ("text: ",))
+    edges = np.flatnonzero(masker.never[before] & (kinds == 0))
+    for begin, end in zip([-1, *edges.tolist()], [*edges.tolist(), len(before)], strict=True):
+        if begin + 1 == end:
+            continue
+        words = _marked(example.input_ids, before, kinds, begin + 1, end, tokenizer, masker)
+        lines += textwrap.wrap(
+            next(names, "next document: ") + " ".join(words),
+            LINE_WIDTH,
+            initial_indent="  ",
+            subsequent_indent="     ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
+
+
+_PLAIN, _MASKED, _KEPT, _OTHER = range(4)
+
+
+def _marked(
+    now: np.ndarray,
+    before: np.ndarray,
+    kinds: np.ndarray,
+    begin: int,
+    end: int,
+    tokenizer: Tokenizer,
+    masker: Masker,
+) -> list[str]:
+    """Plain stretches and marked words of one segment."""
+    found: list[str] = []
+    at = begin
+    while at < end:
+        kind, upto = kinds[at], at + 1
+        while (
+            upto < end
+            and kinds[upto] == kind
+            and (kind == _PLAIN or masker.continues[before[upto]])
+        ):
+            upto += 1
+        word = _readable(before[at:upto], tokenizer)
+        if kind == _MASKED:
+            word = f"[MASK→{word}]"
+        elif kind == _KEPT:
+            word = f"[kept {word}]"
+        elif kind == _OTHER:
+            word = f"[{_readable(now[at:upto], tokenizer)}→{word}]"
+        found.append(word)
+        at = upto
+    return found
+
+
+def _readable(ids: np.ndarray, tokenizer: Tokenizer) -> str:
+    """Text of some tokens; entries that decode to nothing, such as specials, by their name."""
+    return tokenizer.decode(ids).strip() or " ".join(tokenizer.tokens(ids))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from filbert.data.records import Row
+from filbert.data.streams import OnError
 from filbert.errors import ConfigError, InputError, printable
+
+# Labels of classes
 
 MAX_LABEL = 200
 
@@ -262,3 +266,179 @@ def class_weights(given: str | None) -> str | tuple[float, ...] | None:
             f"none below zero and not all of them zero."
         )
     return weights
+
+
+# Labels that a user types
+
+
+def complete_answer(
+    prediction: Mapping[str, Any], where: str, labels: Sequence[str], *, multilabel: bool
+) -> dict[str, Any]:
+    """A prediction with `scores` for all labels and its `label` (`labels` when multi-label).
+
+    One that names only its label is taken as sure of it; one that gives only scores, as choosing
+    the highest (those from 0.5 when multi-label).
+
+    Raises:
+        InputError: what is missing, unknown or no probability, with file and line.
+    """
+    key = "labels" if multilabel else "label"
+    scores, named = prediction.get("scores"), prediction.get(key)
+    if named is None and scores is None:
+        raise InputError(f"{where}: a prediction needs {key!r}, 'scores', or both.")
+    try:
+        given = named if multilabel and isinstance(named, list) else [named]
+        chosen = [label_name(n) for n in given if n is not None]
+        table = None if scores is None else {label_name(k): float(v) for k, v in scores.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: the prediction cannot be read: {error}.") from error
+    if not set(chosen) <= set(labels):
+        raise InputError(f"{where}: {chosen} is not one of the labels {listed(labels)}.")
+    if table is None:
+        table = {label: float(label in chosen) for label in labels}
+    if set(table) != set(labels):
+        raise InputError(
+            f"{where}: the scores are for {listed(sorted(table))}; "
+            f"the labels are {listed(labels)}. Name all labels with --labels."
+        )
+    if not all(0.0 <= score <= 1.0 for score in table.values()):
+        raise InputError(f"{where}: a score is not a probability from 0 to 1.")
+    if named is None and multilabel:
+        chosen = [label for label in labels if table[label] >= 0.5]
+    elif named is None:
+        chosen = [max(labels, key=table.__getitem__)]
+    return {key: chosen if multilabel else chosen[0], "scores": table}
+
+
+def answer(
+    probabilities: np.ndarray,
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    *,
+    multilabel: bool,
+    positive: int | None,
+) -> dict[str, Any]:
+    """`scores` with the `label` (and its `score`) or `labels` that follow from them.
+
+    Args:
+        probabilities: float (C,).
+        labels: C names.
+        thresholds: one per label when multi-label (None: 0.5 for all); one for the positive class
+            of two; None: the likeliest wins.
+        multilabel: any number of labels.
+        positive: the positive class of two; None for more.
+    """
+    scores = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
+    if multilabel:
+        least = thresholds or [0.5] * len(labels)
+        given = [k for k, p, t in zip(labels, probabilities, least, strict=True) if p >= t]
+        return {"labels": given, "scores": scores}
+    best = int(probabilities.argmax())
+    if positive is not None and thresholds:
+        best = positive if probabilities[positive] >= thresholds[0] else 1 - positive
+    return {"label": labels[best], "score": scores[labels[best]], "scores": scores}
+
+
+# Indicator columns
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Which columns make which label.
+
+    The labels are words, "malicious" and "not malicious", and not 1 and 0: predictions, confusion
+    matrices and reports then say what they mean by themselves.
+
+    Attributes:
+        columns: of zeros and ones.
+        name: the label of a row with a 1 in any of them, without blanks around it.
+    """
+
+    columns: tuple[str, ...]
+    name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.strip(" "))
+        if not self.columns:
+            raise ConfigError("--merge-labels names no column.")
+        if len(set(self.columns)) < len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise ConfigError(f"--merge-labels names the column {printable(twice)!r} twice.")
+        try:
+            is_label = bool(self.name.strip()) and bool(label_name(self.name))
+        except ValueError:
+            is_label = False
+        if not is_label:
+            raise ConfigError(f"--as {printable(self.name)!r} is no label; give a word.")
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """Both labels, the one of the merged columns second: that is the positive class."""
+        return (f"not {self.name}", self.name)
+
+    def require_labels(self, labels: Sequence[str] | None) -> None:
+        """Make sure that a model's labels are these two.
+
+        Args:
+            labels: of the model; None where a row has any number of them.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        if labels is None or set(labels) != set(self.labels):
+            found = (
+                "any number of its labels a row" if labels is None else f"one of {listed(labels)}"
+            )
+            raise ConfigError(
+                f"--merge-labels makes one label of {listed(self.labels)}; this model gives "
+                f"{found}. Name the merged label with --as as it was in training."
+            )
+
+    def label_of(self, row: Row) -> str:
+        """The label of a row.
+
+        Raises:
+            InputError: a column holds something else than 0 and 1; with file and line.
+        """
+        # All columns are looked at, whether or not the first one decides.
+        return self.labels[max(is_set(row, column) for column in self.columns)]
+
+
+def merge_labels(
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    as_: str,
+    *,
+    keep: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """The rows with one column `label` in place of several 0/1 columns.
+
+    Args:
+        rows: with these columns under their own names.
+        columns: of zeros and ones.
+        as_: the label of a row with a 1 in any of them; the others get "not " before it.
+        keep: those of the columns that the rows keep beside the label.
+        on_error: is given each bad row instead of it being raised.
+
+    Raises:
+        ConfigError: no column, one twice, or a name that cannot be a label.
+        InputError: a value is neither 0 nor 1; with file, line and column.
+    """
+    merge = Merge(tuple(columns), as_)
+    return _merged(rows, merge, frozenset(columns) - frozenset(keep), on_error)
+
+
+def _merged(
+    rows: Iterable[Row], merge: Merge, dropped: frozenset[str], on_error: OnError | None
+) -> Iterator[Row]:
+    for row in rows:
+        try:
+            label = merge.label_of(row)
+        except InputError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            continue
+        kept = {name: value for name, value in row.values.items() if name not in dropped}
+        yield Row(kept | {"label": label}, row.path, row.line)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import lru_cache, partial
+from threading import Thread
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from filbert.data.examples import Example
+
+Item = TypeVar("Item")
+
+# Batches
 
 
 class Batches(Protocol):
@@ -173,3 +179,121 @@ def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
         batches[-1].append(index)
         room -= lengths[index]
     return batches
+
+
+# Reading ahead
+
+log = logging.getLogger(__name__)
+
+# Seconds; tokenising a chunk takes less, waiting for standard input may take forever.
+_PATIENCE = 2.0
+
+
+def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """The same items in the same order, each made in a thread while the one before it is in use.
+
+    Never more than one is made ahead, and what making it raises is raised in its place.
+    """
+    source = ([item] for item in items)
+    pending = _InThread(lambda: next(source, []), name="next item")
+    try:
+        while item := pending.result():
+            pending = _InThread(lambda: next(source, []), name="next item")
+            yield item[0]
+    finally:
+        # A process that exits while native code runs in one of its threads may crash.
+        pending.join(_PATIENCE)
+
+
+class _InThread(Generic[Item]):
+    """The result of a call that runs in a thread from its creation on."""
+
+    def __init__(self, call: Callable[[], Item], *, name: str) -> None:
+        self._call = call
+        self._result: list[Item] = []
+        self._error: BaseException | None = None
+        # A daemon: it may wait for standard input, and an interrupted run must not wait for it.
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.join = self._thread.join
+
+    def result(self) -> Item:
+        """Wait for the call and return its value, or raise what it raised."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._call())
+        except BaseException as error:  # raised again by `result`
+            self._error = error
+
+
+class Ahead:
+    """Batches that begin with step n + 1 in a thread when step n is asked for.
+
+    The answers are those of `batches`: a step is a pure function of its number, so nothing needs
+    to be restored when a run resumes, and a wrong guess costs time alone. Asked for by one thread.
+
+    Args:
+        batches: `step` may run in another thread than the other methods.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self._next: tuple[tuple[int, ...], _InThread[list[list[Example]]]] | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens per micro-batch on one rank; what was made with another number is made again."""
+        return self.batches.max_tokens
+
+    @max_tokens.setter
+    def max_tokens(self, value: int) -> None:
+        self.batches.max_tokens = value
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that take every row once."""
+        return self.batches.steps_per_epoch
+
+    def steps_for(self, epochs: float) -> int:
+        """The least steps that take the rows so many times."""
+        return self.batches.steps_for(epochs)
+
+    def epochs_at(self, step: int) -> float:
+        """How often every row was taken before step `step` (from 0)."""
+        return self.batches.epochs_at(step)
+
+    @property
+    def stand_in(self) -> list[Example]:
+        """The examples of any row."""
+        return self.batches.stand_in
+
+    def rows_of(self, step: int) -> list[list[Example]]:
+        """The rows of a step, over all ranks."""
+        return self.batches.rows_of(step)
+
+    def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
+        """The micro-batches of one rank in a step.
+
+        Raises:
+            Exception: whatever making this step raised; never what making another one did.
+        """
+        asked = (step, rank, world, self.max_tokens)
+        prepared, self._next = self._next, None
+        examples = None
+        if prepared is not None:
+            prepared[1].join()
+            if prepared[0] == asked:
+                try:
+                    examples = prepared[1].result()
+                except Exception:
+                    log.debug("the next step could not be made ahead", exc_info=True)
+        if examples is None:
+            examples = self.batches.step(step, rank, world)
+        call = partial(self.batches.step, step + 1, rank, world)
+        self._next = (step + 1, *asked[1:]), _InThread(call, name="next step")
+        return examples

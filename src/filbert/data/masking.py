@@ -8,17 +8,229 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from filbert.data.draws import shuffled, uniform
-from filbert.data.units import choose_ngrams, choose_spans, choose_words
 from filbert.errors import ConfigError
-from filbert.text.scripts import UNSPACED
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import UNSPACED, Tokenizer
+
+# Options
+
+PAIRS = ("none", "nsp", "sop")
+
+# Less leaves no room for a word of context beside the special tokens.
+SHORTEST = 8
+
+# Styles that draw a number of tokens in each row, and none of them twice.
+_BY_COUNT = ("bert", "roberta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions:
+    """What is learnt from raw text.
+
+    Attributes:
+        pair: what is asked about two segments: none (full sentences, end to end), nsp (does the
+            second follow the first?) or sop (are they in order?).
+        masking: what is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
+            words).
+        mask_rate: share of the tokens that is masked.
+        mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but no
+            special token as a random one and the number of masks decided by chance), electra
+            (85 % mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
+            Face's: as bert, but each token by itself; each word by itself becomes mask tokens).
+        mask_rarity: single tokens are drawn by their count in the corpus to the power of minus
+            this, rare ones first; 0 draws all alike.
+        max_predictions: most masked tokens of a row; no limit when not given, but for electra
+            (mask rate + 0.005) times the length.
+        duplicates: static masks and pairs: so many versions of the data are made and repeated; made
+            anew in every epoch when not given.
+        short_rate: share of the documents that are cut for shorter rows (with nsp and sop).
+        max_length: tokens per row, special tokens included.
+    """
+
+    pair: str = "none"
+    masking: str = "token"
+    mask_rate: float = 0.15
+    mask_style: str = "bert"
+    mask_rarity: float = 0.0
+    max_predictions: int | None = None
+    duplicates: int | None = None
+    short_rate: float = 0.1
+    max_length: int = 128
+
+    def check(self) -> None:
+        """Make sure that every value is possible.
+
+        Raises:
+            ConfigError: an unknown name, or a number out of its range.
+        """
+        for name, known in (("pair", PAIRS), ("masking", UNITS), ("mask_style", tuple(STYLES))):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}."
+                )
+        if not 0 <= self.mask_rarity <= 10:
+            raise ConfigError(f"mask_rarity is {self.mask_rarity}; it must be from 0 to 10.")
+        if self.mask_rarity and (self.masking != "token" or self.mask_style not in _BY_COUNT):
+            raise ConfigError(
+                "mask_rarity draws single tokens, a number in each row; take masking token and "
+                f"mask_style {' or '.join(_BY_COUNT)}."
+            )
+        if self.mask_style == "collator" and self.masking not in ("token", "word"):
+            raise ConfigError(
+                f"mask_style collator knows tokens and words; take another for {self.masking}."
+            )
+        if self.mask_style == "collator" and self.max_predictions is not None:
+            raise ConfigError(
+                "mask_style collator masks each token or word by itself, however many that makes; "
+                "leave max_predictions out."
+            )
+        if not 0 < self.mask_rate < 1:
+            raise ConfigError(f"mask_rate is {self.mask_rate}; it must be between 0 and 1.")
+        if not 0 <= self.short_rate <= 1:
+            raise ConfigError(f"short_rate is {self.short_rate}; it must be from 0 to 1.")
+        if self.max_length < SHORTEST:
+            raise ConfigError(f"max_length is {self.max_length}; give at least {SHORTEST}.")
+        for name in ("max_predictions", "duplicates"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; give at least 1, or leave it out.")
+
+    @property
+    def most(self) -> int | None:
+        """Most masked tokens of a row, or None."""
+        if self.max_predictions is None and self.mask_style == "electra":
+            return int((self.mask_rate + 0.005) * self.max_length)
+        return self.max_predictions
+
+
+# Whole words, n-grams and spans
+
+# Longest n-gram (Lan et al. 2019, section 3.1), longest span and the parameter of its geometric
+# distribution (Joshi et al. 2020, section 3.1).
+LONGEST_NGRAM = 3
+LONGEST_SPAN = 10
+SPAN_P = 0.2
+
+
+def _shares(weights: Sequence[float]) -> list[float]:
+    total = sum(weights)
+    return [part / total for part in accumulate(weights)]
+
+
+# Running sums of p(n), by the largest n that is possible.
+_NGRAM = {
+    most: _shares([1 / n for n in range(1, most + 1)]) for most in range(1, LONGEST_NGRAM + 1)
+}
+# The geometric distribution over 1 to 10 alone: its mean is 3.8, as the paper says.
+_SPAN = _shares([(1 - SPAN_P) ** n for n in range(LONGEST_SPAN)])
+
+
+def _draw(running: Sequence[float], chance: float) -> int:
+    """1 + the first place whose running sum is above `chance`."""
+    for index, part in enumerate(running):
+        if chance < part:
+            return index + 1
+    return len(running)
+
+
+def choose_words(sizes: Sequence[int], order: Sequence[int], wanted: int) -> list[tuple[int, int]]:
+    """Whole words in the order given, without those that would overshoot.
+
+    Source: google-research/bert, create_pretraining_data.py, create_masked_lm_predictions.
+    """
+    chosen = []
+    for word in order:
+        if sizes[word] <= wanted:
+            chosen.append((word, word + 1))
+            wanted -= sizes[word]
+            if not wanted:
+                break
+    return chosen
+
+
+def choose_ngrams(
+    sizes: Sequence[int], order: Sequence[int], wanted: int, chances: Sequence[float]
+) -> list[tuple[int, int]]:
+    """One to three whole words from each start, n with a probability proportional to 1/n.
+
+    One that overshoots is shortened, else left out, as is one that would meet an earlier one. As in
+    the reference, an n-gram may go on behind the separator of two segments.
+
+    Args:
+        sizes: tokens of every word.
+        order: in which words begin an n-gram.
+        wanted: tokens.
+        chances: uniform draws, one per word.
+
+    Source: google-research/albert, create_pretraining_data.py, create_masked_lm_predictions.
+    """
+    begins = [0, *accumulate(sizes)]
+    covered = bytearray(len(sizes))
+    chosen = []
+    for word in order:
+        if covered[word] or sizes[word] > wanted:
+            continue
+        end = word + _draw(_NGRAM[min(LONGEST_NGRAM, len(sizes) - word)], chances[word])
+        while begins[end] - begins[word] > wanted:
+            end -= 1
+        if any(covered[word:end]):
+            continue
+        covered[word:end] = b"\1" * (end - word)
+        chosen.append((word, end))
+        wanted -= begins[end] - begins[word]
+        if not wanted:
+            break
+    return chosen
+
+
+def choose_spans(
+    sizes: Sequence[int],
+    breaks: Sequence[bool],
+    order: Sequence[int],
+    wanted: int,
+    chances: Sequence[float],
+) -> list[tuple[int, int]]:
+    """Spans of whole words, of geometric length, from the word of each token drawn.
+
+    A span ends early at the end of its segment, before a word that is covered and before one that
+    would overshoot.
+
+    Args:
+        sizes: tokens of every word.
+        breaks: whether a segment begins with the word.
+        order: words in the order in which they are drawn; each may come once per token.
+        wanted: tokens.
+        chances: uniform draws, one per word.
+
+    Source: Joshi et al. 2020 (SpanBERT), section 3.1.
+    """
+    covered = bytearray(len(sizes))
+    chosen = []
+    for word in order:
+        if covered[word] or sizes[word] > wanted:
+            continue
+        most = word + _draw(_SPAN, chances[word])
+        end = word
+        while end < min(most, len(sizes)) and sizes[end] <= wanted and not covered[end]:
+            if breaks[end] and end > word:
+                break
+            covered[end] = 1
+            wanted -= sizes[end]
+            end += 1
+        chosen.append((word, end))
+        if not wanted:
+            break
+    return chosen
+
+
+# Masks
 
 UNITS = ("token", "word", "ngram", "span")
 

@@ -1,12 +1,12 @@
 """Texts that are almost the same, and those of dev and test that almost stand in train.
 
-Every text becomes a set of character shingles and a MinHash signature (shingles.py). Signatures
+Every text becomes a set of character shingles and a MinHash signature. Signatures
 are cut into b bands of r values; texts that agree in all of a band are candidates (locality
 sensitive hashing: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4), and a
 candidate counts only if its true Jaccard similarity reaches the threshold. So nothing is reported
 that is not alike; what is alike by J is missed with the probability (1 - J**r)**b, see `missed`.
 
-Texts that are equal once normalised are found by a digest and stand for each other. Beside the
+Texts that are equal once normalised are found by a table and stand for each other. Beside the
 texts a row costs 500 bytes for its signature and 24 bytes for each pair that is kept of it: up to
 `MAX_NEAR` with every part of the rows. Some more such pairs are held for the moment in which they
 are looked at. Time grows with the length of the texts.
@@ -14,15 +14,158 @@ are looked at. Time grows with the length of the texts.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from filbert.data import draws
-from filbert.data.duplicates import hash_of
-from filbert.data.shingles import normalised, shingle_sets, signatures
 from filbert.errors import ConfigError
+
+# Shingles and signatures
+
+SHINGLE_CHARACTERS = 5
+
+# Hashes of a chunk's shingles carry the number of their text in the top bits, so that one sort
+# groups both. Forty bits: two texts of 500 shingles share one by accident once in 4 million.
+_HASH_BITS = 40
+_CHUNK_TEXTS = 2**14
+_CHUNK_CHARACTERS = 2**17
+# 64 KB of uint32, which stay in a core's cache while all hash functions pass over them.
+_BLOCK = 2**14
+_EMPTY = np.uint32(2**32 - 1)
+
+
+def normalised(text: str) -> str:
+    """The text without what a copy often differs in: letter case, width and ligatures (NFKC), white
+    space, punctuation. A text that is nothing but punctuation keeps it.
+    """
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(plain.translate(_SPACED).split()) or plain
+
+
+class _Spaced(dict[int, int]):
+    """Punctuation becomes a space; filled as characters turn up."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = 32 if unicodedata.category(chr(code))[0] == "P" else code
+        return self[code]
+
+
+_SPACED = _Spaced()
+
+
+def shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes of all shingles of normalised texts, with repeats.
+
+    A text shorter than a shingle is one shingle; an empty one has none.
+
+    Args:
+        texts: as `normalised` gives them.
+
+    Returns:
+        hashes: uint64 (N,), below 2**40, text by text.
+        sizes: int64 (n,), how many each text has.
+    """
+    padded = [text.ljust(SHINGLE_CHARACTERS, "\0") if text else "" for text in texts]
+    lengths = np.fromiter(map(len, padded), np.int64, len(padded))
+    data = "".join(padded).encode("utf-32-le", "surrogatepass")
+    codes = np.frombuffer(data, "<u4").astype(np.uint64)
+    count = len(codes) - SHINGLE_CHARACTERS + 1
+    sizes = np.maximum(0, lengths - SHINGLE_CHARACTERS + 1)
+    if count <= 0:
+        return np.empty(0, np.uint64), sizes
+    # Five characters are 105 bits: the first three lie side by side, the others are mixed in.
+    head = codes[:count] | (codes[1 : count + 1] << np.uint64(21))
+    head |= codes[2 : count + 2] << np.uint64(42)
+    tail = codes[3 : count + 3] | (codes[4 : count + 4] << np.uint64(21))
+    hashes = draws.mixed(draws.mixed(head) + tail) >> np.uint64(64 - _HASH_BITS)
+    # Windows that begin in one text and end in the next are none.
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    return hashes[places], sizes
+
+
+def shingle_sets(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The same without repeats: each text's hashes ascending.
+
+    Args:
+        texts: fewer than 2**24.
+    """
+    hashes, sizes = shingles(texts)
+    owners = np.repeat(np.arange(len(texts), dtype=np.uint64), sizes)
+    keys = np.sort(hashes | (owners << np.uint64(_HASH_BITS)))
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+    sizes = np.bincount((keys >> np.uint64(_HASH_BITS)).astype(np.int64), minlength=len(texts))
+    return keys & np.uint64(2**_HASH_BITS - 1), sizes
+
+
+def signatures(texts: Sequence[str], num_hashes: int, *, seed: int = 0) -> np.ndarray:
+    """MinHash: the least value of each of many random hash functions over a text's shingles.
+
+    Two texts agree at a place with the probability of their similarity (Broder et al. 1998). The
+    functions are a * x + b modulo 2**32 over shingles that are well mixed already.
+
+    Args:
+        texts: as `normalised` gives them; an empty one gets the largest value everywhere.
+        num_hashes: K.
+        seed: of the functions.
+
+    Returns:
+        uint32 (n, K).
+    """
+    keys = draws.keys_of(seed, 0, np.arange(num_hashes), use=draws.HASHES)
+    factors = (keys >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+    offsets = keys.astype(np.uint32)
+    table = np.full((len(texts), num_hashes), _EMPTY, np.uint32)
+    for first, chunk in _chunks(texts):
+        hashes, sizes = shingles(chunk)
+        rows = first + np.flatnonzero(sizes)
+        ends = np.cumsum(sizes[sizes > 0])
+        _least(hashes.astype(np.uint32), ends, rows, factors, offsets, table)
+    return table
+
+
+def _least(
+    values: np.ndarray,
+    ends: np.ndarray,
+    rows: np.ndarray,
+    factors: np.ndarray,
+    offsets: np.ndarray,
+    table: np.ndarray,
+) -> None:
+    """Lower `table[rows]` to the least hash of each run of `values`; run i ends at `ends[i]`."""
+    for begin in range(0, len(values), _BLOCK):
+        block = values[begin : begin + _BLOCK]
+        end = begin + len(block)
+        # Runs that have a value in this block; the first and the last may reach beyond it.
+        low = int(np.searchsorted(ends, begin, side="right"))
+        high = int(np.searchsorted(ends, end, side="left")) + 1
+        starts = np.concatenate([[0], ends[low : high - 1] - begin])
+        scratch = np.empty_like(block)
+        found = np.empty((len(starts), len(factors)), np.uint32)
+        for place, (factor, offset) in enumerate(zip(factors, offsets, strict=True)):
+            np.multiply(block, factor, out=scratch)
+            scratch += offset
+            found[:, place] = np.minimum.reduceat(scratch, starts)
+        mine = rows[low:high]
+        table[mine] = np.minimum(table[mine], found)
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Pieces of bounded size, each with the number of its first text."""
+    first = size = 0
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size >= _CHUNK_CHARACTERS or index + 1 - first == _CHUNK_TEXTS:
+            yield first, texts[first : index + 1]
+            first, size = index + 1, 0
+    if first < len(texts):
+        yield first, texts[first:]
+
+
+# Pairs and clusters
 
 LOWEST_THRESHOLD = 0.6
 NUM_HASHES = 128
@@ -277,13 +420,9 @@ def _jaccard(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
 
 def _first_equal(plain: Sequence[str]) -> np.ndarray:
     """The first row with the same text; a row without content is its own. int64 (n,)."""
-    first: dict[int, int] = {}
-    answer = np.arange(len(plain))
-    for row, text in enumerate(plain):
-        if text:
-            digest = hash_of(text.encode("utf-8", "surrogatepass"), b"near")
-            answer[row] = first.setdefault(digest, row)
-    return answer
+    first: dict[str, int] = {}
+    rows = (first.setdefault(text, row) if text else row for row, text in enumerate(plain))
+    return np.fromiter(rows, np.int64, len(plain))
 
 
 def _candidates(table: np.ndarray, num_bands: int, part_of: np.ndarray) -> Iterator[np.ndarray]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row, column_names, read_rows
-from filbert.data.streams import OnError
-from filbert.errors import InputError
+from filbert.data.streams import OnError, kind_of, shown
+from filbert.errors import ConfigError, InputError, printable
 from filbert.text.clean import Cleaning
+
+# Texts
 
 Text = str | tuple[str, str]
 
@@ -117,3 +121,195 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
             kind = type(text).__name__
             raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
         yield text
+
+
+# Chunks
+
+# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
+CHUNK_ROWS = 4_096
+CHUNK_CHARACTERS = 16_000_000
+
+Item = TypeVar("Item")
+
+
+def characters_in(text: str | tuple[str, str]) -> int:
+    """Size of a text, or of both texts of a pair."""
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+
+
+def chunks(
+    items: Iterable[Item], size_of: Callable[[Item], int], limit: int = CHUNK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """Lists of at most CHUNK_ROWS items that end where their sizes reach `limit`."""
+    chunk: list[Item] = []
+    size = 0
+    for item in items:
+        chunk.append(item)
+        size += size_of(item)
+        if len(chunk) >= CHUNK_ROWS or size >= limit:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+# Multiple choice
+
+# A table has no lists, so that its choices must stand in columns of their own.
+_TABLES = (".csv", ".tsv")
+
+
+def check_choice_columns(names: ColumnNames) -> None:
+    """Refuse names of columns that cannot be those of choices.
+
+    Raises:
+        ConfigError: one column only, one twice, or a list beside the columns.
+    """
+    columns = names.choice_columns
+    if columns is None:
+        return
+    if names.choices_column is not None:
+        raise ConfigError(
+            "--choices-column names a list and --choice-columns one column per choice; give one of "
+            "them."
+        )
+    if len(columns) < 2 or len(set(columns)) < len(columns):
+        raise ConfigError(
+            f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
+            "different columns."
+        )
+
+
+def read_choices(
+    path: str | Path,
+    names: ColumnNames,
+    *,
+    labelled: bool,
+    check: Callable[[Row], object],
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """Rows with `context`, `choices` (a list of texts) and, if labelled, `label`.
+
+    Args:
+        path, names, on_error: as for `ColumnNames.read`; the choices come from a list or from
+            `names.choice_columns`.
+        labelled: whether `label` must be there.
+        check: raises InputError for a row that cannot be used.
+
+    Raises:
+        ConfigError: the names do not go together.
+        InputError: a row is wrong, unless `on_error` takes it; with file and line.
+    """
+    check_choice_columns(names)
+    columns = names.choice_columns
+    if columns is None and str(path) != "-" and kind_of(path)[0] in _TABLES:
+        raise InputError(
+            f"{shown(path)}: a table has one column per choice, and none are named. "
+            "Pass --choice-columns, as in --choice-columns ending0,ending1."
+        )
+    required = ["context", *(["label"] if labelled else []), *(["choices"] if not columns else [])]
+    rows = names.read(path, required=required, extra=columns or (), on_error=on_error)
+
+    def checked() -> Iterator[Row]:
+        for row in rows:
+            if columns:
+                kept = {key: row.values[key] for key in required}
+                kept["choices"] = [row.values[own] for own in columns]
+                row = Row(kept, row.path, row.line)
+            try:
+                check(row)
+            except InputError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+            else:
+                yield row
+
+    return checked()
+
+
+def choices_of(row: Row) -> list[str]:
+    """The choices of a row that has a context too.
+
+    Raises:
+        InputError: one of them is no text, or there are fewer than two; with file and line.
+    """
+    return checked_choices(row.values.get("context"), row.values.get("choices"), row.where)
+
+
+def checked_choices(context: Any, choices: Any, where: str) -> list[str]:
+    """`choices`, once context and choices are seen to be texts.
+
+    Raises:
+        InputError: they are not, or there are fewer than two choices; with `where`.
+    """
+    if not isinstance(context, str):
+        raise InputError(f"{where}: the context is {_kind(context)}; expected a text.")
+    if not isinstance(choices, list | tuple | np.ndarray):
+        raise InputError(f"{where}: the choices are {_kind(choices)}; expected a list of texts.")
+    for number, choice in enumerate(choices):
+        if not isinstance(choice, str):
+            raise InputError(f"{where}: choice {number} is {_kind(choice)}; expected a text.")
+    if len(choices) < 2:
+        raise InputError(f"{where}: {counted(len(choices))}; at least two are needed.")
+    return list(choices)
+
+
+def chosen_index(row: Row, choices: Sequence[str]) -> int:
+    """Which of the choices is the row's label, from 0.
+
+    A whole number that counts a choice is that choice, whatever the choices say; anything else must
+    be the text of exactly one choice.
+
+    Raises:
+        InputError: it is neither, or there is no label; with file and line.
+    """
+    value = row.values.get("label")
+    if value is None or value == "":
+        raise InputError(f"{row.where}: no label. Fill the column, or drop the row.")
+    number = whole_number(value)
+    if number is not None and 0 <= number < len(choices):
+        return number
+    places = [i for i, choice in enumerate(choices) if choice == value]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise InputError(
+            f"{row.where}: the label is the text of {len(places)} choices. Give its number, from 0."
+        )
+    shown_value = repr(number) if number is not None else f"{printable(repr(value), 40)}"
+    raise InputError(
+        f"{row.where}: label {shown_value} is neither a number from 0 to {len(choices) - 1} nor "
+        "the text of a choice."
+    )
+
+
+def label_is_ambiguous(row: Row, choices: Sequence[str]) -> bool:
+    """Whether a label written as text counts one choice and is the text of another."""
+    value = row.values.get("label")
+    if not isinstance(value, str) or value not in choices:
+        return False
+    number = whole_number(value)
+    return number is not None and 0 <= number < len(choices) and choices[number] != value
+
+
+def whole_number(value: Any) -> int | None:
+    """A whole number, also as 2.0 or as text "2"; None for anything else."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return int(value)
+    return None
+
+
+def counted(count: int) -> str:
+    """As in "1 choice"."""
+    return f"{count} choice" + ("" if count == 1 else "s")
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"a value of type {type(value).__name__}"

@@ -26,9 +26,7 @@ from filbert.model.rotary import rotate
 from filbert.model.trace import traced
 from filbert.predict import Predictor
 from filbert.stored_task import check_max_length
-from filbert.text.encoding import Encoding
-from filbert.text.surrogates import without_halves
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32.
 MOST_WEIGHTS = 2**29

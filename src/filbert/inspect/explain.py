@@ -28,7 +28,7 @@ from filbert.tasks.classification import Classification
 from filbert.tasks.regression import Regression
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
-from filbert.text.encoding import Encoding
+from filbert.text.tokenizer import Encoding
 
 METHODS = ("integrated-gradients", "gradient", "leave-one-out")
 # With 64 points the completeness error of trained models is below 1 % of the difference.

@@ -23,8 +23,7 @@ from filbert.inspect.attention import (
 )
 from filbert.model.heads import Model
 from filbert.predict import Predictor
-from filbert.text.encoding import Encoding
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Attention weights that are computed at once: 128 MiB in float32.
 MOST_WEIGHTS = 2**25

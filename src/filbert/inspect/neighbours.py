@@ -18,8 +18,7 @@ from filbert.data.texts import cleaned
 from filbert.errors import ConfigError, InputError, printable
 from filbert.inspect.layers import split_layers, states_by_layer
 from filbert.predict import Predictor
-from filbert.text.encoding import Encoding
-from filbert.text.scripts import UNSPACED
+from filbert.text.tokenizer import UNSPACED, Encoding
 
 # Scripts without spaces: a word is found wherever its characters are.
 _UNSPACED = re.compile(f"[{UNSPACED}]")

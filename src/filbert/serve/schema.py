@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from filbert.serve.settings import MOST_INPUTS
-from filbert.text.surrogates import without_halves
+from filbert.text.tokenizer import without_halves
 
 # Told to readers, but checked by the routes, which answer with 400 and say which text it is.
 _FILLED: dict[str, Any] = {"minLength": 1}

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.labels import check_names, label_in, label_order, listed
-from filbert.data.merge_labels import Merge
+from filbert.data.labels import Merge, check_names, label_in, label_order, listed
 from filbert.data.near_duplicates import leakage, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.data.answers import answer, complete_answer
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.findings import Finding
 from filbert.data.labels import (
+    answer,
     check_names,
     class_weights,
+    complete_answer,
     has_list,
     label_order,
     labels_in,

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.data.chunks import CHUNK_ROWS
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, rows_of
 from filbert.data.findings import Finding
@@ -32,7 +31,7 @@ from filbert.data.pairs import (
 )
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import Text, read_texts, text_of, text_row
+from filbert.data.texts import CHUNK_ROWS, Text, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.similarity import (
     own_pair_ranks,

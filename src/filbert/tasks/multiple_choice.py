@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.data.choices import (
+from filbert.data.columns import ColumnNames
+from filbert.data.examples import Example, lengths_of, rows_of
+from filbert.data.findings import Finding
+from filbert.data.overflow import check_rule, encode_rows
+from filbert.data.records import Row
+from filbert.data.streams import OnError
+from filbert.data.texts import (
+    Text,
     check_choice_columns,
     checked_choices,
     choices_of,
@@ -26,13 +33,6 @@ from filbert.data.choices import (
     read_choices,
     whole_number,
 )
-from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, lengths_of, rows_of
-from filbert.data.findings import Finding
-from filbert.data.overflow import check_rule, encode_rows
-from filbert.data.records import Row
-from filbert.data.streams import OnError
-from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.classification import multiclass_metrics
 from filbert.model.config import EncoderConfig

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.data import spans
+from filbert.data import squad as spans
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.findings import Finding

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from filbert.data import tag_schemes as schemes
-from filbert.data import tags as tags_in
+from filbert.data import tags as schemes
 from filbert.data.columns import ColumnNames
 from filbert.data.conll import Window, place_of, read_sentences, sentence_of, spread, stride_of
 from filbert.data.examples import Example
@@ -174,7 +173,7 @@ class Tagging:
     def gold(self, row: Row) -> Gold:
         """The wanted tags of a row, in BIO."""
         sentence = sentence_of(row)
-        found = tags_in.tags_of(row, sentence, repair=self.repair_tags)
+        found = schemes.tags_of(row, sentence, repair=self.repair_tags)
         if self.labels is not None:
             known = set(map(schemes.form_of, self.labels))
             for index, tag in enumerate(found):
@@ -194,7 +193,7 @@ class Tagging:
     def fit_labels(self, rows: Iterable[Row]) -> Tagging:
         """The tags of all entity types in the rows, unless they were declared."""
         rows = list(rows)
-        found, alone = tags_in.kinds_in(map(replace(self, labels=None).gold, rows))
+        found, alone = schemes.kinds_in(map(replace(self, labels=None).gold, rows))
         if not found:
             raise InputError("The training rows hold no entity at all; every tag is O.")
         kinds = self.types if self.declared else sorted(found)
@@ -212,7 +211,7 @@ class Tagging:
         for row in rows:
             try:
                 sentence = sentence_of(row)
-                yield from tags_in.tag_findings(row, sentence, repair=self.repair_tags)
+                yield from schemes.tag_findings(row, sentence, repair=self.repair_tags)
             except InputError:
                 continue  # a bad row, and counted as one
             if any(map(_VANISHING.fullmatch, sentence.words)):
@@ -353,7 +352,7 @@ class Tagging:
         Raises:
             InputError: a prediction from elsewhere does not fit the words of its row.
         """
-        given = [tags_in.answered_tags(g, p) for g, p in zip(gold, predictions, strict=True)]
+        given = [schemes.answered_tags(g, p) for g, p in zip(gold, predictions, strict=True)]
         return entity_metrics([wanted.tags for wanted in gold], given)
 
     def files(
@@ -376,17 +375,17 @@ class Tagging:
         if self.declared:
             return self
         fresh = replace(self, labels=None)
-        found, alone = tags_in.kinds_in(map(fresh.gold, rows))
+        found, alone = schemes.kinds_in(map(fresh.gold, rows))
         for index, prediction in enumerate(predictions):
             answer = fresh.check_prediction(prediction, f"prediction {index + 1}")
-            found |= tags_in.types_in(answer)
+            found |= schemes.types_in(answer)
         return replace(self, labels=schemes.tag_names(sorted(found), alone=alone))
 
     def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
         """A prediction with `tags` (of any scheme), or with `entities` by offsets."""
-        answer = tags_in.check_answer(prediction, where)
+        answer = schemes.check_answer(prediction, where)
         unknown = (
-            sorted(tags_in.types_in(answer) - set(self.types)) if self.labels is not None else []
+            sorted(schemes.types_in(answer) - set(self.types)) if self.labels is not None else []
         )
         if unknown:
             raise InputError(

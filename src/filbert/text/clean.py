@@ -26,11 +26,340 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from ipaddress import IPv6Address
 
 from filbert.errors import ConfigError, printable
-from filbert.text.clean_addresses import without_ip_addresses, without_urls, without_user_names
-from filbert.text.clean_emojis import words_for_emojis, words_for_emoticons
-from filbert.text.clean_words import NEGATED, NEGATED_BARE, NEGATIONS, STOP_WORDS
+
+# Words
+
+# What stands before "n't" -> what the whole becomes. "cannot" is one word in English, and in every
+# table of word vectors. "ain't" stands for five things; this is the most frequent.
+NEGATED = {
+    "ai": "is not", "are": "are not", "ca": "cannot", "could": "could not", "dare": "dare not",
+    "did": "did not", "do": "do not", "does": "does not", "had": "had not", "has": "has not",
+    "have": "have not", "is": "is not", "am": "am not", "may": "may not", "might": "might not",
+    "must": "must not", "need": "need not", "ought": "ought not", "sha": "shall not",
+    "should": "should not", "used": "used not", "use": "use not", "was": "was not",
+    "were": "were not", "wo": "will not", "would": "would not",
+}  # fmt: skip
+
+# The same where people leave the apostrophe out. "cant", "wont" and "usent" are not among them:
+# these are words or names of their own.
+_BARE = """
+    aint arent couldnt didnt doesnt dont hadnt hasnt havent isnt mightnt mustnt neednt shouldnt
+    wasnt werent wouldnt
+"""
+NEGATED_BARE = tuple(_BARE.split())
+
+# Dropped by the step "stop-words" unless negations are kept; with every contraction in NEGATED.
+_NEGATIONS = "cannot neither never no nobody none nor not nothing nowhere without"
+NEGATIONS = frozenset(_NEGATIONS.split())
+
+# Words that hold sentences together and say little by themselves: articles, pronouns,
+# prepositions, conjunctions, auxiliaries, and the contractions of these.
+_STOP_WORDS = """
+    a an the this that these those such
+    i me my mine myself we us our ours ourselves you your yours yourself yourselves
+    he him his himself she her hers herself it its itself they them their theirs themselves
+    one's who whom whose which what whoever whatever whichever
+    someone somebody something anyone anybody anything everyone everybody everything
+    some any each every either both all few many much more most other others another
+    own same several
+    am is are was were be been being do does did doing done have has had having
+    can could will would shall should may might must ought
+    about above across after against along among around as at before behind below beneath beside
+    besides between beyond by despite down during except for from in inside into near of off
+    on onto out outside over past per since through throughout till to toward towards under until
+    up upon via with within
+    and but or so yet if because although though while whereas unless whether than then once
+    also again already always ever even just only quite rather really still too very perhaps
+    here there where when why how now today
+    i'm i've i'd i'll you're you've you'd you'll he's he'd he'll she's she'd she'll
+    it's it'd it'll we're we've we'd we'll they're they've they'd they'll
+    that's that'd that'll this'll these're those're there's there'd there'll there're here's
+    who's who'd who'll who're who've what's what'd what'll what're what've which's
+    where's where'd when's why's how's how'd let's
+    someone's somebody's something's everyone's everybody's everything's anyone's anybody's
+    could've should've would've might've must've y'all
+    im ive youre youve hes shes theyre theyve thats whats theres
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+
+# Flags
+
+_COUNTRIES = """
+AC ascension island|AD andorra|AE united arab emirates|AF afghanistan|AG antigua and barbuda
+AI anguilla|AL albania|AM armenia|AO angola|AQ antarctica|AR argentina|AS american samoa
+AT austria|AU australia|AW aruba|AX aland islands|AZ azerbaijan|BA bosnia and herzegovina
+BB barbados|BD bangladesh|BE belgium|BF burkina faso|BG bulgaria|BH bahrain|BI burundi|BJ benin
+BL saint barthelemy|BM bermuda|BN brunei|BO bolivia|BQ caribbean netherlands|BR brazil|BS bahamas
+BT bhutan|BV bouvet island|BW botswana|BY belarus|BZ belize|CA canada|CC cocos islands
+CD congo kinshasa|CF central african republic|CG congo brazzaville|CH switzerland|CI ivory coast
+CK cook islands|CL chile|CM cameroon|CN china|CO colombia|CP clipperton island|CR costa rica
+CU cuba|CV cape verde|CW curacao|CX christmas island|CY cyprus|CZ czechia|DE germany
+DG diego garcia|DJ djibouti|DK denmark|DM dominica|DO dominican republic|DZ algeria
+EA ceuta and melilla|EC ecuador|EE estonia|EG egypt|EH western sahara|ER eritrea|ES spain
+ET ethiopia|EU european union|FI finland|FJ fiji|FK falkland islands|FM micronesia
+FO faroe islands|FR france|GA gabon|GB united kingdom|GD grenada|GE georgia|GF french guiana
+GG guernsey|GH ghana|GI gibraltar|GL greenland|GM gambia|GN guinea|GP guadeloupe
+GQ equatorial guinea|GR greece|GS south georgia|GT guatemala|GU guam|GW guinea bissau|GY guyana
+HK hong kong|HM heard and mcdonald islands|HN honduras|HR croatia|HT haiti|HU hungary
+IC canary islands|ID indonesia|IE ireland|IL israel|IM isle of man|IN india
+IO british indian ocean territory|IQ iraq|IR iran|IS iceland|IT italy|JE jersey|JM jamaica
+JO jordan|JP japan|KE kenya|KG kyrgyzstan|KH cambodia|KI kiribati|KM comoros
+KN saint kitts and nevis|KP north korea|KR south korea|KW kuwait|KY cayman islands|KZ kazakhstan
+LA laos|LB lebanon|LC saint lucia|LI liechtenstein|LK sri lanka|LR liberia|LS lesotho
+LT lithuania|LU luxembourg|LV latvia|LY libya|MA morocco|MC monaco|MD moldova|ME montenegro
+MF saint martin|MG madagascar|MH marshall islands|MK north macedonia|ML mali|MM myanmar
+MN mongolia|MO macao|MP northern mariana islands|MQ martinique|MR mauritania|MS montserrat
+MT malta|MU mauritius|MV maldives|MW malawi|MX mexico|MY malaysia|MZ mozambique|NA namibia
+NC new caledonia|NE niger|NF norfolk island|NG nigeria|NI nicaragua|NL netherlands|NO norway
+NP nepal|NR nauru|NU niue|NZ new zealand|OM oman|PA panama|PE peru|PF french polynesia
+PG papua new guinea|PH philippines|PK pakistan|PL poland|PM saint pierre and miquelon
+PN pitcairn islands|PR puerto rico|PS palestine|PT portugal|PW palau|PY paraguay|QA qatar
+RE reunion|RO romania|RS serbia|RU russia|RW rwanda|SA saudi arabia|SB solomon islands
+SC seychelles|SD sudan|SE sweden|SG singapore|SH saint helena|SI slovenia
+SJ svalbard and jan mayen|SK slovakia|SL sierra leone|SM san marino|SN senegal|SO somalia
+SR suriname|SS south sudan|ST sao tome and principe|SV el salvador|SX sint maarten|SY syria
+SZ eswatini|TA tristan da cunha|TC turks and caicos islands|TD chad
+TF french southern territories|TG togo|TH thailand|TJ tajikistan|TK tokelau|TL timor leste
+TM turkmenistan|TN tunisia|TO tonga|TR turkey|TT trinidad and tobago|TV tuvalu|TW taiwan
+TZ tanzania|UA ukraine|UG uganda|UM us outlying islands|UN united nations|US united states
+UY uruguay|UZ uzbekistan|VA vatican city|VC saint vincent and the grenadines|VE venezuela
+VG british virgin islands|VI us virgin islands|VN vietnam|VU vanuatu|WF wallis and futuna
+WS samoa|XK kosovo|YE yemen|YT mayotte|ZA south africa|ZM zambia|ZW zimbabwe
+"""
+
+# By the two letters that a flag is made of.
+COUNTRIES = {
+    entry[:2]: entry[3:] for line in _COUNTRIES.split("\n") for entry in line.split("|") if entry
+}
+# By the tag letters that follow a black flag.
+REGIONS = {"gbeng": "england", "gbsct": "scotland", "gbwls": "wales"}
+
+
+# Addresses and user names
+
+# The endings of bare domains. Two letters only where they are no English word.
+_ENDINGS = "com|org|net|edu|gov|mil|int|info|biz|uk|de|fr|eu|ca|au|jp|ru|cn|nl|es|se|ch|io|tv|ly"
+_URL = re.compile(
+    r"(?:(?:https?|ftps?)://|(?<![\w.])www\.(?=\w))[^\s<>\"\[\]{}|]+"
+    rf"|(?<![\w.@-])(?:[a-z0-9-]{{1,63}}\.)+(?:{_ENDINGS})/[^\s<>\"\[\]{{}}|]*",
+    re.IGNORECASE,
+)
+# What ends a sentence around an address rather than the address.
+_CLOSING = ".,;:!?'\u2019\u201d*"
+
+
+def without_urls(text: str) -> str:
+    """The same without addresses that begin with http://, https://, ftp:// or www.
+
+    A bare domain goes only where a path follows (example.org/page): without one it is as often the
+    name of a firm, or a full stop without its space.
+    """
+    return _URL.sub(_after_url, text) if "." in text or "://" in text else text
+
+
+def _after_url(found: re.Match[str]) -> str:
+    url = found[0]
+    kept = url.rstrip(_CLOSING)
+    if kept.endswith(")") and "(" not in kept:
+        kept = kept.rstrip(_CLOSING + ")")
+    return f" {url[len(kept) :]}"
+
+
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d|0\d\d)"
+_HIDDEN = r"(?:x{1,3}|X{1,3}|\*)"  # as in 192.168.1.xxx, where a site hides the end
+_V4 = re.compile(
+    rf"(?<![\w.]){_BYTE}\.{_BYTE}\.(?:{_BYTE}\.{_BYTE}|{_BYTE}\.{_HIDDEN}|{_HIDDEN}\.{_HIDDEN})"
+    r"(?:/\d{1,2}|:\d{1,5})?(?!\w|\.\w)",
+    re.ASCII,
+)
+_V6 = re.compile(
+    r"(?:(?<![\w:.])|(?<=user:|talk:))(?:[0-9a-fx]{1,4}:|::)[0-9a-fx:.]{2,45}"
+    r"(?:%\w{1,15}|/\d{1,3})?(?![\w:])",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def without_ip_addresses(text: str) -> str:
+    """The same without IP addresses: version 4, version 6, and with their end hidden by x or *.
+
+    A version number of four parts looks the same, and goes too.
+    """
+    if ":" in text:
+        text = _V6.sub(_after_v6, text)
+    return _V4.sub(" ", text) if "." in text else text
+
+
+def _after_v6(found: re.Match[str]) -> str:
+    whole = found[0]
+    address = re.split("[%/]", whole, maxsplit=1)[0].rstrip(".")
+    groups = [group for group in address.split(":") if group]
+    # "::bad" is an indented word on a talk page, and an address; two groups are asked for.
+    if len(groups) < 2 or address.count(":") < 2:
+        return whole
+    try:
+        IPv6Address(address.lower().replace("x", "0"))
+    except ValueError:
+        return whole
+    return " " + "." * (len(whole) - len(whole.rstrip(".")))
+
+
+_NAME_END = r"\s|\[\]{}()<>,;:!?\"/#"
+_USER = re.compile(
+    # [[User talk:Name|Name]], [[Special:Contributions/Name]], {{ping|Name}}
+    r"\[\[ ?:?(?:user(?:[ _]talk)?:|special:contributions/)[^\[\]\n]{0,300}\]\]"
+    r"|\{\{ ?(?:user|u|ping|re|reply ?to) ?\|[^{}\n]{0,300}\}\}"
+    # User:Name, user_talk:Name
+    rf"|(?<!\w)user(?:[ _]talk)?:[^{_NAME_END}]+"
+    # name@example.org
+    r"|(?<![\w.+@-])[\w.+-]{1,64}@\w[\w-]{0,62}(?:\.\w[\w-]{0,62})+"
+    # @name, @first.last
+    r"|(?<![\w@])@\w+(?:[.-]\w+)*"
+    # u/name, /u/name
+    r"|(?:(?<![\w/])|(?<=\s))/?u/[\w-]{3,20}(?![\w/-])",
+    re.IGNORECASE,
+)
+_USER_SIGNS = re.compile(r"[@:/|]")
+
+
+def without_user_names(text: str) -> str:
+    """The same without @name, User:Name and [[User talk:Name]] (Wikipedia), u/name (Reddit).
+
+    Mail addresses go too: they name a person. A name of several words outside brackets keeps all
+    but its first.
+    """
+    return _USER.sub(" ", text) if _USER_SIGNS.search(text) else text
+
+
+# Emojis and emoticons
+
+# Unicode names that mislead: "black" there means filled, "white" an outline.
+NAMES = {
+    "❤": "red heart", "☹": "frowning face", "☺": "smiling face", "☻": "smiling face",
+    "♀": "woman", "♂": "man", "🖕": "middle finger", "✌": "victory hand", "🙏": "folded hands",
+    "💯": "hundred points", "🤘": "horns hand", "💁": "information desk person", "ℹ": "information",
+    "👉": "pointing right", "👈": "pointing left", "👆": "pointing up", "👇": "pointing down",
+    "☝": "pointing up", "🏳": "white flag", "🏴": "black flag", "㊗": "congratulation",
+    "㊙": "secret", "🈶": "not free", "🈚": "free", "🅰": "a", "🅱": "b", "🅾": "o", "🅿": "p",
+    "Ⓜ": "m", "#": "hash", "*": "asterisk",
+}  # fmt: skip
+# Colours that are meant.
+_COLOURED = frozenset("🖤🤍💮🔲🔳⚪⚫⬛⬜◻◼◽◾▪▫🏿")
+_SHAPE_WORDS = re.compile(r"\b(?:white|black|heavy|negative|squared|latin capital letter)\b")
+
+# Where pictographs stand: emojis, and the signs beside them in the same blocks but the ornamental
+# quotation marks.
+_PICTURES = (
+    "\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25fd\u25fe\u2600-\u275a\u275f-\u2767\u2794-\u27bf"
+    "\u2b1b\u2b1c\u2b50\u2b55\U0001f004\U0001f0cf\U0001f170\U0001f171\U0001f17e\U0001f17f"
+    "\U0001f18e\U0001f191-\U0001f19a\U0001f201\U0001f202\U0001f21a\U0001f22f\U0001f232-\U0001f23a"
+    "\U0001f250\U0001f251\U0001f300-\U0001f3fa\U0001f400-\U0001f64f\U0001f680-\U0001f6ff"
+    "\U0001f7e0-\U0001f7f0\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"
+)
+# Signs and letters that are pictures only where the emoji selector U+FE0F follows.
+_MAYBE_PICTURES = (
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u24c2\u25aa\u25ab\u25b6\u25c0"
+    "\u25fb\u25fc\u2934\u2935\u2b05-\u2b07\u3030\u303d\u3297\u3299"
+)
+_TONE = "\U0001f3fb-\U0001f3ff"
+_AFTER = rf"[\ufe0e\ufe0f{_TONE}]*\u200d?"
+_EMOJI = re.compile(
+    r"(?P<flag>[\U0001f1e6-\U0001f1ff]{2})"
+    r"|\U0001f3f4(?P<region>[\U000e0061-\U000e007a\U000e0030-\U000e0039]{1,8})\U000e007f"
+    r"|(?P<key>[0-9#*])\ufe0f?\u20e3"
+    rf"|(?P<picture>[{_PICTURES}]|[{_MAYBE_PICTURES}](?=\ufe0f)){_AFTER}"
+    rf"|[{_TONE}]"
+)
+
+
+def words_for_emojis(text: str) -> str:
+    """The same with words, between spaces, in place of emojis; unknown ones stay."""
+    return text if text.isascii() else _EMOJI.sub(_words, text)
+
+
+def _words(found: re.Match[str]) -> str:
+    if found["flag"]:
+        country = "".join(chr(ord(c) - 0x1F1E6 + ord("A")) for c in found["flag"])
+        return f" flag {COUNTRIES.get(country, '')} "
+    if found["region"]:
+        region = "".join(chr(ord(c) - 0xE0000) for c in found["region"])
+        return f" flag {REGIONS.get(region, '')} "
+    if found["key"]:
+        return f" {NAMES.get(found['key'], found['key'])} "
+    if found["picture"]:
+        return f" {name_of(found['picture'])} "
+    return " "
+
+
+@lru_cache(maxsize=4096)
+def name_of(emoji: str) -> str:
+    """The words of one character; itself where Python's Unicode tables have no name for it."""
+    if emoji in NAMES:
+        return NAMES[emoji]
+    name = unicodedata.name(emoji, "").lower().replace("-", " ")
+    if not name:
+        return emoji
+    if "cjk unified ideograph" in name:  # 🈲 and its like: a Chinese character in a square
+        return chr(int(name.rpartition(" ")[2], 16))
+    tidy = name if emoji in _COLOURED else _SHAPE_WORDS.sub(" ", name)
+    return " ".join(tidy.split()) or name
+
+
+# Each row: what an emoticon looks like, and its words. Eyes, perhaps a nose, a mouth. No letter or
+# digit may touch where it would make the sign part of a word, a time or an address.
+_ALONE_BEFORE, _ALONE_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
+_NOSE = r"[-'^o]?"
+EMOTICONS = (
+    (r"¯\\_+\(ツ\)_+/¯", "shrug"),
+    (r"</+3(?!\w)", "broken heart"),
+    (r"(?<!\w)<3+(?!\w)", "heart"),
+    (r"[:=;]['´`]-?\(+", "crying face"),
+    (r"[:=]['´`]-?\)+", "tears of joy"),
+    (r">:-?\(+", "angry face"),
+    (rf"[:=]{_NOSE}[)\]]+", "smiling face"),
+    (r"(?<!\S)\([-^]?[:=](?!\S)", "smiling face"),
+    (rf"{_ALONE_BEFORE};{_NOSE}[)\]]+", "winking face"),
+    # In a wiki a colon indents: ":[[a link]]", ":(a remark)", ":* a bullet" are no faces.
+    (rf"[:=]{_NOSE}[(\[]+(?![\w(\[])", "sad face"),
+    (rf"{_ALONE_BEFORE}[:=;]-?[Dd]+{_ALONE_AFTER}", "laughing face"),
+    (rf"{_ALONE_BEFORE}[Xx]D+{_ALONE_AFTER}", "laughing face"),
+    (rf"{_ALONE_BEFORE}[:=;]-?[Pp]+{_ALONE_AFTER}", "playful face"),
+    (rf"{_ALONE_BEFORE}[:=]-?[Oo]{_ALONE_AFTER}", "surprised face"),
+    (rf"{_ALONE_BEFORE}[:=]-?[Ss]{_ALONE_AFTER}", "confused face"),
+    (rf"{_ALONE_BEFORE}:-?[Xx]{_ALONE_AFTER}", "silent face"),
+    (rf"{_ALONE_BEFORE}[:=]-?[/\\](?![\w/\\])", "skeptical face"),
+    (rf"{_ALONE_BEFORE}[:=]-?\|(?![\w|])", "neutral face"),
+    (r":-\*+", "kissing face"),
+    (r"(?<![\w^])\^[_-]?\^(?![\w^])", "happy face"),
+    (r"(?<![\w-])-_+-(?![\w-])", "annoyed face"),
+    (r"(?<!\w)[oO]_+[Oo](?!\w)", "astonished face"),
+    (r"(?<!\w)(?:T_T|;_;)(?!\w)", "crying face"),
+    (r"\\o/", "cheering"),
+)
+_EMOTICON_WORDS = [words for _, words in EMOTICONS]
+
+
+# One of these is in every emoticon; most texts have none, and are passed on at once.
+_SIGNS = re.compile(r"[:;=<^\\_]|[xX]D")
+
+
+@lru_cache(maxsize=1)
+def _emoticon() -> re.Pattern[str]:
+    signs = "|".join(f"({sign})" for sign, _ in EMOTICONS)
+    return re.compile(rf"(?=[:;=<>(^\\¯XxoOT-])(?:{signs})")
+
+
+def words_for_emoticons(text: str) -> str:
+    """The same with words, between spaces, in place of emoticons such as :-)."""
+    if not _SIGNS.search(text):
+        return text
+    return _emoticon().sub(lambda found: f" {_EMOTICON_WORDS[(found.lastindex or 1) - 1]} ", text)
+
+
+# Steps
 
 # Name of a step -> what it does, in the order in which they run.
 STEPS: dict[str, str] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
@@ -11,6 +13,7 @@ from typing import Any
 
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -20,21 +23,134 @@ from tokenizers import (
 )
 
 from filbert.errors import FormatError, unreadable_as
-from filbert.text import original
-from filbert.text.growth import check_growth
-from filbert.text.spiece import build_plain_unigram, build_unigram, damage_named, parse_spiece
-from filbert.text.stated import (
+from filbert.text.spiece import (
     MAX_JSON_BYTES,
     Convention,
     add_tokens,
+    build_plain_unigram,
+    build_unigram,
+    damage_named,
+    parse_spiece,
     read_data,
     read_json,
     read_settings,
     read_text,
 )
 
-# Hugging Face's limit. Google's own code cuts at 200 (RECIPES section 1); a tokenizer.json carries
-# its own.
+# Limits on rules
+
+# SentencePiece's own map, which writes an Arabic formula of one character out, needs 36.
+MAX_GROWTH = 4096
+
+
+def check_growth(backend: Tokenizer, path: Path) -> None:
+    """Refuse rules that can make texts, or what is decoded, very much longer.
+
+    Args:
+        backend: as read from a file that nobody has to trust.
+        path: of the file, for messages.
+
+    Raises:
+        FormatError: a letter could become more than MAX_GROWTH.
+    """
+    growth = 1.0
+    for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
+        state = None if part is None else json.loads(part.__getstate__())
+        for rule in _rules(state):
+            growth *= _factor(rule)
+            if growth > MAX_GROWTH:
+                raise FormatError(
+                    f"{path}: its rules can make a text more than {MAX_GROWTH:,} times as long, "
+                    "which no tokenizer needs and which would fill the memory."
+                )
+
+
+def _rules(state: Any) -> Iterator[dict[str, Any]]:
+    """All objects with a type within a state, in their order."""
+    if isinstance(state, list):
+        for item in state:
+            yield from _rules(item)
+    elif isinstance(state, dict):
+        yield state
+        for item in state.values():
+            yield from _rules(item)
+
+
+def _factor(rule: dict[str, Any]) -> float:
+    kind = rule.get("type")
+    if kind == "Replace":
+        pattern = rule.get("pattern", {}).get("String")
+        # An expression can match between any two characters, without taking one away.
+        found = len(rule["content"]) / len(pattern) if pattern else len(rule["content"]) + 1
+        return max(1.0, found)
+    if kind == "Prepend":
+        return 1.0 + len(rule["prepend"])
+    if kind == "ByteLevel":
+        return 2.0
+    if kind == "Precompiled":
+        return _longest_mapped(base64.b64decode(rule["precompiled_charsmap"] or ""))
+    return 1.0
+
+
+def _longest_mapped(charsmap: bytes) -> float:
+    """Bytes of the longest text that a compiled character map puts in place of something.
+
+    The map is the size of a trie in bytes (4 bytes, little-endian), the trie, and texts that end
+    in a zero. Source: google/sentencepiece, src/normalizer.cc, DecodePrecompiledCharsMap.
+    """
+    texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+    return float(max(1, max(map(len, texts))))
+
+
+# google-research/bert's normalization
+
+# A longer word is unknown, in characters.
+ORIGINAL_LONGEST_WORD = 200
+
+_DROPPED = r"[\x00\uFFFD]|(?![\t\n\r])[\p{Cc}\p{Cf}]"
+# Unicode 3.13, "Final_Sigma": behind a cased letter and before none, but for what has no case.
+_CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
+_IGNORED = (
+    r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:\u00B7\u2018\u2019\u2024\u2027\u0387\u055F\u05F4"
+    r"\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A]"
+)
+_FINAL_SIGMA = rf"{_CASED}{_IGNORED}*\KΣ(?!{_IGNORED}*{_CASED})"
+_LEFT_OUT = "[\U0002b820-\U0002b91f]"
+
+
+def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bool) -> Any:
+    """What is done before a text is cut into words.
+
+    Args:
+        lowercase: as do_lower_case.
+        strip_accents: None for exactly when it lower-cases.
+        chinese: put blanks around Chinese characters.
+    """
+    steps: list[Any] = [normalizers.Replace(Regex(_DROPPED), "")]
+    if lowercase:
+        steps.append(normalizers.Replace(Regex(_FINAL_SIGMA), "ς"))
+    steps.append(
+        normalizers.BertNormalizer(
+            clean_text=False,
+            handle_chinese_chars=chinese,
+            strip_accents=strip_accents,
+            lowercase=lowercase,
+        )
+    )
+    return normalizers.Sequence(steps)
+
+
+def original_pre_tokenizer(chinese: bool) -> Any:
+    """How a text is cut into words."""
+    words = pre_tokenizers.BertPreTokenizer()
+    if not chinese:
+        return words
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LEFT_OUT), "isolated"), words])
+
+
+# Layouts
+
+# Hugging Face's limit. Google's own code cuts at 200; a tokenizer.json states its own limit.
 MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
@@ -97,7 +213,7 @@ def read_vocabulary(
         lowercase: overrides what the files say. Without it tokenizer.json, or else `do_lower_case`
             of tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
             lower-cases.
-        as_google: read a vocab.txt as google-research/bert does; see `original`. tokenizer.json
+        as_google: read a vocab.txt as `original_normalizer` does. tokenizer.json
             states its own rules.
         convention: what the files leave unsaid; what they say goes first.
 
@@ -265,14 +381,14 @@ def _read_wordpiece(
             f"{path}: no line for {', '.join(missing)}. This is not a BERT vocabulary; fetch "
             "the model's own."
         )
-    longest = original.LONGEST_WORD if options["as_google"] else MAX_WORD_LENGTH
+    longest = ORIGINAL_LONGEST_WORD if options["as_google"] else MAX_WORD_LENGTH
     model = models.WordPiece(ids, unk_token=names["unk"], max_input_chars_per_word=longest)
     backend = Tokenizer(model)
     chinese = options.get("tokenize_chinese_chars", True) is not False
     accents = options.get("strip_accents")
     if options["as_google"]:
-        backend.normalizer = original.normalizer(bool(lowercase), accents, chinese)
-        backend.pre_tokenizer = original.pre_tokenizer(chinese)
+        backend.normalizer = original_normalizer(bool(lowercase), accents, chinese)
+        backend.pre_tokenizer = original_pre_tokenizer(chinese)
     else:
         backend.normalizer = normalizers.BertNormalizer(
             handle_chinese_chars=chinese, strip_accents=accents, lowercase=bool(lowercase)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from filbert.data.columns import ColumnNames
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import TrainOptions, checked
 from filbert.train.schedule import SCHEDULES

@@ -10,10 +10,10 @@ from typing import Any
 
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
-from filbert.data.chunks import characters_in, chunks
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
+from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.model.heads import Model

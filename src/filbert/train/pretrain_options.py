@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 from filbert.train.options import TrainOptions, checked
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filbert.data.ahead import Ahead
 from filbert.data.examples import Example
-from filbert.data.loader import Batches
+from filbert.data.loader import Ahead, Batches
 from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.speed.memory import all_memory_kept
 from filbert.speed.precision import Precision

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from filbert.cli.flags import print_json
 from filbert.cli.telling import teller
-from filbert.data.objective import ObjectiveOptions
+from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def is_corpus(paths: Sequence[str]) -> bool:
 
 def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:
     """Training examples out of a corpus, as people read them."""
+    from filbert.data.instances import show_examples
     from filbert.data.shards import TOKENIZER, Corpus
-    from filbert.data.show import show_examples
     from filbert.text.tokenizer import Tokenizer
 
     opened = Corpus.open(folder)
@@ -245,7 +245,7 @@ def progress_on_stderr(
 
 def size_of_text(paths: Sequence[str]) -> int | None:
     """Bytes of all files if they are plain text, so that the end can be foreseen."""
-    from filbert.data.row import WITH_COLUMNS
+    from filbert.data.records import WITH_COLUMNS
     from filbert.data.streams import kind_of
 
     total = 0

@@ -56,7 +56,7 @@ def score(
     from filbert.cli.counts import Counts
     from filbert.cli.flags import STDIO, check_lines_file, output, print_json, refuse_own_source
     from filbert.data.columns import ColumnNames
-    from filbert.data.expected import ExpectedRows
+    from filbert.data.records import ExpectedRows
     from filbert.data.texts import read_texts
     from filbert.errors import ConfigError
 

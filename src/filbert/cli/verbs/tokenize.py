@@ -33,9 +33,8 @@ def tokenize(
         cut texts to this many tokens; not cut when not given.
     """
     from filbert.checkpoints.opening import find_model, read_tokenizer
-    from filbert.data.chunks import characters_in, chunks
     from filbert.data.columns import ColumnNames
-    from filbert.data.texts import read_texts, text_of
+    from filbert.data.texts import characters_in, chunks, read_texts, text_of
 
     tokenizer = read_tokenizer(find_model(model, tokenizer_only=True))
     names = ColumnNames(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from filbert.cli.telling import teller
-from filbert.text.counting import Documents, Progress
+from filbert.text.learning import Documents, Progress
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

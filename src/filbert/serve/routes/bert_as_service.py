@@ -17,8 +17,7 @@ from pydantic_core import to_json
 from filbert.serve.errors import Refusal
 from filbert.serve.routes.common import Desk, documented, json_parts, reply
 from filbert.serve.schema import Either, Lines, Model, Some, Whole
-from filbert.text.surrogates import without_halves
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Tokenizer, without_halves
 
 
 class EncodeRequest(BaseModel):

@@ -13,8 +13,7 @@ from filbert.serve.request import pieces_of
 from filbert.serve.routes.common import Desk, documented, prompted, readable, too_large
 from filbert.serve.routes.tei import TAG, listed
 from filbert.serve.schema import DecodeRequest, TokenizeRequest
-from filbert.text.encoding import Encoding
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Tokens that are written as JSON before other threads get their turn.
 _TOKENS_AT_ONCE = 1_000
