@@ -1,6 +1,7 @@
-"""The families as tables. A family name stands only in this room.
+"""Tables of the model families, and of the files that a model consists of.
 
-Sources: transformers 5, models/*/configuration_*.py and modeling_*.py.
+Families are named here and in the tokenizers' conventions only. Sources: transformers 5,
+models/*/configuration_*.py and modeling_*.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,20 @@ from reprlib import repr as short
 from typing import Any
 
 from filbert.errors import FormatError
+
+SAFETENSORS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+PICKLES = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin|pytorch_model\.bin\.index\.json")
+GOOGLE_CONFIGS = ("bert_config.json", "albert_config.json", "electra_config.json")
+# macOS writes a file ._NAME of metadata next to a file, also into archives.
+TENSOR_BUNDLE = re.compile(r"(?!\._)(?P<prefix>.+)\.(index|data-\d{5}-of-\d{5})")
+# Configuration and vocabulary of a tensor bundle, under any name.
+BUNDLE_CONFIG = re.compile(r"(?!\._)[^/]*config[^/]*\.json")
+BUNDLE_VOCABULARY = re.compile(r"(?!\._)[^/]*(vocab[^/]*\.txt|\.model)")
+# The maximum length of sentence-transformers: until 2020 each family had its own file name.
+SENTENCE_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "albert", "camembert", "xlm-roberta")
+)
 
 REQUIRED: Any = ...
 

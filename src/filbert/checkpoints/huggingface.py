@@ -453,7 +453,11 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
     """
     listed = filbert.get("files", {})
     for path in paths:
-        entry = listed.get(path.name, {}) if isinstance(listed, dict) else None
+        entry = (
+            listed.get(path.relative_to(folder).as_posix(), {})
+            if isinstance(listed, dict)
+            else None
+        )
         expected = entry.get("sha256") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(expected, str | None):
             raise FormatError(

@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from filbert.checkpoints.model_files import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
+from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
 from filbert.files import replace_folder, sha256_of
 

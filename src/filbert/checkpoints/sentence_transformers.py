@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from filbert.checkpoints.model_files import SENTENCE_FILES
+from filbert.checkpoints.families import SENTENCE_FILES
 from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import load_json, read_json

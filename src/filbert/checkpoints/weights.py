@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from filbert.checkpoints.model_files import SAFETENSORS
+from filbert.checkpoints.families import SAFETENSORS
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
 
