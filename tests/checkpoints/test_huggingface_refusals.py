@@ -232,7 +232,7 @@ def test_the_largest_config_that_is_allowed_costs_nothing(
     ("changes", "says"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2'"),
-        ({"model_type": "mpnet"}, "relative position biases inside attention"),
+        ({"model_type": "mpnet"}, "filbert reads bert"),
         ({"model_type": "roberta"}, "those of bert. Correct model_type"),
         ({"model_type": ["bert"]}, "model_type ['bert']"),
         ({"architectures": ["BertForPoetry"]}, "BertForPoetry"),
