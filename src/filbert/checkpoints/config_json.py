@@ -149,8 +149,9 @@ def encoder_config(
         values[name] = choices[given]
     if head.activation not in (None, values["hidden_act"]):
         raise FormatError(
-            f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}, but the head of a "
-            f"{family.class_name(kind)} uses {head.activation}. filbert requires the same in both."
+            f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
+            f"{family.class_name(kind)} has {head.activation} in its head, and filbert requires "
+            "the same in both."
         )
     if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
         values["embedding_size"] = None

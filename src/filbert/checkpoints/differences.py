@@ -63,14 +63,13 @@ class GroupDifference:
     def add(self, name: str, first: Tensor, second: Tensor) -> None:
         """Compare two tensors of the same shape."""
         largest, (squares, norm) = 0.0, self._squares
-        for one, other in zip(
-            first.reshape(-1).split(_BLOCK), second.reshape(-1).split(_BLOCK), strict=True
-        ):
-            difference = one.to(torch.float64) - other.to(torch.float64)
-            if difference.numel():
-                largest = max(largest, float(difference.abs().max()))
+        flat, others = first.reshape(-1), second.reshape(-1)
+        for begin in range(0, flat.numel(), _BLOCK):
+            one = flat[begin : begin + _BLOCK].to(torch.float64)
+            difference = one - others[begin : begin + _BLOCK].to(torch.float64)
+            largest = max(largest, float(difference.abs().max()))
             squares += float(difference.square().sum())
-            norm += float(one.to(torch.float64).square().sum())
+            norm += float(one.square().sum())
         if largest == 0.0:
             self.equal += 1
         else:

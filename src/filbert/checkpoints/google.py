@@ -41,8 +41,8 @@ from filbert.checkpoints.families import (
     FAMILIES,
     GOOGLE_CONFIGS,
 )
+from filbert.checkpoints.huggingface import read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
-from filbert.checkpoints.tokenizer_conventions import read_tokenizer
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, replace_files, sha256_of
 from filbert.model.config import EncoderConfig

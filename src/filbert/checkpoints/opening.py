@@ -184,7 +184,6 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
     Raises:
         FormatError: There is none in a known layout, or a file is damaged.
     """
-    from filbert.checkpoints import tokenizer_conventions
     from filbert.checkpoints.sentence_transformers import opened
 
     folder = opened(place)
@@ -192,7 +191,9 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
         from filbert.checkpoints.google import read_google_tokenizer
 
         return read_google_tokenizer(folder.path.parent)
-    return tokenizer_conventions.read_tokenizer(folder.encoder, config=lambda: folder.config)
+    from filbert.checkpoints import huggingface
+
+    return huggingface.read_tokenizer(folder.encoder, config=folder.config)
 
 
 def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:
