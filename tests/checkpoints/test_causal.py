@@ -176,11 +176,6 @@ def test_kept_layers_are_the_old_ones_in_their_order(layers, tmp_path):
     cut.check()
 
 
-def test_all_layers_are_the_model_itself():
-    whole = made("roberta")
-    assert with_layers(whole, (0, 1, 2)) is whole
-
-
 def test_layers_that_cannot_be_kept_are_refused():
     with pytest.raises(ConfigError, match="3 layers of this model share"):
         with_layers(made("albert"), (0,))

@@ -52,15 +52,6 @@ def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched() -> None:
     new.build()
 
 
-def test_a_new_head_and_a_new_pooler_are_announced() -> None:
-    notes = with_new_head(bare(pooler=None), "sequence", 2).notes
-    assert notes == (
-        "new pooler: bert.pooler.dense (tanh), drawn at random.",
-        "new head: sequence with 2 outputs, drawn at random.",
-    )
-    assert with_new_head(bare(), "sequence", 2).notes == notes[1:]
-
-
 @pytest.mark.parametrize(
     ("family", "kind", "pooler", "dropout_before"),
     [

@@ -95,11 +95,6 @@ def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) 
     assert "2 checkpoints: a, b" in refusal(FormatError, "owner/two")
 
 
-def test_a_repository_without_weights_says_what_it_holds(server: Any) -> None:
-    server.add("owner/name", SMALL | {"tf_model.h5": b""})
-    assert "found: config.json, tf_model.h5, vocab.txt" in refusal(FormatError, "owner/name")
-
-
 # The way there.
 
 
