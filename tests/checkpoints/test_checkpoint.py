@@ -52,15 +52,6 @@ def test_the_encoder_is_the_same_and_the_old_checkpoint_untouched() -> None:
     new.build()
 
 
-def test_a_new_head_and_a_new_pooler_are_announced() -> None:
-    notes = with_new_head(bare(pooler=None), "sequence", 2).notes
-    assert notes == (
-        "new pooler: bert.pooler.dense (tanh), drawn at random.",
-        "new head: sequence with 2 outputs, drawn at random.",
-    )
-    assert with_new_head(bare(), "sequence", 2).notes == notes[1:]
-
-
 @pytest.mark.parametrize(
     ("family", "kind", "pooler", "dropout_before"),
     [
@@ -109,13 +100,18 @@ def test_the_head_dropout_is_the_one_that_transformers_would_use() -> None:
         (("sequence",), "needs at least one label"),
         (("sequence", 0), "needs at least one label"),
         (("spans", 2), "takes no labels"),
-        (("sequence", 3, ("a", "b")), "2 labels for 3 outputs"),
-        (("sequence", 2, None, "guessing"), "problem_type 'guessing'"),
     ],
 )
 def test_a_head_that_cannot_be_is_refused(arguments: tuple, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         with_new_head(bare(), *arguments)
+
+
+def test_labels_and_problem_type_must_fit() -> None:
+    with pytest.raises(ConfigError, match="2 labels for 3 outputs"):
+        with_new_head(bare(), "sequence", 3, labels=("a", "b"))
+    with pytest.raises(ConfigError, match="problem_type 'guessing'"):
+        with_new_head(bare(), "sequence", 2, problem_type="guessing")
 
 
 def test_a_masked_lm_head_that_no_other_tool_would_compute_is_refused() -> None:

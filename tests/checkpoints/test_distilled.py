@@ -95,7 +95,7 @@ def test_layers_of_a_family_that_shares_them_are_counted_only():
     ("whole", "asked", "message"),
     [
         (with_new_head(teacher(), None), {"head": "masked_lm"}, "no head, so it scores no words"),
-        (teacher(), {"layers": [0, 4]}, "layers \\[0, 4\\]; this model has 0 to 3"),
+        (teacher(), {"layers": [0, 4]}, "layers is \\[0, 4\\]; this model has layers 0 to 3"),
         (teacher(), {"hidden_size": 9}, "hidden_size 9 is not a multiple of"),
     ],
 )

@@ -75,7 +75,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
         ({"norm_bias": True}, "norm_bias is True"),
         ({"decoder_bias": False}, "decoder_bias is False"),
         ({"classifier_activation": "relu"}, "classifier_activation is 'relu'"),
-        ({"hidden_activation": "relu"}, "only both alike"),
+        ({"hidden_activation": "relu"}, "requires the same in both"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         ({"num_attention_heads": 32}, "even number"),
         ({"intermediate_size": 50}, "intermediate_size 50"),

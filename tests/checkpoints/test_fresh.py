@@ -149,7 +149,7 @@ def test_dropout_is_one_switch_and_none_is_not_given() -> None:
         ("bert", "masked_lm", {"hidden_size": "big"}, "whole number"),
         ("bert", "masked_lm", {"num_attention_heads": 7}, "not a multiple of"),
         ("bert", "masked_lm", {"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ("bert", "masked_lm", {"embedding_size": 64}, "no way to say embedding_size 64"),
+        ("bert", "masked_lm", {"embedding_size": 64}, "cannot express embedding_size 64"),
         ("bert", "masked_lm", {"hidden_act": "swish"}, "hidden_act 'swish'"),
         ("bert", "masked_lm", {"dropout": 1.0}, r"must be in \[0, 1\)"),
         ("roberta", "masked_lm", {"hidden_act": "relu"}, "has gelu in its head"),

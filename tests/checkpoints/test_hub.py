@@ -19,10 +19,10 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints import hub
-from filbert.checkpoints.hub import explained
-from filbert.checkpoints.model_files import to_fetch
+from filbert.checkpoints.hub import explained, to_fetch
 from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.files import sha256_of
 
 _spec = importlib.util.spec_from_file_location(
     "hub_server", Path(__file__).parents[1] / "hub_server.py"
@@ -93,11 +93,6 @@ def test_a_checkpoint_of_googles_on_the_hub_is_found_as_its_prefix(server: Any) 
     two = {f"{n}.{part}": b"" for n in "ab" for part in ("index", "data-00000-of-00001")}
     server.add("owner/two", two)
     assert "2 checkpoints: a, b" in refusal(FormatError, "owner/two")
-
-
-def test_a_repository_without_weights_says_what_it_holds(server: Any) -> None:
-    server.add("owner/name", SMALL | {"tf_model.h5": b""})
-    assert "found: config.json, tf_model.h5, vocab.txt" in refusal(FormatError, "owner/name")
 
 
 # The way there.
@@ -192,7 +187,7 @@ def test_a_gated_and_a_missing_model_are_told_apart(server: Any) -> None:
 
 @pytest.mark.parametrize(
     ("number", "says"),
-    [(errno.ENOSPC, "No room left"), (errno.EACCES, "Set HF_HOME to a folder of yours")],
+    [(errno.ENOSPC, "is full"), (errno.EACCES, "Set HF_HOME to a folder of yours")],
 )
 def test_a_full_or_closed_disk_is_one_sentence(
     server: Any, monkeypatch: pytest.MonkeyPatch, number: int, says: str
@@ -227,7 +222,7 @@ def test_offline_only_a_whole_copy_in_the_cache_serves(
         assert find_model("owner/name", tokenizer_only=True, **options) == folder
         for name in ("owner/name", "owner/part", "owner/never"):
             text = refusal(InputError, name, **options)
-            assert "not whole, in the local cache" in text and "switched off" in text
+            assert "no complete copy" in text and "switched off" in text
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert server.requests == []
 
@@ -277,7 +272,7 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
     for name in names(tiny_model):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((tiny_model / name).read_bytes())
-    digests = {name: {"sha256": hub.sha256_of(folder / name)} for name in names(folder)}
+    digests = {name: {"sha256": sha256_of(folder / name)} for name in names(folder)}
     (folder / "filbert.json").write_text(json.dumps({"files": digests}))
     (folder / "README.md").write_text("# tiny")
     (folder / "1_Pooling").mkdir()
@@ -347,7 +342,7 @@ def test_without_the_right_to_write_nothing_is_uploaded(server: Any, model: Path
         (InputError, "me/new", {"token": "hf_reader"}, "no right to this on me/new"),
         (InputError, "me/public", {"token": "hf_reader"}, "no right to this on me/public"),
         (ConfigError, "new", {"token": "hf_writer"}, "give owner/name"),
-        (ConfigError, "me/public", {"token": "hf_writer", "private": True}, "already and public"),
+        (ConfigError, "me/public", {"token": "hf_writer", "private": True}, "already public"),
     ]
     for kind, repo, options, says in cases:
         with pytest.raises(kind, match=says):

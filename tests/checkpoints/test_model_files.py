@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from filbert.checkpoints.hub import _check_choice, _is_whole, files_to_push
-from filbert.checkpoints.model_files import SENTENCE_FILES, is_model_file, is_published, to_fetch
+from filbert.checkpoints.families import SENTENCE_FILES
+from filbert.checkpoints.hub import (
+    _check_weights,
+    files_to_push,
+    has_weights,
+    is_published,
+    to_fetch,
+)
 from filbert.checkpoints.opening import find_model
 from filbert.errors import FormatError
 
-MODULE = "sentence_transformers.models"
 OLD = (
     "modules.json",
     "0_BERT/config.json",
@@ -49,7 +53,7 @@ def unpacked_names(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", SENTENCE_FILES)
 def test_the_limits_of_every_old_family_are_carried(name: str) -> None:
-    assert is_model_file(name) and is_published(name)
+    assert is_published(name)
     assert to_fetch([name], tokenizer_only=True) == [name]
 
 
@@ -60,10 +64,10 @@ def test_an_old_folder_with_its_encoder_below_is_carried_whole(
     assert unpacked_names(zipped(tmp_path, monkeypatch, OLD, inside)) == set(OLD)
     assert to_fetch(OLD) == sorted(OLD)
     assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
-    _check_choice("owner/old", list(OLD), to_fetch(OLD), False)
+    _check_weights("owner/old", list(OLD), to_fetch(OLD))
     dense = ["config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin"]
     with pytest.raises(FormatError, match="no weights"):
-        _check_choice("owner/dense", dense, to_fetch(dense), False)
+        _check_weights("owner/dense", dense, to_fetch(dense))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,6 @@ def test_names_of_their_own_count_beside_a_checkpoint(
     assert place.name == "m.ckpt" and unpacked_names(place.parent) == set(files)
     assert to_fetch(files) == sorted(files)
     assert set(to_fetch(["config.json", "model.safetensors", *files])).isdisjoint(CHECKPOINT)
-    assert not is_model_file("german_vocab.txt")
 
 
 def test_notes_of_macos_are_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,26 +120,10 @@ def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(
         (("model.safetensors", "vocab.txt"), False),
         (("config.json", "model.safetensors"), True),
         (("bert_config.json", *CHECKPOINT), True),
-        (("0_BERT/config.json", "0_BERT/pytorch_model.bin", "1_Pooling/config.json"), True),
-        (("0_BERT/pytorch_model.bin", "1_Pooling/config.json"), False),
     ],
 )
 def test_a_copy_in_the_cache_is_whole_with_its_configuration(
     tmp_path: Path, files: tuple[str, ...], whole: bool
 ) -> None:
-    assert _is_whole(tmp_path, fill(tmp_path, *files)) is whole
-
-
-@pytest.mark.parametrize(
-    ("missing", "whole"),
-    [(None, True), ("1_Pooling/config.json", False), ("2_Dense/model.safetensors", False)],
-)
-def test_a_copy_in_the_cache_is_whole_with_its_modules(
-    tmp_path: Path, missing: str | None, whole: bool
-) -> None:
-    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": ""}
-    listed = [{"path": p, "type": f"{MODULE}.{k or 'Normalize'}"} for p, k in modules.items()]
-    files = {"config.json", "model.safetensors", "1_Pooling/config.json", "2_Dense/config.json"}
-    files |= {"modules.json", "2_Dense/model.safetensors"}
-    (tmp_path / "modules.json").write_text(json.dumps(listed))
-    assert _is_whole(tmp_path, files - {missing or ""}) is whole
+    fill(tmp_path, *files)
+    assert has_weights(tmp_path) is whole

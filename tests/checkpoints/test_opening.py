@@ -179,14 +179,6 @@ def test_a_folder_goes_before_a_name_and_before_a_revision(
         assert find_model(name) == Path(name)
 
 
-def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
-    assert "no config.json (found: nothing)" in refusal(FormatError, tmp_path)
-    fill(tmp_path, "b.csv", "a.csv")
-    assert "no config.json (found: a.csv, b.csv)" in refusal(FormatError, tmp_path)
-    fill(tmp_path / "model", "config.json")
-    assert f"Did you mean {tmp_path / 'model'}?" in refusal(FormatError, tmp_path)
-
-
 def test_an_unpacked_folder_within_a_folder_is_pointed_at(tmp_path: Path) -> None:
     inner = fill(tmp_path / "uncased_L-12_H-768_A-12", *BERT)
     assert f"Did you mean {inner}?" in refusal(FormatError, tmp_path)

@@ -50,11 +50,9 @@ def test_tensors_of_nobody_are_refused_with_what_to_add():
         family_of(SIZES, ["wte.weight", "h.0.attn.weight"], PATH, [])
 
 
-@pytest.mark.parametrize("model_type", ["mpnet", "deberta-v2", "longformer", "big_bird", "t5"])
-def test_an_encoder_of_another_kind_is_refused_with_the_reason(model_type):
-    with pytest.raises(FormatError, match="so it is no BERT-family encoder") as caught:
-        named_family({"model_type": model_type}, PATH)
-    assert f"'{model_type}'" in str(caught.value) and "filbert reads bert," in str(caught.value)
+def test_an_encoder_of_another_kind_is_refused():
+    with pytest.raises(FormatError, match="model_type 'mpnet'; filbert reads bert,"):
+        named_family({"model_type": "mpnet"}, PATH)
 
 
 def test_a_part_of_a_head_is_damage_and_not_another_class(tmp_path, make, edit_tensors, refusal):

@@ -46,7 +46,7 @@ def test_the_address_is_the_last_line(
 
 
 def test_a_run_folder_is_pointed_at_its_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no folder here"):
+    with pytest.raises(InputError, match="is no local folder"):
         push(str(tmp_path / "gone"), "me/tiny", dry_run=True)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.checkpoints.tokenizer_conventions import read_tokenizer
+from filbert.checkpoints.huggingface import read_tokenizer
 from filbert.text.saving import vocabulary_files
 from filbert.text.spiece import parse_spiece
 from filbert.text.tokenizer import Tokenizer

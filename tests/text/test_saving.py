@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import ByteLevel
 
-from filbert.checkpoints.tokenizer_conventions import CONVENTIONS
+from filbert.checkpoints.huggingface import CONVENTIONS
 from filbert.errors import FormatError
 from filbert.text.extend import add_entries
 from filbert.text.saving import vocabulary_files

@@ -112,7 +112,7 @@ def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, 
     assert facts["config"]["causal"] is True and facts["family"] == "bert"
     info(str(deep_model))
     assert "causal: every" not in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(ConfigError, match="no way to say causal True"):
+    with pytest.raises(ConfigError, match="cannot express causal True"):
         convert(folder, tmp_path / "google", to="google")
     convert(folder, tmp_path / "again", to="huggingface")
     assert filbert.load(str(tmp_path / "again")).predict([LONG]) == filbert.load(folder).predict(

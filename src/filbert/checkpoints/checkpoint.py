@@ -1,4 +1,4 @@
-"""Checkpoint: a model at rest, in filbert's own names, whatever file it came from."""
+"""Checkpoint: the weights and configuration of a model in memory, in filbert's own names."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from filbert.checkpoints.config_json import LABELLED, PROBLEM_TYPES, check_head
-from filbert.checkpoints.families import FAMILIES
+from filbert.checkpoints.families import FAMILIES, Family
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import HEADS, Model, new_head
 
-_POOLER = ("encoder.pooler.weight", "encoder.pooler.bias")
+_POOLER = "encoder.pooler."
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-_TRANSFORM = (
-    "head.transform.weight",
-    "head.transform.bias",
-    "head.norm.weight",
-    "head.norm.bias",
-)
+# The dense layer and LayerNorm with which every head of some families begins.
+_TRANSFORM = ("head.transform.", "head.norm.")
 
 
 def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None = None) -> Model:
-    """The model of a config without its numbers, so any size costs nothing.
+    """Build a model on the meta device: names and shapes without values.
 
     Args:
-        config: of the encoder.
-        kind: of the head, a key of HEADS; None for none.
-        num_labels: outputs of the kinds "sequence" and "tokens".
+        config: Configuration of the encoder.
+        kind: Kind of the head, a key of HEADS; None for none.
+        num_labels: Number of outputs of the kinds "sequence" and "tokens".
     """
     with torch.device("meta"):
         encoder = Encoder(config)
@@ -46,20 +42,20 @@ def meta_model(config: EncoderConfig, kind: str | None, num_labels: int | None =
 
 @dataclass
 class Checkpoint:
-    """A model at rest.
+    """The weights and configuration of a model.
 
     Attributes:
-        config: of the encoder.
-        family: as config.json's `model_type`, a key of FAMILIES.
-        tensors: by the names of Model.state_dict(), "encoder...." and "head....".
-        head: a key of HEADS, or None for a bare encoder.
-        labels: by id, for the heads "sequence" and "tokens".
+        config: Configuration of the encoder.
+        family: `model_type` of config.json, a key of FAMILIES.
+        tensors: Tensors by the names of Model.state_dict(), "encoder...." and "head....".
+        head: A key of HEADS, or None for an encoder without a head.
+        labels: Names by id, for the heads "sequence" and "tokens".
         problem_type: "regression", "single_label_classification",
             "multi_label_classification" or None.
-        source: the folder it came from; the tokenizer's files lie there.
-        notes: sentences on what reading or building it did beyond the plain.
-        filbert: content of filbert.json, when there is one.
-        extra: config.json's entries that concern the tokenizer; written back as they were.
+        source: The folder it was read from, which also holds the tokenizer's files.
+        notes: Sentences about decisions that were made while it was read or built.
+        filbert: Content of filbert.json, if there is one.
+        extra: Entries of config.json about the tokenizer, which are written back unchanged.
     """
 
     config: EncoderConfig
@@ -75,14 +71,14 @@ class Checkpoint:
 
     @property
     def num_labels(self) -> int | None:
-        """Outputs of the heads "sequence" and "tokens"; None for the others."""
+        """Number of outputs of the heads "sequence" and "tokens"; None for other heads."""
         return int(self.tensors["head.out.weight"].shape[0]) if self.head in LABELLED else None
 
     def check(self) -> Model:
-        """The model without its numbers, after making sure that the tensors are exactly its own.
+        """Compare the tensors with those of the model, and return the model without values.
 
         Raises:
-            ValueError: a missing, unexpected or mis-shaped tensor; a mistake of the caller's.
+            ValueError: A missing, unexpected or mis-shaped tensor, which is a programming error.
         """
         model = meta_model(self.config, self.head, self.num_labels)
         wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -95,13 +91,10 @@ class Checkpoint:
         return model
 
     def build(self, *, dtype: torch.dtype = torch.float32) -> Model:
-        """The model in eval mode, with its own copy of the tensors.
-
-        Args:
-            dtype: of the weights.
+        """Build the model in eval mode, with its own copy of the tensors in `dtype`.
 
         Raises:
-            ValueError: as `check`.
+            ValueError: As `check`.
         """
         model = self.check()
         copies = {
@@ -116,83 +109,40 @@ def with_new_head(
     checkpoint: Checkpoint,
     kind: str | None,
     num_labels: int | None = None,
+    *,
     labels: Sequence[str] | None = None,
     problem_type: str | None = None,
 ) -> Checkpoint:
-    """The same encoder under a freshly drawn head, or under none.
+    """Replace the head by a randomly initialised one, or by none.
 
-    The pooler follows the family's custom for this kind of head: it is kept where the old one has
-    the same place, drawn anew where the head needs one and there is none, and dropped where the
-    head reads none. So is the transform that all heads of some families begin with. Everything new
-    is drawn from torch's default generator.
+    The family's table decides about the pooler: it is kept if old and new head have the same one,
+    initialised if only the new head requires one, and removed if the new head reads none. The
+    dense layer and LayerNorm that begin all heads of a ModernBERT are kept. New weights are drawn
+    from torch's default generator.
 
     Args:
-        checkpoint: stays as it is; the result shares its encoder's tensors.
-        kind: a key of HEADS, or None for the bare encoder.
-        num_labels: for the kinds "sequence" and "tokens"; the number of `labels` when given.
-        labels: names by id, for the same kinds.
-        problem_type: for the kind "sequence".
+        checkpoint: Not changed; the result shares its encoder's tensors.
+        kind: A key of HEADS, or None for no head.
+        num_labels: For the kinds "sequence" and "tokens"; by default the number of `labels`.
+        labels: Names by id, for the same kinds.
+        problem_type: For the kind "sequence".
 
     Raises:
-        ConfigError: the family has no such head, or the labels do not fit.
+        ConfigError: The family has no such head, or the labels do not fit.
     """
     family = FAMILIES[checkpoint.family]
-    check_head(family, kind)
     if labels is not None and num_labels not in (None, len(labels)):
         raise ConfigError(f"{len(labels)} labels for {num_labels} outputs.")
     count = num_labels if labels is None else len(labels)
-    if (kind in LABELLED) != (count is not None) or count == 0:
-        needs = "needs at least one label" if kind in LABELLED else "takes no labels"
-        raise ConfigError(f"The head {kind!r} {needs}.")
-    if problem_type is not None and problem_type not in PROBLEM_TYPES:
-        raise ConfigError(f"problem_type {problem_type!r} is not one of {list(PROBLEM_TYPES)}.")
-    layout, old_slot = family.heads[kind], family.heads[checkpoint.head].pooler
-    if layout.activation not in (None, checkpoint.config.hidden_act):
-        raise ConfigError(
-            f"A {family.class_name(kind)} has {layout.activation} in its head; over an encoder "
-            f"with {checkpoint.config.hidden_act} no other tool would compute the same."
-        )
-
-    tensors = {
-        name: value for name, value in checkpoint.tensors.items() if name.startswith("encoder.")
-    }
-    notes = []
-    slot = layout.pooler
-    had_pooler = checkpoint.config.pooler is not None
-    keeps = had_pooler and slot is not None and old_slot is not None and slot.name == old_slot.name
-    # An optional pooler beside a head that does not read it would only be dead weight in training,
-    # and beside a causal encoder other tools would put it on the first token.
-    reads = not checkpoint.config.causal if kind is None else HEADS[kind].reads_pooled
-    has_pooler = slot is not None and reads and (keeps or slot.required)
-    config = replace(
-        checkpoint.config,
-        pooler=slot.activation if slot and has_pooler else None,
-        pooler_dropout=bool(slot and has_pooler and slot.dropout_before),
-        head_dropout=checkpoint.config.head_dropout
-        if layout.dropout[0]
-        else checkpoint.config.hidden_dropout,
-    )
-    if not (has_pooler and keeps):
-        for name in _POOLER:
-            tensors.pop(name, None)
-        if had_pooler:
-            why = f"a {family.class_name(kind)} has no place for the old one"
-            if kind is None and checkpoint.config.causal:
-                why = "it reads the first token, which sees no other in a causal encoder"
-            notes.append(f"pooler left out: {why}.")
-    if has_pooler and not keeps:
-        assert slot is not None
-        pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        initialize(pooler, config.initializer_range)
-        tensors |= {f"encoder.pooler.{name}": value for name, value in pooler.state_dict().items()}
-        notes.append(f"new pooler: {slot.name} ({slot.activation}), drawn at random.")
+    _check_new_head(checkpoint, family, kind, count, problem_type)
+    config, tensors, notes = _with_pooler_for(checkpoint, family, kind)
     if kind is not None:
         head = new_head(kind, config, count)
         tensors |= {f"head.{name}": value for name, value in head.state_dict().items()}
-        if config.head_transform and any(name in checkpoint.tensors for name in _TRANSFORM):
-            # All heads of such a family have it, and what the masked-LM head's learnt serves them.
-            tensors |= {name: checkpoint.tensors[name] for name in _TRANSFORM if name in tensors}
-            notes.append("kept: the dense layer and LayerNorm that the old head began with.")
+        old = {n: t for n, t in checkpoint.tensors.items() if n.startswith(_TRANSFORM)}
+        if config.head_transform and old:
+            tensors |= {name: tensor for name, tensor in old.items() if name in tensors}
+            notes.append("kept: the dense layer and LayerNorm of the old head.")
         size = f" with {count} outputs" if count else ""
         notes.append(f"new head: {kind}{size}, drawn at random.")
     elif checkpoint.head is not None:
@@ -209,13 +159,69 @@ def with_new_head(
     )
 
 
-def as_causal(checkpoint: Checkpoint) -> Checkpoint:
-    """The same weights with attention from left to right: a token sees no later one.
+def _check_new_head(
+    checkpoint: Checkpoint,
+    family: Family,
+    kind: str | None,
+    count: int | None,
+    problem_type: str | None,
+) -> None:
+    check_head(family, kind)
+    if (kind in LABELLED) != (count is not None) or count == 0:
+        needs = "needs at least one label" if kind in LABELLED else "takes no labels"
+        raise ConfigError(f"The head {kind!r} {needs}.")
+    if problem_type is not None and problem_type not in PROBLEM_TYPES:
+        raise ConfigError(f"problem_type {problem_type!r} is not one of {list(PROBLEM_TYPES)}.")
+    activation = family.heads[kind].activation
+    if activation not in (None, checkpoint.config.hidden_act):
+        raise ConfigError(
+            f"A {family.class_name(kind)} has {activation} in its head. Over an encoder with "
+            f"{checkpoint.config.hidden_act}, transformers would compute other outputs."
+        )
 
-    What stands for a sequence is then its last token, in place of the first.
+
+def _with_pooler_for(
+    checkpoint: Checkpoint, family: Family, kind: str | None
+) -> tuple[EncoderConfig, dict[str, Tensor], list[str]]:
+    """Return configuration, tensors and notes of the encoder with the pooler of a head's kind."""
+    old = checkpoint.config
+    notes: list[str] = []
+    layout, old_slot = family.heads[kind], family.heads[checkpoint.head].pooler
+    slot = layout.pooler
+    old_name = old_slot.name if old_slot is not None and old.pooler is not None else None
+    # Training would not reach an optional pooler that the head does not read, and in a causal
+    # encoder other tools would apply it to the first token.
+    reads_pooler = not old.causal if kind is None else HEADS[kind].reads_pooled
+    if slot is not None and not (reads_pooler and (slot.required or slot.name == old_name)):
+        slot = None
+    config = replace(
+        old,
+        pooler=slot.activation if slot else None,
+        pooler_dropout=slot is not None and slot.dropout_before,
+        head_dropout=old.head_dropout if layout.dropout[0] else old.hidden_dropout,
+    )
+    tensors = {n: tensor for n, tensor in checkpoint.tensors.items() if n.startswith("encoder.")}
+    if slot is not None and slot.name == old_name:
+        return config, tensors, notes
+    tensors = {n: tensor for n, tensor in tensors.items() if not n.startswith(_POOLER)}
+    if old.pooler is not None:
+        why = f"a {family.class_name(kind)} has no place for the old one"
+        if kind is None and old.causal:
+            why = "it reads the first token, which attends to no other in a causal encoder"
+        notes.append(f"pooler left out: {why}.")
+    if slot is not None:
+        pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        initialize(pooler, config.initializer_range)
+        tensors |= {f"{_POOLER}{name}": value for name, value in pooler.state_dict().items()}
+        notes.append(f"new pooler: {slot.name} ({slot.activation}), drawn at random.")
+    return config, tensors, notes
+
+
+def as_causal(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the same weights with causal attention; the last token represents the sequence.
 
     Raises:
-        ConfigError: some of its layers see only a window, to both sides.
+        ConfigError: Some layers have local attention, which is bidirectional.
     """
     if checkpoint.config.causal:
         return checkpoint
@@ -223,42 +229,42 @@ def as_causal(checkpoint: Checkpoint) -> Checkpoint:
         config = replace(checkpoint.config, causal=True)
     except ConfigError as error:
         raise ConfigError(f"This model cannot be made causal: {error}") from error
-    note = "causal: every token sees itself and those before it; the last stands for its sequence."
+    note = "causal: tokens attend to earlier positions only; the last represents the sequence."
     return replace(checkpoint, config=config, notes=(*checkpoint.notes, note), filbert=None)
 
 
 def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """The same model with some of its layers alone, as a smaller one to start from.
+    """Return a model with some of the layers only.
 
     Args:
-        checkpoint: stays as it is; the result shares its tensors.
-        layers: numbers from 0, rising.
+        checkpoint: Not changed; the result shares its tensors.
+        layers: Indices from 0, ascending.
 
     Raises:
-        ConfigError: there is no such layer, the layers share their weights, or one would see more
-            or less of a text in its new place.
+        ConfigError: There is no such layer, the layers share their weights, or a layer's attention
+            would change with its position.
     """
     config = checkpoint.config
     count = config.num_hidden_layers
     if config.num_groups < count:
         raise ConfigError(
-            f"keep_layers: this model's {count} layers share their weights, so none can be left "
-            "out. Take another model."
+            f"keep_layers: the {count} layers of this model share their weights, so none can be "
+            "removed. Choose another model."
         )
     asked = list(layers)
     if not asked or asked != sorted(set(asked) & set(range(count))):
         raise ConfigError(
-            f"keep_layers asks for layers {asked}; this model has 0 to {count - 1}, and they stay "
-            "in their order."
+            f"keep_layers is {asked}; this model has layers 0 to {count - 1}, and they must be "
+            "given in ascending order."
         )
     if len(layers) == count:
         return checkpoint
     moved = [old for new, old in enumerate(layers) if config.is_local(old) != config.is_local(new)]
-    # The first layer of a pre-norm encoder has a LayerNorm less than the others.
+    # The first layer of a pre-norm encoder has no LayerNorm before its attention.
     if moved or (config.pre_norm and asked[0] != 0):
         raise ConfigError(
-            f"keep_layers asks for layers {asked}; in this model a layer's place decides what it "
-            "sees. Keep the first ones, by their number."
+            f"keep_layers is {asked}; in this model the position of a layer decides between local "
+            "and global attention. Give a number to keep the first layers."
         )
     places = {old: new for new, old in enumerate(layers)}
     tensors = {}

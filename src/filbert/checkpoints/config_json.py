@@ -1,4 +1,4 @@
-"""config.json <-> EncoderConfig, head kind and labels, by the families' tables."""
+"""Translates config.json into EncoderConfig, kind of head and labels, and back."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _ACTIVATIONS = {
     "gelu_accurate": "gelu_tanh",
     "relu": "relu",
 }
+# Fields of EncoderConfig with a name for a value: theirs to ours.
+_CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in POOLED}}
 _WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 _FLOATS = frozenset(
     (
@@ -43,24 +45,23 @@ _FLOATS = frozenset(
         "local_rotary_base",
     )
 )
-# How transformers ends the names of classes whose head predicts the next token.
+# Suffixes of transformers' classes whose head predicts the next token.
 _NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
-# Kinds with as many outputs as there are labels.
+# Kinds of heads with one output per label.
 LABELLED = ("sequence", "tokens")
 
 
 def check_expressible(raw: dict[str, Any], must: Mapping[str, tuple[Any, ...]], path: Path) -> None:
-    """Refuse settings that the encoder, or a head, cannot express.
+    """Check that each key of `must` is absent or has one of the values there.
 
     Raises:
-        FormatError: a key of `must` with a value that is not one of its values.
+        FormatError: Another value, which the encoder cannot express.
     """
     for key, allowed in must.items():
         if key in raw and raw[key] not in allowed:
             raise FormatError(
-                f"{path}: {key} is {short(raw[key])}; filbert's encoder has only "
-                f"{short(allowed[0])}."
+                f"{path}: {key} is {short(raw[key])}; filbert supports only {short(allowed[0])}."
             )
 
 
@@ -71,11 +72,11 @@ def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bo
     is_number = isinstance(value, (int, float) if real else int) and not isinstance(value, bool)
     if not is_number or not abs(value) <= 2**31:  # so also NaN
         kind = "number" if real else "whole number"
-        raise FormatError(f"{path}: {key} is {short(value)}; it must be a {kind} of sensible size.")
+        raise FormatError(f"{path}: {key} is {short(value)}; it must be a {kind} up to 2**31.")
     return float(value) if real else value
 
 
-# Of config.json: layer to the heads that it has lost. transformers 4 reads it, 5 has no pruning.
+# Key of config.json: layer to its removed heads. transformers 4 reads it; 5 has no pruning.
 _PRUNED_HEADS = "pruned_heads"
 _MOST_LAYERS = 9999
 
@@ -83,12 +84,12 @@ _MOST_LAYERS = 9999
 def _heads_per_layer(
     raw: dict[str, Any], layers: int, heads: int, path: Path
 ) -> tuple[int, ...] | None:
-    """How many heads each layer has left; None where none has lost any."""
+    """Return the number of heads of each layer; None if no head was removed."""
     pruned = raw.get(_PRUNED_HEADS)
     if not pruned:
         return None
 
-    def is_loss(layer: str, numbers: Any) -> bool:
+    def is_valid(layer: str, numbers: Any) -> bool:
         return (
             layer.isdecimal()
             and len(layer) < 5
@@ -98,10 +99,10 @@ def _heads_per_layer(
             and len(set(numbers)) == len(numbers) < heads
         )
 
-    if not isinstance(pruned, dict) or not all(is_loss(*entry) for entry in pruned.items()):
+    if not isinstance(pruned, dict) or not all(is_valid(*entry) for entry in pruned.items()):
         raise FormatError(
-            f"{path}: {_PRUNED_HEADS} is {short(pruned)}; it must give each layer, of 0 to "
-            f"{layers - 1}, the heads that it has lost, of 0 to {heads - 1}, and leave it one."
+            f"{path}: {_PRUNED_HEADS} is {short(pruned)}; it must map layers (0 to "
+            f"{layers - 1}) to removed heads (0 to {heads - 1}), and leave each layer one head."
         )
     left = {int(key): heads - len(numbers) for key, numbers in pruned.items()}
     found = tuple(left.get(layer, heads) for layer in range(min(layers, _MOST_LAYERS)))
@@ -109,7 +110,7 @@ def _heads_per_layer(
 
 
 def stated_causal(raw: dict[str, Any], family: Family) -> bool:
-    """Whether config.json describes an encoder that attends causally."""
+    """Return whether config.json describes an encoder with causal attention."""
     by_key = family.causal_key is not None and bool(raw.get(family.causal_key))
     return by_key or raw.get("model_type") == CAUSAL_TYPE + family.model_type
 
@@ -117,57 +118,40 @@ def stated_causal(raw: dict[str, Any], family: Family) -> bool:
 def encoder_config(
     raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
 ) -> EncoderConfig:
-    """The EncoderConfig that config.json describes.
+    """Return the EncoderConfig that config.json describes.
 
     Args:
-        raw: content of config.json.
-        family: of `raw`.
-        kind: of the head.
-        has_pooler: whether the weights hold the pooler that goes with this kind.
-        path: of config.json, for messages.
+        raw: Content of config.json.
+        family: Its family.
+        kind: Kind of the head.
+        has_pooler: Whether the weights include the pooler of this kind.
+        path: Path of config.json, for messages.
 
     Raises:
-        FormatError: a missing, mistyped, absurd or contradictory value, or one that the encoder
-            cannot express.
+        FormatError: A value that is missing, of the wrong type, out of range or contradictory, or
+            that the encoder cannot express.
     """
     head = family.heads[kind]
     check_expressible(raw, head.must, path)
     causal = stated_causal(raw, family)
-    by_key = causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type
-    if by_key and str((raw.get("architectures") or [""])[0]).endswith(_NEXT_TOKEN):
-        raise FormatError(
-            f"{path} describes a {short(raw['architectures'][0])}, which predicts the next token; "
-            "filbert has no such head."
-        )
-    if by_key and not family.says_causal(kind, has_pooler=has_pooler):
-        raise FormatError(
-            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
-            "token, which then sees no other; filbert's causal encoders read the last."
-        )
+    if causal and raw.get("model_type") != CAUSAL_TYPE + family.model_type:
+        _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
     if family.flattened is not None:
         raw = family.flattened(raw, path)
     values: dict[str, Any] = dict(family.constants)
     for name, (key, default) in family.keys.items():
-        if name == "hidden_act":
-            given = raw.get(key, default)
-            if not isinstance(given, str) or given not in _ACTIVATIONS:
-                raise FormatError(
-                    f"{path}: {key} is {short(given)}, not one of {', '.join(_ACTIVATIONS)}."
-                )
-            values[name] = _ACTIVATIONS[given]
-        elif name == "pooled":
-            values[name] = raw.get(key, default)
-            if values[name] not in POOLED:
-                raise FormatError(
-                    f"{path}: {key} is {short(values[name])}, not one of {', '.join(POOLED)}."
-                )
-        else:
+        if name not in _CHOICES:
             values[name] = _number(raw, key, default, path, real=name in _FLOATS)
+            continue
+        choices, given = _CHOICES[name], raw.get(key, default)
+        if not isinstance(given, str) or given not in choices:
+            raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
+        values[name] = choices[given]
     if head.activation not in (None, values["hidden_act"]):
         raise FormatError(
             f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
-            f"{family.class_name(kind)} has {head.activation} in its head, and filbert can express "
-            "only both alike."
+            f"{family.class_name(kind)} has {head.activation} in its head, and filbert requires "
+            "the same in both."
         )
     if values.get("embedding_size") == values["hidden_size"] and not family.always_projects:
         values["embedding_size"] = None
@@ -191,8 +175,8 @@ def encoder_config(
             text = text.replace(name, key)
         raise FormatError(f"{path}: {text}") from error
     layers, groups = config.num_hidden_layers, config.num_groups
-    # transformers computes the group in floating point, which for a few odd pairs (18 layers, 14
-    # groups) rounds to another group.
+    # transformers computes the group in floating point, which rounds to another group for a few
+    # pairs, such as 18 layers in 14 groups.
     if any(int(i / (layers / groups)) != i * groups // layers for i in range(layers)):
         raise FormatError(
             f"{path}: {layers} layers in {groups} groups; "
@@ -201,17 +185,33 @@ def encoder_config(
     return config
 
 
+def _check_causal(
+    raw: dict[str, Any], family: Family, kind: str | None, *, has_pooler: bool, path: Path
+) -> None:
+    """Refuse transformers' causal models that read the first token or predict the next."""
+    if str((raw.get("architectures") or [""])[0]).endswith(_NEXT_TOKEN):
+        raise FormatError(
+            f"{path} describes a {short(raw['architectures'][0])}, which predicts the next token; "
+            "filbert has no such head."
+        )
+    if not family.says_causal(kind, has_pooler=has_pooler):
+        raise FormatError(
+            f"{path}: {family.causal_key} is True, and a {family.class_name(kind)} reads the first "
+            "token, which attends to no other token; filbert's causal encoders read the last."
+        )
+
+
 def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
-    """The labels by id; LABEL_0, LABEL_1 ... for a number without names; None for neither.
+    """Return the labels by id; LABEL_0, LABEL_1 ... if only their number is given, else None.
 
     Raises:
-        FormatError: ids that are not 0..n-1, a label twice, or one that cannot be printed.
+        FormatError: Ids other than 0 to n-1, a repeated label, or one that cannot be printed.
     """
     given = raw.get("id2label")
     if given is None:
         given = _inverted(raw.get("label2id"))
     if given is None:
-        # The second is how transformers called it inside, and sometimes wrote it, until 2020.
+        # transformers sometimes wrote its internal name, the second, until 2020.
         key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
         if key is None:
             return None
@@ -245,7 +245,7 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
 
 
 def _inverted(label2id: Any) -> dict[str, Any] | None:
-    """`id2label` from `label2id` where only that is given; None if it does not count its ids."""
+    """Return `id2label` for a `label2id`; None if its ids are not 0 to n-1."""
     if not isinstance(label2id, dict) or not label2id:
         return None
     given = {str(id_): name for name, id_ in label2id.items()}
@@ -253,12 +253,12 @@ def _inverted(label2id: Any) -> dict[str, Any] | None:
 
 
 def unprintable(label: str) -> bool:
-    """Whether a label holds what cannot be stored as UTF-8 or steers a terminal."""
+    """Return whether a label holds control characters or what UTF-8 cannot store."""
     return any(unicodedata.category(character) in ("Cc", "Cs") for character in label)
 
 
 def problem_type(raw: dict[str, Any], path: Path) -> str | None:
-    """`problem_type` of config.json, or None."""
+    """Return `problem_type` of config.json, or None."""
     value = raw.get("problem_type")
     if value is not None and value not in PROBLEM_TYPES:
         raise FormatError(
@@ -268,10 +268,10 @@ def problem_type(raw: dict[str, Any], path: Path) -> str | None:
 
 
 def check_head(family: Family, kind: str | None) -> None:
-    """Refuse a head kind for which the family has no class.
+    """Check that the family has a class for a kind of head.
 
     Raises:
-        ConfigError: the family has no such head.
+        ConfigError: It has not.
     """
     if kind not in family.heads:
         known = ", ".join(name for name in family.heads if name)
@@ -279,10 +279,10 @@ def check_head(family: Family, kind: str | None) -> None:
 
 
 def config_values(config: EncoderConfig, family: Family, kind: str | None) -> dict[str, Any]:
-    """What config.json says about an encoder and its head kind.
+    """Return the entries of config.json for an encoder and the kind of its head.
 
     Raises:
-        ConfigError: the family's layout has no place for one of the fields.
+        ConfigError: The family's config.json cannot express one of the fields.
     """
     head, has_pooler = family.heads[kind], config.pooler is not None
     by_key = config.causal and family.says_causal(kind, has_pooler=has_pooler)
@@ -308,7 +308,7 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     if head.dropout[0] is not None:
         raw[head.dropout[0]] = config.head_dropout
     if config.heads_per_layer is not None:
-        # Those that are left have been counted anew from 0, so the last ones are those missing.
+        # The remaining heads are numbered from 0, so the last ones count as removed.
         raw[_PRUNED_HEADS] = {
             str(layer): list(range(count, config.num_attention_heads))
             for layer, count in enumerate(config.heads_per_layer)
@@ -319,7 +319,7 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
         back = encoder_config(raw, family, kind, has_pooler=has_pooler, path=path)
     except FormatError as error:
         raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
-    # Where a class has no key of its own for its head's dropout, the hidden dropout stands in.
+    # A class without a key for its head's dropout uses the hidden dropout.
     lost = [
         field.name
         for field in fields(config)
@@ -327,36 +327,18 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     ]
     if lost:
         found = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
-        raise ConfigError(f"A {family.class_name(kind)} has no way to say {found}.")
+        raise ConfigError(f"A {family.class_name(kind)} cannot express {found}.")
     return raw
 
 
-# Which family and head a folder holds, if config.json does not say or the tensors contradict it.
-
-
-# Encoders that people take for relatives of this family, and what filbert's encoder has not.
-_NO_RELATIVES = {
-    "mpnet": "adds relative position biases inside attention",
-    "deberta": "has attention over relative positions",
-    "deberta-v2": "has attention over relative positions",
-    "big_bird": "has sparse attention over blocks",
-    "longformer": "has attention over windows, with further weights for global tokens",
-    "xlnet": "reads in permuted orders, with relative positions",
-    "t5": "has relative position biases and a decoder",
-    "gpt2": "is a decoder, which reads from left to right",
-    "nystromformer": "approximates attention by landmarks",
-    "convbert": "has convolutions inside attention",
-    "mobilebert": "has bottlenecks around every layer",
-    "funnel": "shortens the sequence between its layers",
-    "ernie": "adds a table of task types to its embeddings",
-}
+# Which family and head a folder holds.
 
 
 def named_family(raw: dict[str, Any], path: Path) -> Family | None:
-    """The family that config.json names in `model_type`, None when it names none.
+    """Return the family that config.json names in `model_type`; None if it names none.
 
     Raises:
-        FormatError: it names one that filbert does not read, or a setting that the encoder cannot
+        FormatError: A family that filbert does not read, or a setting that the encoder cannot
             express.
     """
     if "model_type" not in raw:
@@ -365,22 +347,25 @@ def named_family(raw: dict[str, Any], path: Path) -> Family | None:
     name = model_type.removeprefix(CAUSAL_TYPE) if isinstance(model_type, str) else ""
     family = FAMILIES.get(name)
     if family is None:
-        raise FormatError(_unknown(model_type, path))
+        raise FormatError(
+            f"{path} names model_type {short(model_type)}; filbert reads {', '.join(FAMILIES)}. "
+            "Other encoders compute something else, even if their names are similar."
+        )
     check_expressible(raw, family.must, path)
     return family
 
 
 def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: list[str]) -> Family:
-    """The family of `model_type`, else the one whose tensors these are.
+    """Return the family of `model_type`, or of the tensors if config.json names none.
 
     Args:
-        raw: content of config.json.
-        names: of the file's tensors.
-        path: of config.json, for messages.
-        notes: gets a sentence when the tensors had to decide.
+        raw: Content of config.json.
+        names: Names of the file's tensors.
+        path: Path of config.json, for messages.
+        notes: Receives a sentence if the tensors decided.
 
     Raises:
-        FormatError: as `named_family`, or tensors that belong to another family or to several.
+        FormatError: As `named_family`, or tensors of another family or of none.
     """
     family = named_family(raw, path)
     if family is None:
@@ -394,22 +379,14 @@ def family_of(raw: dict[str, Any], names: Collection[str], path: Path, notes: li
     owners = _by_prefix(names)
     if owners and not _owns(names, family):
         raise FormatError(
-            f"{path} says model_type {short(family.model_type)}, but the tensors beside it are "
-            f"those of {owners[0].model_type}. Correct model_type."
+            f"{path} says model_type {short(family.model_type)}, but the tensors are "
+            f"those of a {owners[0].model_type}. Correct model_type."
         )
     return family
 
 
-def _unknown(model_type: Any, path: Path) -> str:
-    text = f"{path} names model_type {short(model_type)}; filbert reads {', '.join(FAMILIES)}."
-    reason = _NO_RELATIVES.get(model_type) if isinstance(model_type, str) else None
-    if reason is not None:
-        text += f" This one {reason}, so it is no BERT-family encoder that filbert can express."
-    return text
-
-
 def _named(raw: dict[str, Any]) -> list[Family]:
-    """The family of the first class in `architectures`, the longest of the prefixes that fit."""
+    """Return the family of the first class in `architectures`, by the longest prefix."""
     names = raw.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         return []
@@ -418,7 +395,7 @@ def _named(raw: dict[str, Any]) -> list[Family]:
 
 
 def _by_prefix(names: Collection[str]) -> list[Family]:
-    """Families with a tensor of theirs, prefix and all; dialects share theirs."""
+    """Return the families whose prefixed names occur; dialects share theirs."""
     return [
         family
         for family in FAMILIES.values()
@@ -428,7 +405,7 @@ def _by_prefix(names: Collection[str]) -> list[Family]:
 
 
 def _owns(names: Collection[str], family: Family) -> bool:
-    """Whether the file holds the family's word table, with or without its prefix."""
+    """Return whether the family's word table occurs, with or without its prefix."""
     table = f"{family.embeddings['word']}.weight"
     return table in names or table.removeprefix(family.prefix) in names
 
@@ -440,40 +417,25 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
         return named[0]
     if owners:
         return owners[0]
-    # Names without a prefix: the families' layers differ, but a few are called alike.
-    bare = [
-        family
-        for family in FAMILIES.values()
-        if _owns(names, family)
-        and any(
-            name.startswith(family.layer.format(0).removeprefix(family.prefix)) for name in names
-        )
-        and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
-    ]
-    distinct = {family.prefix: family for family in reversed(bare)}
-    if len(distinct) > 1:
-        # Those that project their tables have a tensor that the others lack; those that count
-        # positions from the padding id have one token type.
-        projects = [f for f in distinct.values() if _has_projection(names, f)]
-        plain = [f for f in distinct.values() if "embedding_size" not in f.keys]
-        offset = raw.get("type_vocab_size") == 1
-        plain = [f for f in plain if f.offset_by_pad == offset]
-        distinct = {f.prefix: f for f in (projects or plain)}
-    if len(distinct) == 1:
-        return next(iter(distinct.values()))
+    # Without the prefix, BERT's and RoBERTa's names are the same. RoBERTa has one token type.
+    has_one_type = raw.get("type_vocab_size") == 1
+    for family in FAMILIES.values():
+        layer = family.layer.format(0).removeprefix(family.prefix)
+        if (
+            _owns(names, family)
+            and any(name.startswith(layer) for name in names)
+            and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
+            and (family.causal_key is None or family.offset_by_pad == has_one_type)
+        ):
+            return family
     raise FormatError(
-        f'{path} names no model_type, and the tensors do not tell one. Add "model_type": "..." to '
+        f'{path} names no model_type, and the tensors fit no family. Add "model_type": "..." to '
         f"it, one of {', '.join(FAMILIES)}."
     )
 
 
-def _has_projection(names: Collection[str], family: Family) -> bool:
-    module = family.embeddings.get("project")
-    return module is not None and f"{module}.weight".removeprefix(family.prefix) in names
-
-
 def _modules(head: HeadLayout, family: Family) -> set[str]:
-    """The modules of a head that lie outside the encoder's names."""
+    """Return the modules of a head whose names are outside the encoder's prefix."""
     wanted = set(head.modules.values())
     if head.pooler is not None and not head.pooler.name.startswith(family.prefix):
         wanted.add(head.pooler.name)
@@ -481,7 +443,7 @@ def _modules(head: HeadLayout, family: Family) -> set[str]:
 
 
 def _declared(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | None, ...]:
-    """The head kind of the first of `architectures`; empty for none or one that is not known."""
+    """Return the kind of head of the first of `architectures`, in a tuple; () if unknown."""
     names = raw.get("architectures")
     if not names:
         return ()
@@ -500,7 +462,7 @@ def _declared(raw: dict[str, Any], family: Family, path: Path) -> tuple[str | No
 
 
 def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str | None]]:
-    """The modules outside the encoder, and the head kinds that take up the most of them."""
+    """Return the modules outside the encoder, and the kinds of heads that use most of them."""
     names = {head.tied.get(name, name) for head in family.heads.values() for name in found}
     modules = {name.rpartition(".")[0] for name in names}
     outside = {name for name in modules if not name.startswith(family.prefix)}
@@ -517,24 +479,24 @@ def _present(family: Family, found: Collection[str]) -> tuple[set[str], list[str
 def kind_of(
     raw: dict[str, Any], family: Family, found: Collection[str], path: Path, notes: list[str]
 ) -> str | None:
-    """The head kind: the one `architectures` names if its tensors are there, else what is there.
+    """Return the kind of head that `architectures` names, or else the one that the tensors fit.
 
     Args:
-        raw: content of config.json.
-        family: of `raw`.
-        found: the file's tensors by the table's names.
-        path: of config.json, for messages.
-        notes: gets a sentence when it is not what config.json says.
+        raw: Content of config.json.
+        family: Its family.
+        found: Names of the file's tensors in the family's table.
+        path: Path of config.json, for messages.
+        notes: Receives a sentence if the kind is not the one in config.json.
 
     Raises:
-        FormatError: the tensors do not tell one kind from another.
+        FormatError: The tensors fit several kinds.
     """
     outside, best = _present(family, found)
     declared = _declared(raw, family, path)
     name = raw["architectures"][0] if raw.get("architectures") else None
     says = "config.json names no class"
     for kind in declared:
-        # The one mix-up that is the rule rather than the exception, in the oldest checkpoints.
+        # Many checkpoints of 2019 name one of these two classes and hold the other's tensors.
         if (kind, best) == ("masked_lm", ["pretraining"]):
             says = f"config.json says {name}, but the file also holds the head for sentence pairs"
             break
@@ -542,7 +504,7 @@ def kind_of(
             says = f"config.json says {name}, but the file has no head for sentence pairs"
             break
         wanted = _modules(family.heads[kind], family)
-        # A part of a head is a damaged file; what is missing is to be named.
+        # A file with a part of the head is damaged, and the missing tensors are to be named.
         if not wanted or wanted & outside or len(best) != 1:
             return kind
         says = f"config.json says {name}, but the file has no tensor of its head"

@@ -1,6 +1,7 @@
-"""The families as tables. A family name stands only in this room.
+"""Tables of the model families, and of the files that a model consists of.
 
-Sources: transformers 5, models/*/configuration_*.py and modeling_*.py.
+Families are named here and in the tokenizers' conventions only. Sources: transformers 5,
+models/*/configuration_*.py and modeling_*.py.
 """
 
 from __future__ import annotations
@@ -14,13 +15,27 @@ from typing import Any
 
 from filbert.errors import FormatError
 
+SAFETENSORS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+PICKLES = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin|pytorch_model\.bin\.index\.json")
+GOOGLE_CONFIGS = ("bert_config.json", "albert_config.json", "electra_config.json")
+# macOS writes a file ._NAME of metadata next to a file, also into archives.
+TENSOR_BUNDLE = re.compile(r"(?!\._)(?P<prefix>.+)\.(index|data-\d{5}-of-\d{5})")
+# Configuration and vocabulary of a tensor bundle, under any name.
+BUNDLE_CONFIG = re.compile(r"(?!\._)[^/]*config[^/]*\.json")
+BUNDLE_VOCABULARY = re.compile(r"(?!\._)[^/]*(vocab[^/]*\.txt|\.model)")
+# The maximum length of sentence-transformers: until 2020 each family had its own file name.
+SENTENCE_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "albert", "camembert", "xlm-roberta")
+)
+
 REQUIRED: Any = ...
 
-# A causal encoder that no class of Hugging Face's computes goes by names of ours, before theirs, so
-# that other tools refuse it: they would pool the first token, or not attend causally at all.
+# Prefixes for causal encoders that no class of transformers computes. Other tools refuse such names
+# instead of pooling the first token or ignoring the causal mask.
 CAUSAL_TYPE, CAUSAL_CLASS = "filbert_causal_", "FilbertCausal"
 
-# A layer's own modules, as every table below orders them.
+# Modules of a layer, in the order of the tables below.
 LAYER_MODULES = ("attention_out", "attention_norm", "up", "down", "norm")
 
 _LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
@@ -116,7 +131,7 @@ class Family:
     always_projects: bool = False
 
     def theirs(self, ours: str, kind: str | None) -> tuple[str, ...]:
-        """Hugging Face's names of the tensor filbert calls `ours`: three if only ours is fused."""
+        """Return Hugging Face's names of a tensor of filbert: three if only filbert's is fused."""
         module, _, leaf = ours.rpartition(".")
         head = self.heads[kind]
         if module == "encoder.pooler":
@@ -133,25 +148,25 @@ class Family:
         return tuple(f"{layer}.{name}.{leaf}" for name in modules)
 
     def own_module(self, part: str) -> str:
-        """Their name of one of a layer's modules; the same as ours where ours is the only tool."""
+        """Return Hugging Face's name of a module of a layer."""
         return dict(zip(LAYER_MODULES, self.layer_modules, strict=True)).get(part, part)
 
     def says_causal(self, kind: str | None, *, has_pooler: bool) -> bool:
-        """Whether `causal_key` is enough for a model, since nothing in it reads the first token."""
+        """Return whether `causal_key` describes a causal model: nothing reads the first token."""
         slot = self.heads[kind].pooler
         reads_first = slot is not None and (slot.required or has_pooler)
         return self.causal_key is not None and not reads_first
 
     def class_name(self, kind: str | None) -> str:
-        """Hugging Face's class for this kind of head, as in `architectures`."""
+        """Return Hugging Face's class for a kind of head, as in `architectures`."""
         return self.class_prefix + self.heads[kind].suffix
 
 
-# What the families share with BERT.
+# Entries that several families share with BERT.
 
 
 def table_names(prefix: str) -> dict[str, str]:
-    """The embedding tables and their LayerNorm, ours to theirs."""
+    """Return the names of embedding tables and their LayerNorm, ours to theirs."""
     return {
         "word": f"{prefix}.embeddings.word_embeddings",
         "position": f"{prefix}.embeddings.position_embeddings",
@@ -196,13 +211,13 @@ CLASSIFIER_DROPOUT = ("classifier_dropout", None)
 
 
 def tied_names(table: str, projection: str, bias: str | None = None) -> dict[str, str]:
-    """What a masked-LM head may repeat: the word table, and its own bias under another name."""
+    """Return tied tensors of a masked-LM head: the word table and a second name of its bias."""
     tied = {f"{projection}.weight": f"{table}.weight"}
     return tied if bias is None else {**tied, f"{projection}.bias": bias}
 
 
 def head_layout(suffix: str, modules: dict[str, str] | None = None, **rest: Any) -> HeadLayout:
-    """A layout whose head dropout is `classifier_dropout` unless `rest` says otherwise."""
+    """Return a HeadLayout with `classifier_dropout` as the default key of the dropout."""
     return HeadLayout(
         suffix=suffix, modules=modules or {}, **{"dropout": CLASSIFIER_DROPOUT, **rest}
     )
@@ -217,7 +232,7 @@ _FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
 
 
 def modernbert() -> Family:
-    """The family's table."""
+    """Return the table of ModernBERT."""
     transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
     classifier = {**transform, "head.out": "classifier"}
     masked_lm = {**transform, "head": "decoder"}
@@ -293,11 +308,10 @@ def modernbert() -> Family:
 
 
 def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Version 5's `layer_types` and `rope_parameters` as version 4's flat keys, over those.
+    """Return config.json with transformers 5's nested keys as the flat keys of version 4.
 
     Raises:
-        FormatError: layers in another order than one global layer and then some local ones, or
-            scaled rotary positions.
+        FormatError: Global layers at unequal distances, or scaled rotary positions.
     """
     flat = dict(raw)
     if raw.get("layer_types") is not None:
@@ -333,7 +347,7 @@ def _flattened(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _every(raw: dict[str, Any], path: Path) -> int:
-    """How far global layers are apart."""
+    """Return the distance between global layers."""
     kinds, layers = raw["layer_types"], raw.get("num_hidden_layers")
     if (
         isinstance(kinds, list)

@@ -1,4 +1,4 @@
-"""Models drawn at random, for pre-training from nothing: every family at its usual size."""
+"""Creates checkpoints: new and continued models, ELECTRA pairs, students, narrower tables."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ _USUAL: dict[str, dict[str, Any]] = {
     },
 }
 
-# The padding id where nobody says otherwise: that of each family's published vocabulary.
+# The default padding id, that of each family's published vocabulary; 0 for the others.
 _PAD_ID = {"roberta": 1}
-# config.json's names for CLS and SEP, in the families whose own files have them. Other tools fall
-# back on the ids of the published vocabularies when they are missing.
+# Keys of config.json for CLS and SEP, in the families that have them. Without them, other tools use
+# the ids of the published vocabularies.
 _MARKS = {
     "roberta": ("bos_token_id", "eos_token_id"),
     "albert": ("bos_token_id", "eos_token_id"),
@@ -84,13 +84,7 @@ _SIZES = (
 def fresh_config(
     family: str, *, vocab_size: int, head: str, pad_id: int | None = None, **sizes: Any
 ) -> EncoderConfig:
-    """The shape of a new model; the arguments are those of `fresh_checkpoint`.
-
-    With `checkpoint.meta_model` it tells the number of parameters at no cost.
-
-    Raises:
-        ConfigError: as `fresh_checkpoint`.
-    """
+    """Return the configuration of a new model, for the arguments of `fresh_checkpoint`."""
     if family not in _USUAL:
         raise ConfigError(
             f"No new model of the family {family!r} can be made; choose {_choice(family, _USUAL)}."
@@ -124,7 +118,7 @@ def fresh_config(
         if config.embedding_size == config.hidden_size and not table.always_projects
         else config.embedding_size,
     )
-    config_values(config, table, head)  # Refuses what no other tool could read back.
+    config_values(config, table, head)  # refuses what config.json cannot express
     return config
 
 
@@ -138,24 +132,24 @@ def fresh_checkpoint(
     sep_id: int | None = None,
     **sizes: Any,
 ) -> Checkpoint:
-    """A model drawn from torch's default generator.
+    """Create a model with weights from torch's default generator.
 
     Args:
         family: bert, roberta, distilbert, albert, electra or modernbert.
-        vocab_size: rows of the word table.
+        vocab_size: Number of vocabulary entries.
         head: masked_lm, pretraining (with sentence pairs: bert, albert) or discriminator (electra).
-        pad_id: the tokenizer's padding id, for config.json; the family's usual one when not given.
-            RoBERTa counts positions from one more than it.
-        cls_id: the tokenizer's, for the families whose config.json names it.
-        sep_id: as `cls_id`.
-        sizes: what differs from the family's base model (ELECTRA: small): num_hidden_layers,
+        pad_id: The tokenizer's padding id; by default that of the family's published vocabulary.
+            RoBERTa's first position is `pad_id` + 1.
+        cls_id: The tokenizer's CLS id, for the families whose config.json has it.
+        sep_id: As `cls_id`.
+        sizes: Differences from the family's base model (ELECTRA: small): num_hidden_layers,
             hidden_size, num_attention_heads (hidden_size / 64), intermediate_size
             (4 * hidden_size; ModernBERT 1.5), embedding_size, hidden_act, max_position_embeddings
-            (rows of the table: RoBERTa's 514 serve 512 tokens) and dropout (inside the layers, of
-            hidden states and attention). None is as good as not given.
+            (RoBERTa's 514 rows are for 512 tokens) and dropout (of hidden states and attention).
+            None means the default.
 
     Raises:
-        ConfigError: an unknown name (the nearest is given), or sizes that do not go together.
+        ConfigError: An unknown name, or sizes that contradict each other.
     """
     config = fresh_config(family, vocab_size=vocab_size, head=head, pad_id=pad_id, **sizes)
     for name, number in (("pad_id", pad_id), ("cls_id", cls_id), ("sep_id", sep_id)):
@@ -165,7 +159,7 @@ def fresh_checkpoint(
     for key, number in zip(_MARKS.get(family, ()), (cls_id, sep_id), strict=False):
         if number is not None:
             extra[key] = number
-    # Laid out without numbers first: the layers' own random numbers would be thrown away.
+    # On the meta device first, because the layers' own initialisation would be discarded.
     model = meta_model(config, None).to_empty(device="cpu")
     initialize(model, config.initializer_range)
     bare = Checkpoint(config, family, model.state_dict(), extra=extra)
@@ -173,7 +167,7 @@ def fresh_checkpoint(
 
 
 def _fill_widths(values: dict[str, Any]) -> None:
-    """What follows from the hidden size where nothing else is said."""
+    """Add the sizes that follow from the hidden size by default."""
     width = values["hidden_size"]
     if not isinstance(width, int):
         raise ConfigError(f"hidden_size is {width!r}; it must be a whole number.")
@@ -195,7 +189,7 @@ def _choice(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
 # Models whose pre-training is continued.
 
 
-# Where each kind of head keeps its parts.
+# Parts of each kind of head, and the prefixes of their tensors.
 _PARTS = {
     "masked_lm": {"masked_lm": "head."},
     "pair": {"pair": "head."},
@@ -208,17 +202,17 @@ _BIASES = ("head.bias", "head.masked_lm.bias")
 
 
 def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
-    """The checkpoint with the head of an objective; what it has of that head is kept.
+    """Return the checkpoint with the head of a pre-training objective.
 
-    What has to be drawn comes from torch's default generator, and one note says so; another note
-    says what is left out.
+    Parts of the head that the checkpoint has are kept; the others are drawn from torch's default
+    generator. The notes name new and removed parts.
 
     Args:
-        checkpoint: stays as it is; the result shares its tensors.
+        checkpoint: Not changed; the result shares its tensors.
         head: masked_lm, pretraining or discriminator.
 
     Raises:
-        ConfigError: no such objective, or the family has no such head.
+        ConfigError: No such objective, or the family has no such head.
     """
     if head not in PRETRAINING_HEADS:
         raise ConfigError(f"head {head!r} is not one of {', '.join(PRETRAINING_HEADS)}.")
@@ -231,7 +225,7 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
         for name, tensor in checkpoint.tensors.items():
             if name.startswith(old[part]):
                 tensors[new[part] + name.removeprefix(old[part])] = tensor
-    # The last of the notes is about the head as a whole, which is not all new here.
+    # The last note is about the whole head, of which only some parts may be new here.
     notes = list(drawn.notes[:-1])
     has = f"the checkpoint has {'a ' + checkpoint.head if checkpoint.head else 'no'} head"
     notes += [f"new head: {part}, drawn at random: {has}." for part in new if part not in old]
@@ -245,21 +239,20 @@ def for_pretraining(checkpoint: Checkpoint, head: str) -> Checkpoint:
 def grow_vocabulary(
     checkpoint: Checkpoint, vocab_size: int, rows_from: Mapping[int, Sequence[int]]
 ) -> Checkpoint:
-    """The checkpoint with rows for new vocabulary entries, in the word table and masked-LM bias.
+    """Add rows for new vocabulary entries to the word table and the masked-LM bias.
 
-    The row of a new entry is the mean of the rows of the pieces that its text was cut into before;
-    with no such pieces, of all rows. Source: Gee et al. 2022 ("Fast Vocabulary Transfer"),
+    A new row is the mean of the rows of the pieces that the old tokenizer splits the entry into;
+    without pieces, the mean of all rows. Sources: Gee et al. 2022 ("Fast Vocabulary Transfer"),
     section 3, for the pieces; Hewitt 2021 ("Initializing New Word Embeddings for Pretrained
-    Language Models") for all rows. That the bias is treated alike is our own choice.
+    Language Models") for all rows. The same rule for the bias is our own choice.
 
     Args:
-        checkpoint: stays as it is; the result shares the other tensors.
-        vocab_size: entries of the new vocabulary. A table that is longer already keeps its length.
-        rows_from: id of a new entry, which may have belonged to an unused one, to ids of the old
-            vocabulary.
+        checkpoint: Not changed; the result shares the other tensors.
+        vocab_size: Number of entries of the new vocabulary. A longer table keeps its length.
+        rows_from: Id of a new entry (or of an unused old one) to ids of the old vocabulary.
 
     Raises:
-        ValueError: an id outside the tables; a mistake of the caller's.
+        ValueError: An id outside the tables, which is a programming error.
     """
     old_size = checkpoint.config.vocab_size
     size = max(vocab_size, old_size)
@@ -306,18 +299,17 @@ _RENAMED = {
 def replaced_model(
     checkpoint: Checkpoint, *, share: float = 0.25, generator: Checkpoint | None = None
 ) -> ReplacedTokenModel:
-    """The discriminator of a checkpoint beside a generator; in eval mode, with its own tensors.
+    """Build ELECTRA's discriminator and generator, in eval mode, with their own tensors.
 
     Args:
-        checkpoint: with the head "discriminator".
-        share: width of the generator, of the discriminator's, when it is drawn anew (from torch's
-            default generator).
-        generator: a checkpoint with the head "masked_lm" to continue with instead. Its embedding
-            tables are left out: those of the discriminator serve both.
+        checkpoint: A checkpoint with the head "discriminator".
+        share: Width of a new generator as a share of the discriminator's.
+        generator: A checkpoint with the head "masked_lm", to continue with instead. Its embedding
+            tables are not used, because both share the discriminator's.
 
     Raises:
-        ConfigError: the family cannot write such a generator, `share` is out of range, or
-            `generator` is of another vocabulary or width of tables.
+        ConfigError: The family's config.json cannot express the generator, `share` is out of
+            range, or the vocabulary or table width of `generator` differs.
     """
     family = FAMILIES[checkpoint.family]
     check_head(family, "discriminator")
@@ -326,7 +318,7 @@ def replaced_model(
     config = generator_config(checkpoint.config, share) if generator is None else generator.config
     if generator is not None:
         _check_pair(checkpoint, generator)
-    # Said now and not after days of training.
+    # Refuse what cannot be written before the training starts.
     config_values(config, family, "masked_lm")
     model = ReplacedTokenModel(built.encoder, built.head, config)
     initialize(model.generator, config.initializer_range)
@@ -344,12 +336,12 @@ def replaced_model(
 def split_replaced(
     checkpoint: Checkpoint, weights: Mapping[str, Tensor], generator: EncoderConfig
 ) -> tuple[Checkpoint, Checkpoint]:
-    """Discriminator and generator as two checkpoints, which share the embedding tables' memory.
+    """Return discriminator and generator as two checkpoints that share the embedding tables.
 
     Args:
-        checkpoint: that the model was built from: family, configuration, special ids.
-        weights: by the names of ReplacedTokenModel.state_dict().
-        generator: the generator's configuration, `model.generator.config`.
+        checkpoint: The checkpoint from which the model was built.
+        weights: Tensors by the names of ReplacedTokenModel.state_dict().
+        generator: Configuration of the generator, `model.generator.config`.
     """
     own = {name: value for name, value in weights.items() if not name.startswith("generator.")}
     tables = {
@@ -399,7 +391,7 @@ def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
 # Students of distillation.
 
 
-# The family that is the same but for token types.
+# The family that differs only by having no token types.
 _WITHOUT_TYPES = {"bert": "distilbert"}
 _POSITIONS = "encoder.embeddings.position.weight"
 _TYPES = "encoder.embeddings.token_type.weight"
@@ -416,24 +408,24 @@ def student_checkpoint(
     num_attention_heads: int | None = None,
     intermediate_size: int | None = None,
 ) -> Checkpoint:
-    """A smaller model that begins with the teacher's weights wherever a tensor has the same shape.
+    """Create a smaller model from the teacher's tensors of the same shape.
 
-    The others are drawn from torch's default generator. It has no pooler, which nothing here would
-    train.
+    The other tensors are drawn from torch's default generator. The student has no pooler, because
+    distillation does not train it.
 
     Args:
-        teacher: stays as it is.
-        layers: those of the teacher that the student's begin with, from 0.
+        teacher: Not changed.
+        layers: Indices of the teacher's layers to start from.
         head: "masked_lm" or None.
-        token_types: False leaves them out where the family has a relative without; what the teacher
-            adds to every token of a first segment goes to the positions.
-        hidden_size: the teacher's when not given.
-        num_attention_heads: likewise.
-        intermediate_size: when not given, in the teacher's proportion to the hidden size.
+        token_types: False removes token types if a family without them exists (DistilBERT); the
+            row of the first segment is added to the position table.
+        hidden_size: By default the teacher's.
+        num_attention_heads: By default the teacher's.
+        intermediate_size: By default in the teacher's proportion to the hidden size.
 
     Raises:
-        ConfigError: the teacher cannot predict words and `head` asks for it, the layers are not
-            there, or the sizes do not go together.
+        ConfigError: `head` is "masked_lm" and the teacher has no such head, there is no such
+            layer, or the sizes contradict each other.
     """
     if head == "masked_lm":
         check_scores_words(teacher)
@@ -458,9 +450,9 @@ def student_checkpoint(
         pooler=None,
         pooler_dropout=False,
     )
-    # Refuses what no other tool could read back.
+    # Refuse what config.json cannot express.
     config_values(config, FAMILIES[start.family], head)
-    # Laid out without numbers first: the layers' own random numbers would be thrown away.
+    # On the meta device first, because the layers' own initialisation would be discarded.
     drawn = meta_model(config, None).to_empty(device="cpu")
     initialize(drawn, config.initializer_range)
     tensors = drawn.state_dict()
@@ -485,10 +477,10 @@ def student_checkpoint(
 
 
 def check_scores_words(teacher: Checkpoint) -> None:
-    """Make sure that a teacher of word scores has any.
+    """Check that a teacher has a masked-LM head.
 
     Raises:
-        ConfigError: it has no masked-LM head.
+        ConfigError: It has none.
     """
     if teacher.head not in _PREDICTS_WORDS:
         has = f"a {teacher.head} head" if teacher.head else "no head"

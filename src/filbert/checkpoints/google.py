@@ -35,15 +35,14 @@ from filbert.checkpoints.config_json import (
     label_names,
     problem_type,
 )
-from filbert.checkpoints.families import FAMILIES
-from filbert.checkpoints.model_files import (
+from filbert.checkpoints.families import (
     BUNDLE_CONFIG,
     BUNDLE_VOCABULARY,
+    FAMILIES,
     GOOGLE_CONFIGS,
-    matching,
 )
+from filbert.checkpoints.huggingface import read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
-from filbert.checkpoints.tokenizer_conventions import read_tokenizer
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, replace_files, sha256_of
 from filbert.model.config import EncoderConfig
@@ -636,11 +635,15 @@ def config_file(folder: Path) -> Path | None:
     for name in GOOGLE_CONFIGS:
         if (folder / name).is_file():
             return folder / name
-    paths = [path for path in matching(folder, BUNDLE_CONFIG) if "token" not in path.name]
+    paths = [path for path in _matching(folder, BUNDLE_CONFIG) if "token" not in path.name]
     if len(paths) > 1:
         listed = ", ".join(path.name for path in paths)
         raise FormatError(f"{folder} holds {listed}; rename the right one to {GOOGLE_CONFIGS[0]}.")
     return paths[0] if paths else None
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
 
 
 def _configuration(
@@ -799,7 +802,7 @@ def read_google_tokenizer(folder: Path) -> Tokenizer:
         FormatError: There is no vocabulary, there are several, or it is damaged.
     """
     usual = [folder / name for name in (_WORDPIECE, _UNIGRAM) if (folder / name).is_file()]
-    paths = usual[:1] or matching(folder, BUNDLE_VOCABULARY)
+    paths = usual[:1] or _matching(folder, BUNDLE_VOCABULARY)
     if len(paths) != 1:
         listed = ", ".join(printable(path.name) for path in paths[:5])
         raise FormatError(

@@ -1,49 +1,114 @@
-"""Models from and to the Hugging Face Hub, through its own client: cache, token, resumed downloads.
+"""Downloads models from the Hugging Face Hub and uploads them, with huggingface_hub.
 
-huggingface_hub reads HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT. It is imported only when a
-model is asked for that is not on this machine under its own name.
+The client reads HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT. It is imported only for models
+that are not found under a local name.
 """
 
 from __future__ import annotations
 
 import errno
 import glob
-import json
 import logging
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filbert.checkpoints.model_files import (
+from filbert.checkpoints.families import (
+    BUNDLE_CONFIG,
+    BUNDLE_VOCABULARY,
     GOOGLE_CONFIGS,
     PICKLES,
     SAFETENSORS,
+    SENTENCE_FILES,
     TENSOR_BUNDLE,
-    beside_encoder,
-    is_published,
-    module_weights,
-    to_fetch,
 )
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
-from filbert.files import sha256_of
+from filbert.files import read_json
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
+log = logging.getLogger(__name__)
+
+# Errors.
 
 
 def hub_failures() -> tuple[type[Exception], ...]:
-    """The exceptions by which huggingface_hub says that something failed on the way.
-
-    Its HTTP library was another one before version 1, and is named nowhere here.
-    """
+    """Return the exceptions that huggingface_hub raises for failed requests."""
     from huggingface_hub import errors
 
+    # requests.HTTPError before version 1 of huggingface_hub, httpx.HTTPError since.
     http = errors.HfHubHTTPError.__bases__[0]
     xet = getattr(errors, "XetDownloadError", OSError)
     # ValueError: a malformed answer; RuntimeError: how a failed upload is wrapped.
     return (OSError, ValueError, RuntimeError, http, xet, errors.EntryNotFoundError)
+
+
+_FULL = "The disk of {cache} is full. Free some space, or set HF_HOME to another disk."
+_NOT_WRITABLE = "{file} cannot be written to. Set HF_HOME to a folder of yours."
+_BY_ERRNO = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
+    errno.EROFS: _NOT_WRITABLE,
+}
+_BY_STATUS = {
+    401: "The Hugging Face Hub does not accept the token (HF_TOKEN or the login).",
+    403: "The token has no right to this on {repo}. Use one that has.",
+    429: "The Hugging Face Hub has had too many requests from here. Wait, or set HF_TOKEN.",
+}
+
+
+def explained(error: BaseException, repo: str, revision: str | None = None) -> str:
+    """Return a sentence on what failed and what to do, for an exception of huggingface_hub.
+
+    Args:
+        error: One of `hub_failures`; its causes are considered too.
+        repo: The Hub id of the request.
+        revision: The revision of the request, if any.
+    """
+    from huggingface_hub import constants, errors
+
+    # Subclasses come before their bases.
+    by_type: dict[type[BaseException], str] = {
+        errors.GatedRepoError: "{repo} is gated on the Hugging Face Hub. Ask for access on its "
+        "page, then set HF_TOKEN.",
+        errors.DisabledRepoError: "{repo} has been disabled on the Hugging Face Hub.",
+        errors.RepositoryNotFoundError: "{repo!r} is no local folder and no model on the Hugging "
+        "Face Hub (or a private one: set HF_TOKEN).",
+        errors.RevisionNotFoundError: "{repo} has no revision {revision!r} on the Hugging Face "
+        "Hub.",
+        errors.FileMetadataError: "{endpoint} does not answer as a Hugging Face Hub does. Check "
+        "HF_ENDPOINT and the proxy.",
+    }
+    links = list(_chain(error))
+    status = next((code for link in links if (code := _status(link)) is not None), None)
+    file = next((name for link in links if (name := getattr(link, "filename", None))), None)
+    sentence = next(
+        (text for link in links for kind, text in by_type.items() if isinstance(link, kind)), None
+    ) or next(
+        (_BY_ERRNO[code] for link in links if (code := getattr(link, "errno", None)) in _BY_ERRNO),
+        None,
+    )
+    if sentence is None and status is not None:
+        other = "out of order" if status >= 500 else "refusing the request for {repo}"
+        sentence = _BY_STATUS.get(
+            status, f"The Hugging Face Hub is {other} (it answered {status}). Try again later."
+        )
+    elif sentence is None and any("Timeout" in type(link).__name__ for link in links):
+        sentence = "{endpoint} did not answer in time. Set HF_HUB_DOWNLOAD_TIMEOUT to wait longer."
+    elif sentence is None:
+        sentence = "{endpoint} could not be reached ({root}: {reason}). Check the network."
+    return sentence.format(
+        repo=repo,
+        revision=revision or "main",
+        endpoint=constants.ENDPOINT,
+        cache=constants.HF_HUB_CACHE,
+        file=printable(str(file or constants.HF_HUB_CACHE), 200),
+        root=type(links[-1]).__name__,
+        reason=printable(" ".join(str(links[-1]).split()), 120),
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -55,100 +120,102 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status behind an exception, if the Hub answered at all."""
-    for link in _chain(error):
-        status = getattr(getattr(link, "response", None), "status_code", None)
-        if isinstance(status, int):
-            return status
-    return None
+def _status(error: BaseException) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
 
 
-def explained(
-    error: BaseException, repo: str, revision: str | None = None, *, uploading: bool = False
-) -> str:
-    """One sentence on what failed, and what to do about it.
+# Which files belong to a model.
+
+_SMALL = frozenset(
+    {
+        "config.json",
+        "filbert.json",
+        "modules.json",
+        "config_sentence_transformers.json",
+        *SENTENCE_FILES,
+        *GOOGLE_CONFIGS,
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "30k-clean.model",  # ALBERT's, as published by Google
+    }
+)
+# sentence-transformers numbers the folders of its modules: 1_Pooling, 2_Dense, 3_Normalize.
+_MODULE = re.compile(r"(?P<folder>\d{1,2}_[A-Za-z]{1,40})/(?P<file>[^/]+)")
+# Until 2020 the encoder was in such a folder, the first: 0_Transformer, 0_BERT.
+_ENCODER = re.compile(r"0_[A-Za-z]{1,40}/(?=[^/]+$)")
+
+
+def _is_small(name: str) -> bool:
+    """Return whether a file describes a model or belongs to its tokenizer."""
+    module = _MODULE.fullmatch(name)
+    is_module_config = module is not None and module["file"] == "config.json"
+    return is_module_config or _ENCODER.sub("", name) in _SMALL
+
+
+def is_published(name: str) -> bool:
+    """Return whether a file is uploaded: no training state, no data and no pickle.
 
     Args:
-        error: what huggingface_hub raised.
-        repo: the Hub id that was asked for.
-        revision: of it, if one was asked for.
-        uploading: rather than fetching.
+        name: Path relative to the model's folder.
     """
-    from huggingface_hub import constants, errors
-
-    links = list(_chain(error))
-    for link in links:
-        if isinstance(link, errors.GatedRepoError):
-            return (
-                f"{repo} is gated on the Hugging Face Hub: ask for access on its page, then set "
-                "HF_TOKEN to a token of yours."
-            )
-        if isinstance(link, errors.DisabledRepoError):
-            return f"{repo} has been disabled on the Hugging Face Hub."
-        if isinstance(link, errors.RepositoryNotFoundError):
-            if uploading:
-                return f"{repo} is not there on the Hugging Face Hub, or not for this token."
-            return (
-                f"{repo!r} is no folder here and no model on the Hugging Face Hub (or a private "
-                "one: set HF_TOKEN)."
-            )
-        if isinstance(link, errors.RevisionNotFoundError):
-            return f"{repo} has no revision {revision or 'main'!r} on the Hugging Face Hub."
-        if isinstance(link, errors.FileMetadataError):
-            return (
-                f"{constants.ENDPOINT} does not answer as a Hugging Face Hub does. Check "
-                "HF_ENDPOINT, and proxies on the way."
-            )
-        code = link.errno if isinstance(link, OSError) else None
-        if code in _NO_ROOM:
-            return (
-                f"No room left on the disk of {constants.HF_HUB_CACHE} while fetching {repo}. Free "
-                "some space, or set HF_HOME to a larger disk."
-            )
-        if code in _NO_ACCESS:
-            place = getattr(link, "filename", None) or constants.HF_HUB_CACHE
-            return (
-                f"{printable(str(place), 200)} cannot be written to. Set HF_HOME to a folder of "
-                "yours."
-            )
-    status = status_of(error)
-    if status is not None:
-        return _answered(status, repo, links)
-    if any("Timeout" in type(link).__name__ for link in links):
-        return (
-            f"{constants.ENDPOINT} did not answer in time. Try again; HF_HUB_DOWNLOAD_TIMEOUT "
-            "sets the seconds to wait."
-        )
-    root = links[-1]
-    reason = printable(" ".join(str(root).split()), 120)
-    if isinstance(error, ValueError):
-        return f"{constants.ENDPOINT} and this machine do not understand each other: {reason}."
-    return (
-        f"{constants.ENDPOINT} could not be reached ({type(root).__name__}: {reason}). Check the "
-        "network, and HF_ENDPOINT if it is set."
-    )
+    module = _MODULE.fullmatch(name)
+    if module is not None:
+        return _is_small(name) or module["file"] == "model.safetensors"
+    name = name.removeprefix("generator/")
+    if "/" in name or name in GOOGLE_CONFIGS:
+        return False
+    return _is_small(name) or name == "README.md" or SAFETENSORS.fullmatch(name) is not None
 
 
-def _answered(status: int, repo: str, links: list[BaseException]) -> str:
-    said = next((s for link in links if (s := getattr(link, "server_message", None))), "")
-    detail = f": {printable(' '.join(str(said).split()), 200)}" if said else ""
-    if status == 401:
-        return f"The Hugging Face Hub does not accept the token (HF_TOKEN or the login){detail}."
-    if status == 403:
-        return f"The token has no right to this on {repo}{detail}. Use one that has."
-    if status == 429:
-        return "The Hugging Face Hub has had too many requests from here; wait, or set HF_TOKEN."
-    if status >= 500:
-        return f"The Hugging Face Hub is out of order (it answered {status}). Try again later."
-    return f"The Hugging Face Hub refused the request for {repo} (it answered {status}{detail})."
+def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]:
+    """Return which files of a repository to download.
+
+    safetensors are preferred to pickles, and both to a TensorFlow checkpoint.
+
+    Args:
+        names: All files, relative to the model's folder.
+        tokenizer_only: No tensors are needed.
+    """
+    everything = set(names)
+    chosen = {name for name in everything if _is_small(name)}
+    if tokenizer_only:
+        return sorted(chosen)
+    # The card names the licence, which derived models inherit.
+    chosen |= everything & {"README.md"} | _module_weights(everything)
+    top = {name for name in everything if "/" not in name}
+    for pattern in (SAFETENSORS, PICKLES) if "config.json" in everything else ():
+        if tensors := {name for name in top if pattern.fullmatch(name)}:
+            return sorted(chosen | tensors)
+    bundle = {name for name in top if TENSOR_BUNDLE.fullmatch(name)}
+    if any(name.removesuffix(".index") + ".data-00000-of-00001" in bundle for name in bundle):
+        patterns = (BUNDLE_CONFIG, BUNDLE_VOCABULARY)
+        chosen |= {name for name in top if any(pattern.fullmatch(name) for pattern in patterns)}
+    return sorted(chosen | bundle)
 
 
-log = logging.getLogger(__name__)
+def _module_weights(names: Iterable[str]) -> set[str]:
+    """Return the file of each module that its tensors are read from."""
+    everything = set(names)
+    weights = set()
+    for module in {match["folder"] for match in map(_MODULE.fullmatch, everything) if match}:
+        files = (f"{module}/model.safetensors", f"{module}/pytorch_model.bin")
+        weights.update([name for name in files if name in everything][:1])
+    return weights
+
+
+# Downloads.
 
 
 def is_offline(local_files_only: bool | None) -> bool:
-    """Whether nothing may be fetched: as asked for, else by HF_HUB_OFFLINE."""
+    """Return whether downloads are switched off, by the argument or else by HF_HUB_OFFLINE."""
     if local_files_only is not None:
         return local_files_only
     from huggingface_hub import constants
@@ -158,7 +225,7 @@ def is_offline(local_files_only: bool | None) -> bool:
 
 @contextmanager
 def _bars_on_a_terminal_only() -> Iterator[None]:
-    """Progress bars go to stderr, and into no log file, unless the user's environment says so."""
+    """Switch progress bars off where stderr is a file, unless the environment decides."""
     from huggingface_hub import constants
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         are_progress_bars_disabled,
@@ -185,35 +252,36 @@ def fetch(
     local_files_only: bool | None = None,
     tokenizer_only: bool = False,
 ) -> Path:
-    """The folder of a Hub model in huggingface_hub's cache, with the files that filbert reads.
+    """Download a model into huggingface_hub's cache and return its folder.
 
     Args:
-        name: a Hub id, "owner/name".
-        revision: a branch, tag or commit; the main branch when not given.
-        token: for private models; without it, huggingface_hub's own (HF_TOKEN or the login).
-        local_files_only: never touch the network; None leaves it to HF_HUB_OFFLINE.
-        tokenizer_only: leave the weights where they are.
+        name: A Hub id, "owner/name".
+        revision: A branch, tag or commit; by default the main branch.
+        token: For private models; by default huggingface_hub's own (HF_TOKEN or the login).
+        local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
+        tokenizer_only: Do not download the weights.
 
     Raises:
-        InputError: no such model or revision, no access, no network and no whole copy in the cache.
-        FormatError: there are several checkpoints to choose from.
+        InputError: No such model or revision, no access, or no network and no complete copy in the
+            cache.
+        FormatError: The repository holds no weights, or several TensorFlow checkpoints.
     """
     import huggingface_hub
     from huggingface_hub import constants, errors
 
-    at = f" at revision {revision!r}" if revision else ""
     if is_offline(local_files_only):
         folder = _cached(name, revision, tokenizer_only)
         if folder is None:
+            at = f" at revision {revision!r}" if revision else ""
             raise InputError(
-                f"{name!r} is no folder here and not, or not whole, in the local cache{at}, and "
-                "fetching is switched off (HF_HUB_OFFLINE or local files only). Check the path, or "
-                "switch it on."
+                f"{name!r} is no local folder, and there is no complete copy{at} in the local "
+                "cache. Downloads are switched off (HF_HUB_OFFLINE or local files only). Check the "
+                "path, or switch them on."
             )
         return folder
     with _bars_on_a_terminal_only():
         try:
-            # snapshot_download would ask the same, but wait for an answer without end.
+            # snapshot_download would send the same request without a timeout.
             info = huggingface_hub.HfApi(token=token).model_info(
                 name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
             )
@@ -226,9 +294,10 @@ def fetch(
             return folder
         published = [file.rfilename for file in info.siblings or ()]
         wanted = to_fetch(published, tokenizer_only=tokenizer_only)
-        _check_choice(name, published, wanted, tokenizer_only)
+        if not tokenizer_only:
+            _check_weights(name, published, wanted)
         try:
-            folder = Path(
+            return Path(
                 huggingface_hub.snapshot_download(
                     name,
                     revision=revision,
@@ -238,23 +307,18 @@ def fetch(
             )
         except hub_failures() as error:
             raise InputError(explained(error, name, revision)) from error
-    return folder
 
 
-def _check_choice(name: str, published: list[str], wanted: list[str], tokenizer_only: bool) -> None:
-    """Refuse before anything large is fetched."""
-    if tokenizer_only:
-        return
+def _check_weights(name: str, published: list[str], wanted: list[str]) -> None:
+    """Refuse a repository without weights, or with several checkpoints, before the download."""
     prefixes = [file.removesuffix(".index") for file in wanted if file.endswith(".index")]
     if len(prefixes) > 1:
         raise FormatError(
             f"{name} holds {len(prefixes)} checkpoints: {', '.join(map(printable, prefixes[:8]))}. "
-            "Download the one you want, and name its prefix."
+            "Download one of them, and give its prefix."
         )
     patterns = (SAFETENSORS, PICKLES, TENSOR_BUNDLE)
-    if not any(
-        pattern.fullmatch(file) for pattern in patterns for file in map(beside_encoder, wanted)
-    ):
+    if not any(p.fullmatch(_ENCODER.sub("", file)) for p in patterns for file in wanted):
         found = ", ".join(map(printable, sorted(published)[:8])) or "nothing"
         more = ", ..." if len(published) > 8 else ""
         raise FormatError(
@@ -264,11 +328,11 @@ def _check_choice(name: str, published: list[str], wanted: list[str], tokenizer_
 
 
 def _cached(name: str, revision: str | None, tokenizer_only: bool) -> Path | None:
-    """The copy in the cache, if it is there with all that is needed."""
+    """Return the copy in the cache, or None if there is no complete one."""
     import huggingface_hub
 
     try:
-        # No patterns: with them, files that nobody needs would make the copy count as incomplete.
+        # With the patterns of the download, files that are not needed would count as missing.
         folder = Path(
             huggingface_hub.snapshot_download(
                 name, revision=revision, local_files_only=True, allow_patterns=[]
@@ -276,54 +340,34 @@ def _cached(name: str, revision: str | None, tokenizer_only: bool) -> Path | Non
         )
     except hub_failures():
         return None
-    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    if tokenizer_only:
-        return folder if files else None
-    return folder if _is_whole(folder, files) else None
+    is_complete = any(folder.iterdir()) if tokenizer_only else has_weights(folder)
+    return folder if is_complete else None
 
 
-def _is_whole(folder: Path, files: set[str]) -> bool:
-    if not _has_modules(folder, files):
-        return False
-    own = set(map(beside_encoder, files))
-    for file in ("model.safetensors", "pytorch_model.bin") if "config.json" in own else ():
-        if file in own:
-            return True
-        index = f"{file}.index.json"
-        if index in files:
-            try:
-                table = json.loads((folder / index).read_bytes())["weight_map"]
-                return set(table.values()) <= files
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                return True  # damaged, which its reader says better
-    parts = [part for part in map(TENSOR_BUNDLE.fullmatch, files) if part]
-    return len({part[0].endswith(".index") for part in parts}) == 2
+def has_weights(folder: Path) -> bool:
+    """Return whether a folder holds a configuration and all files of its weights."""
+    from filbert.checkpoints.sentence_transformers import ModelFolder
+    from filbert.checkpoints.weights import weight_files
 
-
-def _has_modules(folder: Path, files: set[str]) -> bool:
-    """Whether the modules are there that modules.json names, if there is one."""
-    if "modules.json" not in files:
+    parts = [name for path in folder.iterdir() if TENSOR_BUNDLE.fullmatch(name := path.name)]
+    if len({name.endswith(".index") for name in parts}) == 2:
         return True
-    weights = {name.rpartition("/")[0] for name in module_weights(files)}
     try:
-        modules = [
-            (m["type"], m["path"]) for m in json.loads((folder / "modules.json").read_bytes())
-        ]
-        return all(
-            f"{path}/config.json" in files and (path in weights or not kind.endswith("Dense"))
-            for kind, path in modules
-            # A folder elsewhere is not fetched either, and Normalize has nothing to keep.
-            if is_published(f"{path}/config.json") and not kind.endswith("Normalize")
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return True  # damaged, which its reader says better
+        encoder = ModelFolder(folder).encoder
+        files = [encoder / "config.json", *weight_files(encoder)]
+    except FormatError:
+        return False
+    return all(file.is_file() for file in files)
+
+
+# Uploads.
 
 
 def check_repo(repo_id: str) -> None:
-    """Refuse what is no name of a repository.
+    """Check that a repository id has the form "owner/name".
 
     Raises:
-        ConfigError: it is not "owner/name".
+        ConfigError: It has not.
     """
     if repo_id.count("/") != 1 or not all(repo_id.split("/")):
         raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
@@ -331,70 +375,54 @@ def check_repo(repo_id: str) -> None:
 
 @unreadable_as(InputError)
 def files_to_push(folder: Path) -> dict[str, int]:
-    """Bytes by name of what `push` uploads, after making sure that it is a whole model.
+    """Return the size in bytes of each file that `push` uploads, after loading the model.
 
     Args:
-        folder: a model folder in Hugging Face's layout. Names are relative to it.
+        folder: A model folder in Hugging Face's layout. Names are relative to it.
 
     Raises:
-        FormatError: no model, one that filbert cannot load, weights in a pickle, or a file that is
-            not the one listed in filbert.json.
-        InputError: no such folder.
+        FormatError: No model, one that filbert cannot load, weights in a pickle, or a file whose
+            digest is not the one in filbert.json.
+        InputError: No such folder.
     """
     from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
     from filbert.checkpoints.weights import weight_files
 
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder here; only a folder can be uploaded.")
+        raise InputError(f"{folder} is no local folder; only a folder can be uploaded.")
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    convert = f"Convert it first: filbert convert {folder} DIR --to huggingface"
     if "config.json" not in names:
-        if any(name in names for name in GOOGLE_CONFIGS) or any(
-            name.endswith(".index") for name in names
-        ):
-            raise FormatError(
-                f"{folder} holds a TensorFlow checkpoint. Convert it first: filbert convert "
-                f"{folder} DIR --to huggingface"
-            )
+        if names & set(GOOGLE_CONFIGS) or any(name.endswith(".index") for name in names):
+            raise FormatError(f"{folder} holds a TensorFlow checkpoint. {convert}")
         hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
         raise FormatError(f"{folder} is no model: no config.json.{hint}")
     weights = {path.name for path in weight_files(folder)}
-    read = {name.rpartition("/")[2] for name in weights | module_weights(names)}
-    if any(PICKLES.fullmatch(name) for name in read):
-        raise FormatError(
-            f"{folder} holds its weights as a pickle, which nobody can load safely. Convert it "
-            f"first: filbert convert {folder} DIR --to huggingface"
-        )
+    if any(PICKLES.fullmatch(Path(name).name) for name in weights | _module_weights(names)):
+        raise FormatError(f"{folder} holds weights in a pickle, which can run code. {convert}")
     read_checkpoint(folder)
     read_tokenizer(folder)
     if "generator/config.json" in names:
         read_checkpoint(folder / "generator")
-    _check_listed(folder)
+    _check_listed(folder, names)
     chosen = {
         n for n in names if is_published(n) and (n in weights or not SAFETENSORS.fullmatch(n))
     }
     return {name: (folder / name).stat().st_size for name in sorted(chosen)}
 
 
-def _check_listed(folder: Path) -> None:
+def _check_listed(folder: Path, names: set[str]) -> None:
     """Compare every file that filbert.json lists with its digest there."""
+    from filbert.checkpoints.huggingface import check_digests
+
     path = folder / "filbert.json"
     if not path.is_file():
         return
-    try:
-        listed = dict(json.loads(path.read_bytes()).get("files") or {})
-        digests = {name: entry.get("sha256") for name, entry in listed.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path} does not list its files as it should.") from error
-    for name, digest in digests.items():
-        if not is_published(name):
-            continue
-        if not (folder / name).is_file():
-            raise FormatError(f"{path} lists {printable(name)}, which is missing.")
-        if digest is not None and sha256_of(folder / name) != digest:
-            raise FormatError(
-                f"{folder / name} is damaged or was changed: its sha256 is not the one in "
-                "filbert.json. Restore it; if you changed it on purpose, remove its entry there."
-            )
+    filbert = read_json(path)
+    listed = [name for name in filbert.get("files") or () if is_published(name)]
+    if missing := sorted(set(listed) - names):
+        raise FormatError(f"{path} lists {printable(missing[0])}, which is missing.")
+    check_digests(folder, filbert, [folder / name for name in listed])
 
 
 def push(
@@ -407,27 +435,24 @@ def push(
     message: str | None = None,
     announce: Callable[[dict[str, int]], object] = lambda files: None,
 ) -> str:
-    """Upload a model folder to the Hub, in one commit.
+    """Upload a model folder to the Hub in one commit, and return the model's address.
 
-    Files of another model that a loader would take there (other weights, tokenizer files) go with
-    the same commit; everything else in the repository stays.
+    The commit deletes weights and tokenizer files of another model in the repository, which a
+    loader would read. All other files stay.
 
     Args:
-        folder: a model folder; what is uploaded of it, `files_to_push` says.
-        repo_id: "owner/name"; made when it is not there.
-        private: make a repository that only its owner sees.
-        token: with the right to write; without it, huggingface_hub's own (HF_TOKEN or the login).
-        revision: a branch; made when it is not there. The main branch when not given.
-        message: of the commit.
-        announce: told the files, bytes by name, before the first is sent.
-
-    Returns:
-        The address of the model.
+        folder: A model folder; `files_to_push` chooses the files.
+        repo_id: "owner/name"; created if missing.
+        private: Create a private repository.
+        token: With the right to write; by default huggingface_hub's own (HF_TOKEN or the login).
+        revision: A branch, created if missing; by default the main branch.
+        message: Message of the commit.
+        announce: Called with size by file name before the upload.
 
     Raises:
-        FormatError: as `files_to_push`, or a README.md whose head the Hub does not take.
-        ConfigError: a repository id that cannot be, or a private upload to a public repository.
-        InputError: no token or not the right one, no network, or the Hub refused.
+        FormatError: As `files_to_push`, or the Hub does not accept the README.md.
+        ConfigError: An invalid repository id, or a private upload to a public repository.
+        InputError: No token or not the right one, no network, or the Hub refused.
     """
     files = files_to_push(folder)
     import huggingface_hub
@@ -444,13 +469,13 @@ def push(
         )
     api = huggingface_hub.HfApi(token=token)
     announce(files)
-    with _bars_on_a_terminal_only():
-        try:
-            there = _open_repository(api, repo_id, private, revision)
-            stale = {n for n in there if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
+    try:
+        with _bars_on_a_terminal_only():
+            existing = _open_repository(api, repo_id, private, revision)
+            stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
             stale.discard("README.md")
             if stale:
-                log.info("removing what belonged to another model: %s", ", ".join(sorted(stale)))
+                log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
             api.create_commit(
                 repo_id,
                 operations=[
@@ -460,19 +485,19 @@ def push(
                 commit_message=message or "Upload a model with filbert",
                 revision=revision,
             )
-        except hub_failures() as error:
-            if isinstance(error, ValueError) and "README.md" in str(error):
-                raise FormatError(
-                    f"{folder / 'README.md'}: the Hub does not take its head: "
-                    f"{printable(' '.join(str(error).split()), 300)}"
-                ) from error
-            raise InputError(explained(error, repo_id, revision, uploading=True)) from error
+    except hub_failures() as error:
+        if isinstance(error, ValueError) and "README.md" in str(error):
+            reason = printable(" ".join(str(error).split()), 300)
+            raise FormatError(
+                f"{folder / 'README.md'}: the Hub does not accept its metadata: {reason}"
+            ) from error
+        raise InputError(explained(error, repo_id, revision)) from error
     branch = f"/tree/{revision}" if revision not in (None, "main") else ""
     return f"{constants.ENDPOINT}/{repo_id}{branch}"
 
 
 def _open_repository(api: Any, repo_id: str, private: bool, revision: str | None) -> set[str]:
-    """Make repository and branch where they are missing; the names of the files there."""
+    """Create repository and branch if missing, and return the names of the files there."""
     from huggingface_hub import constants, errors
 
     timeout = constants.HF_HUB_ETAG_TIMEOUT
@@ -484,8 +509,8 @@ def _open_repository(api: Any, repo_id: str, private: bool, revision: str | None
         api.create_repo(repo_id, private=private or None)
     elif private and not info.private:
         raise ConfigError(
-            f"{repo_id} is there already and public; nothing was uploaded. Make it private on "
-            "its page, or name another."
+            f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
+            "choose another name."
         )
     if revision not in (None, "main"):
         api.create_branch(repo_id, branch=revision, exist_ok=True)

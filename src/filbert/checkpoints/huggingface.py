@@ -1,4 +1,4 @@
-"""The Hugging Face folder: config.json and model.safetensors; strict to read, atomic to write."""
+"""Reads and writes model folders in Hugging Face's layout: config.json and model.safetensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from filbert.checkpoints.config_json import (
     stated_causal,
     unprintable,
 )
-from filbert.checkpoints.families import FAMILIES, Family
+from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, Family
 from filbert.checkpoints.sentence_transformers import ModelFolder, opened
 from filbert.checkpoints.weights import (
     MAX_SHARD_BYTES,
@@ -39,12 +39,14 @@ from filbert.checkpoints.weights import (
 from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json, replace_files, sha256_of
 from filbert.model.config import EncoderConfig
+from filbert.text.spiece import Convention, PieceOrder
+from filbert.text.spiece import read_json as read_settings_file
 from filbert.text.tokenizer import Tokenizer
 
 _BUFFERS = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
 _LEGACY = {"gamma": "weight", "beta": "bias"}
 
-# EncoderConfig's field behind each axis of a module's weight; hidden_size where nothing is said.
+# EncoderConfig's field for each axis of a module's weight; hidden_size for modules not listed.
 _AXES = {
     "embeddings.word": ("vocab_size", "embedding_size"),
     "embeddings.position": ("max_position_embeddings", "embedding_size"),
@@ -64,15 +66,15 @@ _AXES = {
 
 @dataclass
 class Plan:
-    """What to read from a file whose names and shapes fit its config.
+    """The tensors to read from a file whose names and shapes fit its config.json.
 
     Attributes:
-        kind: of the head.
-        config: of the encoder.
-        sources: our tensor to the file's names of its parts, in the order in which they are joined.
-        repeats: the file's names that must equal another of its tensors.
-        num_labels: outputs of the heads that have labels; None for the others.
-        notes: what was left out or read otherwise than config.json says.
+        kind: Kind of the head.
+        config: Configuration of the encoder.
+        sources: The file's names of the parts of each of filbert's tensors, in order.
+        repeats: Names of tensors that must equal another one, to the other's name.
+        num_labels: Number of outputs of a head with labels; None for other heads.
+        notes: Sentences on what was left out or differs from config.json.
     """
 
     kind: str | None
@@ -84,7 +86,7 @@ class Plan:
 
 
 def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
-    """The table's names to the file's: prefix added, LayerNorm's old names renewed."""
+    """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
     bare = family.heads[None].pooler
     encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
     encoder += [family.final_norm] if family.final_norm else []
@@ -107,7 +109,7 @@ def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, 
 
 
 def _split_tied(found: dict[str, str], tied: Mapping[str, str]) -> dict[str, str]:
-    """Take tensors that repeat another out of `found`; the file's names of the pairs."""
+    """Remove tied tensors from `found`, and return the file's names of the pairs."""
     repeats = {}
     for repeated, original in tied.items():
         if repeated in found and original in found:
@@ -125,7 +127,7 @@ def _listed(names: Collection[str]) -> str:
 def _check_layers(
     found: Mapping[str, str], family: Family, config: EncoderConfig, paths: tuple[Path, Path]
 ) -> None:
-    """Say it plainly when the file simply has another number of layers than config.json."""
+    """Refuse a file with another number of layers than config.json."""
     before, after = (re.escape(part) for part in family.layer.split("{}"))
     layers = {
         int(match[1]): name
@@ -142,7 +144,7 @@ def _check_layers(
 
 
 def _outputs(module: str, found: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many labels the weights of a head have, where config.json does not say."""
+    """Return the number of labels of a head's weights, if config.json does not give it."""
     shape = shapes.get(found.get(f"{module}.weight", ""), ())
     return shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
 
@@ -197,18 +199,18 @@ def plan_reading(
 ) -> Plan:
     """Match a file's tensors with the model that config.json describes.
 
+    Unused tensors outside the encoder are left out, with a note.
+
     Args:
-        raw: content of config.json.
-        family: of `raw`.
-        shapes: of the file's tensors, by the file's names.
-        num_labels: that config.json names, for heads that have labels; None if it names none, and
-            the weights tell.
-        paths: config.json and the file, for messages.
+        raw: Content of config.json.
+        family: Its family.
+        shapes: Shapes of the file's tensors, by the file's names.
+        num_labels: Number of labels in config.json; None to infer it from the weights.
+        paths: Paths of config.json and of the file, for messages.
 
     Raises:
-        FormatError: a missing or mis-shaped tensor, one that the encoder does not have, or anything
-            wrong in config.json. What lies outside of the encoder and is of no use is left out,
-            with a note.
+        FormatError: A missing or mis-shaped tensor, an unknown one in the encoder, or an invalid
+            config.json.
     """
     notes: list[str] = []
     found = _canonical(shapes, family, paths[1])
@@ -218,7 +220,7 @@ def plan_reading(
     slot, bare = head.pooler, family.heads[None].pooler
     adjective = ""
     if slot is not None and not slot.required and stated_causal(raw, family):
-        # Over the first token, which sees no other.
+        # The pooler reads the first token, which attends to no other.
         slot, adjective = None, "causal "
     if bare is not None and (slot is None or slot.name != bare.name):
         stale = [name for name in found if name.rpartition(".")[0] == bare.name]
@@ -238,7 +240,7 @@ def plan_reading(
         count = (
             _outputs(head.modules["head.out"], found, shapes) if num_labels is None else num_labels
         )
-    if config.num_groups > len(found):  # even an outline of so many layers takes its time
+    if config.num_groups > len(found):  # even a model without values takes time to build
         _check_layers(found, family, config, paths)
         raise FormatError(
             f"{paths[0]} describes {config.num_groups} layers, but {paths[1].name} holds only "
@@ -284,7 +286,7 @@ def plan_reading(
     return Plan(kind, config, file_names, repeats, count, notes)
 
 
-# Entries of config.json that say nothing about the encoder, but other tools' tokenizers need them.
+# Entries of config.json that other tools' tokenizers need.
 _TOKENIZER_KEYS = (
     "pad_token_id",
     "bos_token_id",
@@ -298,14 +300,14 @@ _TOKENIZER_KEYS = (
 
 @unreadable_as(FormatError)
 def read(place: Path | ModelFolder) -> Checkpoint:
-    """The checkpoint in a folder; every tensor has its place, and every place its tensor.
+    """Read the checkpoint in a folder.
 
-    Nothing is allocated before the names and shapes in the files' headers fit config.json.
+    Names and shapes are compared with config.json before any tensor is read.
 
     Raises:
-        FormatError: no model, a damaged or unreadable file, a file that is not the one
-            filbert.json lists, weights that do not fit config.json, values that are not finite, or
-            something the encoder cannot express.
+        FormatError: No model, a damaged or unreadable file, a file whose digest is not the one in
+            filbert.json, weights that do not fit config.json, values that are not finite, or
+            a setting that the encoder cannot express.
     """
     place = opened(place)
     folder = place.encoder
@@ -321,7 +323,7 @@ def read(place: Path | ModelFolder) -> Checkpoint:
         check_digests(folder, filbert, [config_path, *weight_files(folder)])
     raw = place.config
     assert raw is not None
-    named_family(raw, config_path)  # before the weights: what it refuses may have none that open
+    named_family(raw, config_path)  # refuses other models before their weights are opened
     weights = open_weights(folder)
     notes: list[str] = []
     family = family_of(raw, weights.shapes, config_path, notes)
@@ -335,7 +337,7 @@ def read(place: Path | ModelFolder) -> Checkpoint:
     )
     if plan.kind in LABELLED and labels is None:
         labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
-        if len(labels) != 2:  # two without names are what transformers means by saying nothing
+        if len(labels) != 2:  # transformers' default is 2
             notes.append(f"{len(labels)} labels without names: config.json says nothing of them.")
 
     tensors: dict[str, Tensor] = {}
@@ -372,22 +374,21 @@ def write(
 ) -> dict[str, str]:
     """Write config.json and model.safetensors into a folder; other files there stay.
 
-    All files are whole on the disk before any is put in place. A writer of filbert.json should
-    list the result there as files[name]["sha256"], and `read` will compare.
+    All files are complete on the disk before the first is put in place. `read` compares digests
+    with files[name]["sha256"] in filbert.json.
 
     Args:
-        checkpoint: its tensors keep their dtype.
-        folder: made when missing.
-        extra: further entries for config.json, such as the tokenizer's `pad_token_id`.
-        max_shard_bytes: a model with more gets several files and an index of them.
+        checkpoint: Its tensors keep their dtype.
+        folder: Created if missing.
+        extra: Further entries for config.json, such as the tokenizer's `pad_token_id`.
+        max_shard_bytes: A larger model is written as several files with an index.
 
     Returns:
         SHA-256 by file name.
 
     Raises:
-        ConfigError: the family's layout cannot say what the checkpoint is.
-        InputError: the disk is full, or the folder may not be written to; the old files are as
-            they were.
+        ConfigError: The family's config.json cannot express the checkpoint.
+        InputError: The disk is full, or the folder is not writable. The old files are unchanged.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     config = config_text(checkpoint, extra)
@@ -404,7 +405,7 @@ def write(
     with replace_files(folder) as staging:
         (staging / "config.json").write_text(config, encoding="utf-8")
         save_tensors(tensors, staging, max_shard_bytes=max_shard_bytes)
-        # safetensors makes files that only their owner may read.
+        # safetensors creates files that only their owner can read.
         for path in staging.glob("*.safetensors"):
             path.chmod((staging / "config.json").stat().st_mode)
         digests = {path.name: sha256_of(path) for path in sorted(staging.iterdir())}
@@ -413,10 +414,10 @@ def write(
 
 
 def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) -> str:
-    """The content of config.json for a checkpoint; the arguments are those of `write`.
+    """Return the content of config.json for a checkpoint; the arguments are those of `write`.
 
     Raises:
-        ConfigError: as `write`.
+        ConfigError: As `write`.
     """
     family, kind = FAMILIES[checkpoint.family], checkpoint.head
     check_head(family, kind)
@@ -446,14 +447,18 @@ def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) 
 
 
 def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> None:
-    """Compare files with the hashes in filbert.json: a flipped bit in a tensor shows nowhere else.
+    """Compare files with their digests in filbert.json, which also finds a flipped bit in a tensor.
 
     Raises:
-        FormatError: a file is another than the one that is listed.
+        FormatError: A file is not the one that is listed.
     """
     listed = filbert.get("files", {})
     for path in paths:
-        entry = listed.get(path.name, {}) if isinstance(listed, dict) else None
+        entry = (
+            listed.get(path.relative_to(folder).as_posix(), {})
+            if isinstance(listed, dict)
+            else None
+        )
         expected = entry.get("sha256") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(expected, str | None):
             raise FormatError(
@@ -466,10 +471,118 @@ def check_digests(folder: Path, filbert: dict[str, Any], paths: list[Path]) -> N
             )
 
 
-def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) -> None:
-    """Save a tokenizer beside its model: other tools pass token types only where it has any.
+# Tokenizers: what the classic files (vocab.txt and the like) do not say, as tables. Sources:
+# transformers 5, models/*/tokenization_*.py and convert_slow_tokenizer.py.
 
-    A model without such a table takes none, whatever the tokenizer's pairs have.
+_BRACKETS = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}
+_ANGLES = {"cls": "<s>", "sep": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}
+
+# fairseq puts special tokens before the pieces. CamemBERT's pieces include <s> and </s> again, so
+# the first ones are unused and named "NOTUSED".
+_FAIRSEQ = PieceOrder(
+    skipped=("<unk>", "<s>", "</s>"),
+    head=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
+    tail=("<mask>",),
+    unknown="<unk>",
+)
+_FAIRSEQ_TWICE = PieceOrder(
+    skipped=("<unk>",),
+    head=(
+        ("<s>NOTUSED", 0.0),
+        ("<pad>", 0.0),
+        ("</s>NOTUSED", 0.0),
+        ("<unk>", 0.0),
+        ("<unk>NOTUSED", -100.0),
+    ),
+    tail=("<mask>",),
+    unknown="<unk>",
+)
+
+# By the class in tokenizer_config.json, without "Fast".
+CONVENTIONS: dict[str, Convention] = {
+    convention.class_name: convention
+    for convention in (
+        Convention("BertTokenizer", _BRACKETS),
+        Convention("DistilBertTokenizer", _BRACKETS),
+        Convention("ElectraTokenizer", _BRACKETS),
+        Convention("MPNetTokenizer", {**_ANGLES, "unk": "[UNK]"}, double_separator=True),
+        Convention("RobertaTokenizer", _ANGLES, double_separator=True),
+        Convention("AlbertTokenizer", {**_BRACKETS, "pad": "<pad>", "unk": "<unk>"}, unk_id=1),
+        Convention("XLMRobertaTokenizer", _ANGLES, double_separator=True, order=_FAIRSEQ),
+        Convention("CamembertTokenizer", _ANGLES, double_separator=True, order=_FAIRSEQ_TWICE),
+    )
+}
+
+# By model_type in config.json, for folders that name no class.
+_CLASSES = {
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": "RobertaTokenizer",
+    "albert": "AlbertTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+}
+
+# Classes that preprocess texts in Python code, which no vocabulary file describes.
+_PYTHON_ONLY = (
+    "BertJapaneseTokenizer",
+    "BertweetTokenizer",
+    "PhobertTokenizer",
+    "RoCBertTokenizer",
+    "HerbertTokenizer",
+)
+
+
+@unreadable_as(FormatError)
+def convention_of(
+    folder: Path, model_type: str | None = None, config: Mapping[str, Any] | None = None
+) -> Convention | None:
+    """Return the convention of the tokenizer in a folder; None if it is unknown.
+
+    Args:
+        folder: Its tokenizer_config.json takes precedence.
+        model_type: The family, if known; by default that of config.json.
+        config: Content of config.json, if already parsed.
+
+    Raises:
+        FormatError: A damaged file, or a tokenizer that does more than its files describe.
     """
+    name = read_settings_file(folder / "tokenizer_config.json").get("tokenizer_class")
+    name = name.removesuffix("Fast") if isinstance(name, str) else None
+    if name in _PYTHON_ONLY and not (folder / "tokenizer.json").is_file():
+        raise FormatError(
+            f"{folder}: its {name} is not supported, because it preprocesses texts in Python code. "
+            "Add its tokenizer.json if there is one, or choose another model."
+        )
+    if name in CONVENTIONS:
+        return CONVENTIONS[name]
+    raw = config if config is not None else read_settings_file(folder / "config.json")
+    stated = model_type or raw.get("model_type")
+    if not isinstance(stated, str):
+        return None
+    return CONVENTIONS.get(_CLASSES.get(stated.removeprefix(CAUSAL_TYPE), ""))
+
+
+def read_tokenizer(
+    folder: Path,
+    *,
+    model_type: str | None = None,
+    lowercase: bool | None = None,
+    as_google: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> Tokenizer:
+    """Read the tokenizer in a folder, or in one of its files, by the conventions of its family.
+
+    Raises:
+        FormatError: There is none in a known layout, or a file is damaged.
+    """
+    convention = convention_of(folder.parent if folder.is_file() else folder, model_type, config)
+    return Tokenizer.load(folder, lowercase=lowercase, as_google=as_google, convention=convention)
+
+
+def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) -> None:
+    """Save a tokenizer for a model; token types are switched off if the model has none."""
     has_none = checkpoint.config.type_vocab_size == 0
     tokenizer.save(folder, token_type_ids=False if has_none else None)

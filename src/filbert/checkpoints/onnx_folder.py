@@ -1,4 +1,4 @@
-"""An exported model's folder: model.onnx, and beside it what an ordinary folder has but weights."""
+"""Reads and writes exported models: model.onnx and an ordinary model folder's other files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import onnx
 
 MODEL_FILE = "model.onnx"
-# Where the weights lie when there are too many for the first file.
+# Holds the weights if they are too large for MODEL_FILE.
 WEIGHTS_FILE = "model.onnx.data"
-# protobuf ends at 2 GiB; the rest is for the graph itself.
+# The limit of protobuf is 2 GiB; the difference is left for the graph itself.
 _MOST_INSIDE = 2**31 - 2**24
 
 
 def check_installed() -> None:
-    """Make sure that the optional packages are here.
+    """Check that the optional packages are installed.
 
     Raises:
-        ConfigError: they are not; with how to get them.
+        ConfigError: They are not.
     """
     try:
         import onnx  # noqa: F401
@@ -40,7 +40,7 @@ def check_installed() -> None:
 
 
 def save_graph(graph: onnx.ModelProto, path: Path, *, most_inside: int = _MOST_INSIDE) -> None:
-    """Write a graph; beyond `most_inside` bytes its weights go to a file beside it."""
+    """Write a graph; weights of more than `most_inside` bytes go to a second file."""
     import onnx
 
     size = sum(len(tensor.raw_data) for tensor in graph.graph.initializer)
@@ -51,7 +51,7 @@ def save_graph(graph: onnx.ModelProto, path: Path, *, most_inside: int = _MOST_I
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What `read_export` needs to know of a model beside its graph; for filbert.json."""
+    """Return the entry of filbert.json from which `read_export` restores a checkpoint."""
     return {
         "family": checkpoint.family,
         "head": checkpoint.head,
@@ -62,17 +62,17 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def is_export(folder: Path) -> bool:
-    """Whether a folder holds an exported model and no weights of its own."""
+    """Return whether a folder holds an exported model and no safetensors."""
     return (folder / MODEL_FILE).is_file() and not any(folder.glob("*.safetensors"))
 
 
 @unreadable_as(FormatError)
 def read_export(folder: Path) -> Checkpoint:
-    """The model in an exported folder, without tensors: those stay in its graph.
+    """Read the model in an exported folder, without tensors, which stay in its graph.
 
     Raises:
-        FormatError: no exported model of filbert's, or a file that is not the one that
-            filbert.json lists.
+        FormatError: No exported model of filbert's, or a file whose digest is not the one in
+            filbert.json.
     """
     path = folder / "filbert.json"
     if not (folder / MODEL_FILE).is_file() or not path.is_file():

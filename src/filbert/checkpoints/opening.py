@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from filbert.checkpoints.model_files import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
+from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
 from filbert.files import replace_folder, sha256_of
 
@@ -184,7 +184,6 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
     Raises:
         FormatError: There is none in a known layout, or a file is damaged.
     """
-    from filbert.checkpoints import tokenizer_conventions
     from filbert.checkpoints.sentence_transformers import opened
 
     folder = opened(place)
@@ -192,7 +191,9 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
         from filbert.checkpoints.google import read_google_tokenizer
 
         return read_google_tokenizer(folder.path.parent)
-    return tokenizer_conventions.read_tokenizer(folder.encoder, config=lambda: folder.config)
+    from filbert.checkpoints import huggingface
+
+    return huggingface.read_tokenizer(folder.encoder, config=folder.config)
 
 
 def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:

@@ -1,4 +1,4 @@
-"""How a sentence-transformers folder says its vectors are made: modules.json and what it names.
+"""Reads and writes how sentence vectors are computed: modules.json and the files it names.
 
 Source: sentence-transformers 2 to 6, Transformer, Pooling, Dense, Normalize and Model.save.
 """
@@ -15,13 +15,13 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from filbert.checkpoints.model_files import SENTENCE_FILES
+from filbert.checkpoints.families import SENTENCE_FILES
 from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import load_json, read_json
 from filbert.model.pooling import Dense
 
-# In the order in which sentence-transformers joins several.
+# In the order in which sentence-transformers concatenates several.
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -29,9 +29,9 @@ _POOLING_KEYS = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_lasttoken": "last",
 }
-# Keys that the oldest versions stumble over, so that they are written only where they are on.
+# Keys that the oldest versions do not know; they are written only if they are true.
 _LATE_KEYS = ("pooling_mode_lasttoken",)
-# Poolings that the key of version 5.3 and later calls otherwise than we do.
+# Poolings with another name in the key of version 5.3 and later.
 _RENAMED = {"mean_sqrt_len_tokens": "mean_sqrt_len", "lasttoken": "last"}
 _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -47,18 +47,18 @@ _MAX_PROMPT = 10_000
 
 @dataclass(frozen=True)
 class SentenceVectors:
-    """How sentence vectors are made.
+    """How sentence vectors are computed.
 
     Attributes:
-        pooling: as `model.pooling.pool` takes it: "mean", "cls", "max", "mean_sqrt_len", "last",
-            or several of them with "+" between.
-        normalize: scale to unit length, at the end.
-        dense: layers that a pooled vector goes through, in order.
-        max_length: texts are cut to this many tokens, special tokens included; None for the
+        pooling: "mean", "cls", "max", "mean_sqrt_len", "last", or several joined by "+", as
+            `model.pooling.pool` takes it.
+        normalize: Scale the vectors to unit length at the end.
+        dense: Layers applied to the pooled vector, in order.
+        max_length: Texts are truncated to this many tokens, special tokens included; None for the
             model's own limit.
-        prompts: texts to put before a text, by what they are for.
-        default_prompt: key of the prompt that every text gets; None for none.
-        similarity: the function that the vectors were made for: "cosine", "dot" ...
+        prompts: Prefixes of texts, by purpose.
+        default_prompt: Key of the prompt that is used for every text; None for none.
+        similarity: The similarity function that the vectors were trained for: "cosine", "dot" ...
     """
 
     pooling: str = "mean"
@@ -70,18 +70,18 @@ class SentenceVectors:
     similarity: str | None = "cosine"
 
     def dimension(self, hidden_size: int) -> int:
-        """Width of a vector over an encoder of this width."""
+        """Return the width of a vector, for an encoder of width `hidden_size`."""
         if self.dense:
             return int(self.dense[-1].weight_OI.shape[0])
         return hidden_size * len(self.pooling.split("+"))
 
     def prepared(self, text: str | tuple[str, str]) -> str | tuple[str, str]:
-        """What the tokenizer gets for a text, or for a pair, whose second stays as it is."""
+        """Return a text, or a pair, with the default prompt before its first text."""
         prompt = self.prompts[self.default_prompt] if self.default_prompt else ""
         return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
     def facts(self) -> dict[str, Any]:
-        """The same as plain values, with a dense layer's sizes for its weights."""
+        """Return plain values; a dense layer is described by its sizes."""
         return {
             "pooling": self.pooling,
             "dense": [layer.description for layer in self.dense],
@@ -133,57 +133,51 @@ def opened(place: Path | ModelFolder) -> ModelFolder:
 def read_sentence_vectors(
     place: Path | ModelFolder, hidden_size: int | None = None
 ) -> SentenceVectors:
-    """What modules.json asks for; plain means when the folder has none.
+    """Read how sentence vectors are computed; mean pooling without a modules.json.
 
     Args:
-        place: the model folder.
-        hidden_size: of its encoder, for dense layers to be compared with.
+        place: The model folder.
+        hidden_size: Width of the encoder, with which dense layers are compared.
 
     Raises:
-        FormatError: the folder asks for something that filbert does not do, or its files are
-            damaged, unreadable or not where they may be.
+        FormatError: An unsupported module, or a file that is damaged, unreadable or outside the
+            folder.
     """
     opened_folder = opened(place)
     folder, modules = opened_folder.path, _modules(opened_folder)
     if not modules:
         return SentenceVectors()
     values: dict[str, Any] = {"similarity": None, **_prompts(folder)}
-    dense = []
-    for kind, place in modules:
+    dense: list[Dense] = []
+    width = None
+    for kind, module in modules:
         if kind == "Transformer":
-            values |= _limits(folder / place)
+            values |= _limits(folder / module)
         elif kind == "Pooling":
-            values["pooling"] = _pooling(folder / place / "config.json", values)
+            values["pooling"] = _pooling(folder / module / "config.json", values)
         elif kind == "Dense":
-            dense.append(_dense(folder / place))
+            if not dense and hidden_size is not None:
+                width = SentenceVectors(values.get("pooling", "mean")).dimension(hidden_size)
+            dense.append(_dense(folder / module, width))
+            width = int(dense[-1].weight_OI.shape[0])
         else:
             values["normalize"] = True
-    vectors = SentenceVectors(**values, dense=tuple(dense))
-    width = None if hidden_size is None else hidden_size * len(vectors.pooling.split("+"))
-    for layer, (_, place) in zip(dense, [m for m in modules if m[0] == "Dense"], strict=True):
-        wide = int(layer.weight_OI.shape[1])
-        if width not in (None, wide):
-            raise FormatError(
-                f"{folder / place}: a dense layer over vectors of {wide}, but those before it have "
-                f"{width}."
-            )
-        width = int(layer.weight_OI.shape[0])
-    return vectors
+    return SentenceVectors(**values, dense=tuple(dense))
 
 
 def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: int) -> None:
-    """Say in a model folder how sentence vectors are made, so that sentence-transformers does it.
+    """Write the files from which sentence-transformers computes the same vectors.
 
-    Written are modules.json, a folder a module, sentence_bert_config.json and
-    config_sentence_transformers.json, with the keys that versions 2 to 6 understand.
+    These are modules.json, a folder for each module, sentence_bert_config.json and
+    config_sentence_transformers.json, with the keys of versions 2 to 6.
 
     Args:
-        folder: holds, or will hold, weights and tokenizer in Hugging Face's layout.
-        vectors: what to write.
-        hidden_size: width of the encoder.
+        folder: The model folder, in Hugging Face's layout.
+        vectors: How the vectors are computed.
+        hidden_size: Width of the encoder.
 
     Raises:
-        ValueError: sentence-transformers knows no such pooling.
+        ValueError: sentence-transformers has no such pooling.
     """
     names = {ours: theirs for theirs, ours in _RENAMED.items()}
     asked = vectors.pooling.split("+")
@@ -191,7 +185,7 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
         raise ValueError(f"pooling {unknown[0]!r} is not one of {list(_POOLING_KEYS.values())}")
     pooling: dict[str, Any] = {
         "word_embedding_dimension": hidden_size,
-        # Each is named: without its key the mean is on in versions before 5.3.
+        # Versions before 5.3 use the mean if its key is missing.
         **{
             key: name in asked
             for key, name in _POOLING_KEYS.items()
@@ -199,7 +193,7 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
         },
     }
     if asked != [name for name in _POOLING_KEYS.values() if name in asked]:
-        # Only the later key can say an order of its own.
+        # Only the later key can express another order.
         pooling = {
             "embedding_dimension": hidden_size,
             "pooling_mode": [names.get(name, name) for name in asked],
@@ -218,7 +212,7 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
             for i, (place, kind) in enumerate(zip(places, kinds, strict=True))
         ],
         "1_Pooling/config.json": pooling,
-        # Lower-casing is the tokenizer's; here it would be a second one.
+        # The tokenizer does the lower-casing.
         "sentence_bert_config.json": {
             "max_seq_length": vectors.max_length,
             "do_lower_case": False,
@@ -275,19 +269,19 @@ def _modules(folder: ModelFolder) -> list[tuple[str, Path]]:
     ):
         raise FormatError(
             f"{path}: the modules are {short(kinds)}; filbert runs them in the order "
-            f"{', '.join(_ORDER)}, and of Dense only more than one."
+            f"{', '.join(_ORDER)}, and only Dense may occur more than once."
         )
     return modules
 
 
 def _kind(type_: object) -> str:
-    """The last part of a module's type; the old names of the first module are renewed."""
+    """Return the last part of a module's type; "Transformer" for its names before 2020."""
     kind = type_.rsplit(".", 1)[-1] if isinstance(type_, str) else ""
     return "Transformer" if kind in _OLD_TRANSFORMERS else kind
 
 
 def _inside(place: object, modules: Path) -> Path:
-    """A module's folder, below that of modules.json."""
+    """Return a module's folder, relative to that of modules.json."""
     if (
         not isinstance(place, str)
         or len(place) > 255
@@ -325,7 +319,8 @@ def _pooling(path: Path, values: Mapping[str, Any]) -> str:
     return "+".join(_RENAMED.get(str(name), str(name)) for name in asked)
 
 
-def _dense(folder: Path) -> Dense:
+def _dense(folder: Path, width: int | None) -> Dense:
+    """Read a dense layer over vectors of a width; None if that is unknown."""
     path = folder / "config.json"
     config = read_json(path)
     name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
@@ -351,6 +346,10 @@ def _dense(folder: Path) -> Dense:
             f"{folder}: config.json says a dense layer of {short(sizes[1])} to {short(sizes[0])}, "
             f"but its weights are {found or 'none'}."
         )
+    if width not in (None, sizes[1]):
+        raise FormatError(
+            f"{folder}: a dense layer over vectors of {sizes[1]}, but those before it have {width}."
+        )
     tensors = {name: weights.read(name).float() for name in wanted}
     return Dense(tensors["linear.weight"], tensors.get("linear.bias"), activation)
 
@@ -362,8 +361,8 @@ def _limits(folder: Path) -> dict[str, Any]:
     config = read_json(path)
     length = config.get("max_seq_length")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int)):
-        raise FormatError(f"{path}: max_seq_length is {short(length)}; a whole number is wanted.")
-    # Some folders hold a number beyond all texts, which is no limit.
+        raise FormatError(f"{path}: max_seq_length is {short(length)}; it must be a whole number.")
+    # Some folders hold a very large number, which means no limit.
     return {"max_length": length if length is not None and 3 <= length <= 2**20 else None}
 
 
@@ -376,7 +375,7 @@ def _prompts(folder: Path) -> dict[str, Any]:
     if not isinstance(prompts, dict) or not all(
         isinstance(text, str) and len(text) <= _MAX_PROMPT for text in prompts.values()
     ):
-        raise FormatError(f"{path}: prompts is {short(prompts)}; it must be texts by their names.")
+        raise FormatError(f"{path}: prompts is {short(prompts)}; it must be an object of texts.")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise FormatError(f"{path}: default_prompt_name {short(default)} is not one of prompts.")
     similarity = config.get("similarity_fn_name")

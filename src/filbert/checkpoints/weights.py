@@ -1,4 +1,4 @@
-"""Tensor files of a model folder: safetensors, one or sharded, and pytorch_model.bin (read only).
+"""Reads and writes tensor files: safetensors, also sharded, and pytorch_model.bin (read only).
 
 Names and shapes are known from the headers before any tensor is read.
 """
@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from filbert.checkpoints.model_files import SAFETENSORS
+from filbert.checkpoints.families import SAFETENSORS
 from filbert.errors import FormatError, printable, unreadable_as
 from filbert.files import MAX_JSON_BYTES, read_json
 
@@ -33,20 +33,20 @@ _DTYPES = {
     "BF16": torch.bfloat16,
 }
 _NAMES = ("model.safetensors", "pytorch_model.bin")
-# Tensors of a pickle may share their numbers, as tied weights do.
+# Tensors of a pickle may share memory, as tied weights do.
 _MAX_SHARING = 16
-# Two microseconds a byte; that of 24 layers has 50,000.
+# Unpickling takes two microseconds a byte. The pickle of 24 layers has 50,000 bytes.
 _MAX_PICKLE_BYTES = 2**20
 
 
 @dataclass
 class Weights:
-    """The tensors of a model folder, not read yet.
+    """The tensors of a model folder, which are read on demand.
 
     Attributes:
-        shapes: tensor name to shape.
-        dtypes: tensor name to safetensors' name of its dtype.
-        files: tensor name to the file that holds it.
+        shapes: Shape by tensor name.
+        dtypes: safetensors' name of the dtype, by tensor name.
+        files: File by tensor name.
     """
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -55,10 +55,10 @@ class Weights:
     _readers: dict[Path, Callable[[str], Tensor]] = field(default_factory=dict)
 
     def read(self, name: str) -> Tensor:
-        """One tensor, on the CPU, in its file's dtype.
+        """Read one tensor, on the CPU, in its file's dtype.
 
         Raises:
-            FormatError: a dtype that is not floating point, or a value that is not finite.
+            FormatError: The dtype is not floating point, or a value is not finite.
         """
         path = self.files[name]
         if self.dtypes[name] not in _DTYPES:
@@ -67,7 +67,7 @@ class Weights:
                 f"{', '.join(_DTYPES)} can be read. Convert the checkpoint to floating point first."
             )
         tensor = self._readers[path](name).contiguous()
-        # NaN wins both ends of aminmax, so one pass finds everything that is not finite.
+        # NaN propagates to minimum and maximum, so one pass finds every value that is not finite.
         if tensor.numel() and not all(bool(end.isfinite()) for end in tensor.aminmax()):
             raise FormatError(
                 f"{path}: {printable(name)} holds values that are not finite (NaN or infinity). "
@@ -81,7 +81,7 @@ class Weights:
         tensors: dict[str, tuple[tuple[int, ...], str]],
         reader: Callable[[str], Tensor],
     ) -> None:
-        """Add a file's tensors, (shape, dtype) by name."""
+        """Add a file's tensors, given as (shape, dtype) by name."""
         self._readers[path] = reader
         for name, (shape, dtype) in tensors.items():
             if name in self.files:
@@ -119,7 +119,7 @@ def _add_safetensors(weights: Weights, path: Path) -> None:
 
 
 def _is_zip(path: Path) -> bool:
-    """Whether it is a zip archive, after making sure that it takes no more memory than it has."""
+    """Return whether a pickle is a zip archive, and refuse one that would fill the memory."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             _check_calls(content)
@@ -140,14 +140,14 @@ def _is_zip(path: Path) -> bool:
 
 
 def _check_calls(content: bytes | mmap) -> None:
-    # torch's weights-only loading calls it with whatever number the file has, for so many bytes.
+    # torch's weights-only loading calls bytearray(n) for any n in the file and allocates n bytes.
     if content.find(b"bytearray\n") >= 0:
         raise pickle.UnpicklingError("it calls bytearray, which no tensor needs")
 
 
 def _add_pickle(weights: Weights, path: Path) -> None:
     try:
-        with warnings.catch_warnings():  # what torch says about old pickles helps nobody here
+        with warnings.catch_warnings():  # torch warns about old pickles
             warnings.simplefilter("ignore")
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except pickle.UnpicklingError as error:
@@ -155,7 +155,7 @@ def _add_pickle(weights: Weights, path: Path) -> None:
             f"{path} is damaged or holds more than tensors, so it was not opened: loading it could "
             "run code. Convert it to safetensors where you trust it."
         ) from error
-    except Exception as error:  # damaged bytes make torch.load stumble in ways without number
+    except Exception as error:  # damaged bytes make torch.load raise many types
         first = "".join(str(error).splitlines()[:1]).split(" (Could this error")[0].rstrip(". ")
         reason = printable(first, 200)
         if not any(map(str.isalpha, reason)):  # a bare number, the key of a KeyError
@@ -190,7 +190,7 @@ def _add_pickle(weights: Weights, path: Path) -> None:
 def _add(weights: Weights, path: Path) -> None:
     if not path.is_file():
         raise FormatError(f"{path} is missing.")
-    with path.open("rb"):  # the libraries call a file damaged that they may not read
+    with path.open("rb"):  # raises PermissionError, which the libraries would hide
         pass
     if path.suffix == ".safetensors":
         _add_safetensors(weights, path)
@@ -199,7 +199,7 @@ def _add(weights: Weights, path: Path) -> None:
 
 
 def _shards(index: Path) -> dict[str, str]:
-    """Tensor name to file name, from an index file."""
+    """Return the file name of each tensor, from an index file."""
     table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not table:
         raise FormatError(f"{index} has no weight_map.")
@@ -220,10 +220,10 @@ def _shards(index: Path) -> dict[str, str]:
 
 @unreadable_as(FormatError)
 def weight_files(folder: Path) -> list[Path]:
-    """The files that `open_weights` would open: the first layout found, its index first if any.
+    """Return the files that `open_weights` opens, beginning with the index if there is one.
 
     Raises:
-        FormatError: there are none, or the folder cannot be read.
+        FormatError: There are none, or the folder is not readable.
     """
     for name in _NAMES:
         if (folder / name).is_file():
@@ -240,11 +240,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 @unreadable_as(FormatError)
 def open_weights(folder: Path) -> Weights:
-    """Names, shapes and dtypes of a folder's tensors; safetensors are preferred.
+    """Open a folder's tensors without reading them; safetensors are preferred.
 
     Raises:
-        FormatError: no weights, a damaged or unreadable file, a pickle with more than tensors, or
-            shards that do not agree with their index.
+        FormatError: No weights, a damaged or unreadable file, a pickle with more than tensors, or
+            shards that contradict their index.
     """
     files = weight_files(folder)
     weights = Weights()
@@ -273,7 +273,7 @@ def open_weights(folder: Path) -> Weights:
 # Writing.
 
 
-# What Hub and transformers call a file of a convenient size.
+# The default of transformers.
 MAX_SHARD_BYTES = 5_000_000_000
 _INDEX = "model.safetensors.index.json"
 
@@ -281,16 +281,16 @@ _INDEX = "model.safetensors.index.json"
 def save_tensors(
     tensors: Mapping[str, Tensor], folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES
 ) -> None:
-    """Write tensors by name, contiguous and on the host; plain writes, the caller stages them.
+    """Write contiguous CPU tensors into a folder, which is not atomic.
 
     Args:
-        tensors: what to write; no two may share memory.
-        folder: where to.
-        max_shard_bytes: above this, the tensors are spread over several files, none with more but
-            where a single tensor has.
+        tensors: Tensors by name; no two may share memory.
+        folder: An existing folder.
+        max_shard_bytes: Larger models are split into several files of at most this size, unless a
+            single tensor is larger.
 
     Raises:
-        OSError: the disk is full, or another failure of the system.
+        OSError: The disk is full, or another system error.
     """
     shards = list(_split_shards(tensors, max_shard_bytes))
     if len(shards) <= 1:
@@ -309,11 +309,11 @@ def save_tensors(
 
 
 def remove_others(folder: Path, written: Mapping[str, object]) -> None:
-    """Delete tensor files of an earlier model that would be read beside, or before, the new ones.
+    """Delete tensor files of an earlier model from a folder, which readers might prefer.
 
     Args:
-        folder: of the model.
-        written: names of the new files.
+        folder: The model's folder.
+        written: Names of the new files.
     """
     for path in folder.iterdir():
         if SAFETENSORS.fullmatch(path.name) and path.name not in written:
@@ -325,7 +325,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _split_shards(tensors: Mapping[str, Tensor], limit: int) -> Iterator[dict[str, Tensor]]:
-    """Tensors in their order, as many together as stay within the limit."""
+    """Split tensors, in their order, into shards up to the limit."""
     shard: dict[str, Tensor] = {}
     size = 0
     for name, tensor in tensors.items():
@@ -342,7 +342,7 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
-        # The library gives the system's error as text: "No space left on device (os error 28)".
+        # The message contains the system error: "No space left on device (os error 28)".
         if (code := re.search(r"(?:os error|code:) (\d+)", str(error))) is not None:
             raise OSError(int(code[1]), str(error), str(path)) from error
         raise
