@@ -122,7 +122,6 @@ def test_engines_show_up_in_the_figures(client):
     figures = client.get("/metrics").text
     assert 'filbert_tokens_total{model="words"}' in figures
     assert 'filbert_queue_rows{model="words"} 0.0' in figures
-    assert 'te_batch_next_tokens_count{model="words"}' in figures
 
 
 @pytest.mark.parametrize(

@@ -73,21 +73,6 @@ def test_what_happened_is_counted_under_names_with_units(metrics):
     assert not [name for name in found if name.endswith("_created")]
 
 
-def test_the_other_servers_names_show_the_same_figures_of_its_kind_of_request(metrics):
-    found = samples_of(metrics.exposition())
-    assert found["te_request_count"] == {("/embed", "200"): 1, ("/embed", "429"): 1}
-    assert found["te_request_success"] == {("/embed", "200"): 1}
-    assert found["te_request_failure"] == {("overloaded", "/embed", "429"): 1}
-    assert found["te_request_duration_count"] == {("POST", "/embed"): 2}
-    assert found["te_request_queue_duration_sum"] == {("mini",): 0.002}
-    assert found["te_request_inference_duration_sum"] == {("mini",): 0.75}
-    assert found["te_request_tokenization_duration_sum"] == {("mini",): 0.001}
-    assert found["te_request_input_length_sum"] == {("mini",): 70}
-    assert found["te_batch_next_size_sum"] == {("mini",): 3}
-    assert found["te_batch_next_tokens_sum"] == {("mini",): 70}
-    assert found["te_queue_size"] == {("mini",): 3}
-
-
 def test_a_made_up_method_never_becomes_a_label():
     metrics = Metrics()
     request(metrics, "BREW", "unmatched", 405, 0.1)
@@ -142,10 +127,8 @@ def test_several_processes_show_their_sum_and_a_dead_ones_gauges_go(workers):
     (_, last), text, folder = workers
     found = samples_of(text.encode())
     assert found["filbert_requests_total"] == {("POST", "/embed", "200"): 2}
-    assert found["te_request_count"] == {("/embed", "200"): 2}
     assert found["filbert_batch_rows_sum"] == {("mini",): 4}
     assert found["filbert_batch_rows_count"] == {("mini",): 2}
-    assert found["te_batch_next_size_bucket"][("2.0", "mini")] == 2
     assert found["filbert_queue_rows"] == {("mini",): 4}
     assert found["filbert_requests_in_flight"] == {(): 2}
     assert found["filbert_workers"] == {(): 2}

@@ -1,7 +1,6 @@
 """What a server counts, for Prometheus: one registry of its own, one process or several.
 
-Names end in their unit and begin with `filbert_`; the table of text-embeddings-inference's names
-for the same figures is in metric_aliases.py. Every label has a small, fixed set of values: nothing
+Names end in their unit and begin with `filbert_`. Every label has a small, fixed set of values: nothing
 that a client writes becomes one.
 """
 
@@ -23,7 +22,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from filbert.serve.memory import resident_bytes
-from filbert.serve.metric_aliases import with_aliases
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -186,8 +184,8 @@ class Metrics:
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Own names first, then their aliases; what `generate_latest` asks for."""
-        for metric in with_aliases(self._families()):
+        """All metrics; `generate_latest` calls this."""
+        for metric in self._families():
             # When a series began says nothing that a scraper does not know.
             metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
             yield metric
