@@ -80,7 +80,7 @@ def test_a_mistake_of_ours_is_told_without_traceback_or_text(serve, monkeypatch,
         raise RuntimeError("secret words")
 
     with serve("vectors") as server:
-        monkeypatch.setattr(about, "facts", broken)
+        monkeypatch.setattr(about, "_card", broken)
         found = server.get("/info")
         assert found.status_code == 500
         assert set(found.json()) == {"error", "error_type"}

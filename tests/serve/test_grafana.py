@@ -24,13 +24,11 @@ def labels():
     """By name, the labels of what a server shows after a request, everything having happened."""
     metrics = Metrics()
     metrics.watch({"mini": lambda: (0, 0)})
-    metrics.started()
-    metrics.finished("POST", "/embed", 200, 0.02)
-    metrics.tokenized("mini", 0.001, 70)
-    metrics.queued("mini", 0.002)
+    metrics.request_started()
+    metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
+    metrics.answered("mini", tokenization=0.001, queue=0.002, tokens=70)
     metrics.batch("mini", 2, 50, 100, 0.25)
     metrics.dropped("mini", 4)
-    metrics.cached("mini", True)
     families = text_string_to_metric_families(metrics.exposition().decode())
     # Prometheus itself adds where it scraped.
     return {s.name: {*s.labels, "instance"} for f in families for s in f.samples}
