@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fastapi.routing import APIRoute
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,7 +22,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -186,7 +185,7 @@ class Metrics:
 class CountRequests:
     """ASGI middleware that counts every request, refused ones included."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[APIRoute]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[BaseRoute]) -> None:
         self.app, self.metrics, self.routes = app, metrics, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -225,7 +224,7 @@ class CountRequests:
     def _route(self, scope: Scope) -> str:
         """The declared path of a request, such as /v1/models/{model:path}."""
         for route in self.routes:
-            if route.matches(scope)[0] is not Match.NONE:
+            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
                 return route.path
         return UNMATCHED
 
