@@ -266,9 +266,9 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
             server.should_exit = True
             thread.join(20)
 
-    def serve(models, settings, batching, operation) -> None:
+    def serve(models, settings, **options) -> None:
         stop()
-        app = serve_app.load_app(models, settings, batching, operation)
+        app = serve_app.load_app(models, settings, **options)
         config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)

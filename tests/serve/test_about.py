@@ -87,13 +87,3 @@ def test_a_mistake_of_ours_is_told_without_traceback_or_text(serve, monkeypatch,
         assert found.json()["error_type"] == "Internal"
         assert "secret" not in found.text + caplog.text
         assert "test_about.py" in caplog.text, "the log says where it was"
-
-
-def test_errors_on_v1_have_the_shape_of_openai(client):
-    for response, status in (
-        (client.get("/v1/nothing"), 404),
-        (client.post("/v1/models"), 405),
-        (client.post("/v1/embeddings", json={}), 422),
-    ):
-        assert response.status_code == status
-        assert set(response.json()["error"]) == {"message", "type", "param", "code"}

@@ -28,7 +28,8 @@ SENTENCE = "the film was very good"
 def load(model, *, batching: Batching | None = None, **operation):
     """The application over one model, and its engine."""
     batching = batching or Batching()
-    app = load_app({"one": str(model)}, Settings(), batching, Operation(**operation))
+    options = {"batching": batching, "operation": Operation(**operation)}
+    app = load_app({"one": str(model)}, Settings(), **options)
     return app, app.state.engines["one"]
 
 

@@ -37,8 +37,8 @@ def metrics() -> Metrics:
     request(made, "POST", "/embed", 429, 0.004)
     request(made, "GET", "/metrics", 200, 0.001)
     made.answered("mini", tokenization=0.001, queue=0.002, tokens=70)
-    made.batch("mini", 2, 50, 100, 0.25)
-    made.batch("mini", 1, 20, 100, 0.5)
+    made.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
+    made.batch("mini", rows=1, tokens=20, capacity=100, seconds=0.5)
     made.dropped("mini", 4)
     return made
 
@@ -91,7 +91,7 @@ metrics.watch({"mini": lambda: (2, 30)})
 metrics.request_started()
 metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
 metrics.request_started()
-metrics.batch("mini", 2, 50, 100, 0.25)
+metrics.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
 print(metrics.exposition().decode() if sys.argv[2] == "last" else "", end="# END\n", flush=True)
 sys.stdin.read()
 """

@@ -85,20 +85,6 @@ def workers_of(server: Any) -> list[int]:
     return [pid for pid, line in command_lines.items() if b"spawn_main" in line]
 
 
-def test_a_killed_worker_is_replaced_and_metrics_stay(several):
-    for _ in range(3):
-        connection = http.client.HTTPConnection("127.0.0.1", several.port, timeout=60)
-        assert ask(connection, ["the film"]) == 200
-        connection.close()
-    victim, other = workers_of(several)
-    os.kill(victim, signal.SIGKILL)
-    wait_for(lambda: len(workers_of(several)) == 2 and victim not in workers_of(several))
-    assert other in workers_of(several)
-    wait_for(lambda: metrics(several.port)["filbert_workers"] == 2)
-    name = 'filbert_requests_total{method="POST",route="/embed",status="200"}'
-    assert metrics(several.port)[name] == 3
-
-
 def test_on_sigterm_running_requests_are_answered(several):
     statuses: list[int] = []
 

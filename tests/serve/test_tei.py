@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from filbert.serve.routes.tei import last_words
-from filbert.tasks.base import task_names
 from filbert.text.clean import Cleaning
 
 SENTENCE = "the film was very good"
@@ -210,20 +209,6 @@ def test_decode_reads_ids(client):
     both = client.post("/decode", json={"ids": [ids, [14]], "skip_special_tokens": False}).json()
     assert both == ["[CLS] he plays [SEP]", "he"]
     assert client.post("/decode", json={"ids": [99]}).status_code == 422
-
-
-def test_every_task_has_a_route(client):
-    can = {ability for model in client.get("/info").json()["models"] for ability in model["can"]}
-    routes = {
-        "classification": "predict",
-        "regression": "predict",
-        "tagging": "tag",
-        "span_qa": "answer",
-        "multiple_choice": "choose",
-        "embedding": "embed",
-    }
-    assert set(routes) == set(task_names())
-    assert can >= set(routes.values()) | {"fill", "similarity", "tokenize", "attention"}
 
 
 def test_the_end_of_a_text_begins_with_a_whole_word(tiny):

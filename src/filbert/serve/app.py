@@ -128,7 +128,7 @@ def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
 
 
 def load_app(
-    models: Mapping[str, str], settings: Settings, batching: Batching, operation: Operation
+    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
 ) -> FastAPI:
     """Load the models, run each once, and make the application.
 
@@ -167,7 +167,7 @@ def _description(engine: Engine) -> str:
 
 
 def run(
-    models: Mapping[str, str], settings: Settings, batching: Batching, operation: Operation
+    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish the running requests.
 
@@ -185,7 +185,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if operation.workers == 1:
         logging.config.dictConfig(options["log_config"])
-        app = load_app(models, settings, batching, operation)
+        app = load_app(models, settings, batching=batching, operation=operation)
         uvicorn.Server(uvicorn.Config(app, **options)).run()
         return
     with tempfile.TemporaryDirectory(prefix="filbert-serve-") as folder:
@@ -204,7 +204,12 @@ def app_from_environment() -> FastAPI:
     """The application of a worker process. Its parent reports why it could not be made."""
     models, settings, batching, operation = json.loads(os.environ[_OPTIONS_VARIABLE])
     try:
-        return load_app(models, Settings(**settings), Batching(**batching), Operation(**operation))
+        return load_app(
+            models,
+            Settings(**settings),
+            batching=Batching(**batching),
+            operation=Operation(**operation),
+        )
     except FilbertError as error:
         path = Path(os.environ[FOLDER_VARIABLE], _ERROR_FILE)
         path.write_text(str(error), encoding="utf-8")
@@ -222,7 +227,7 @@ def _uvicorn_options(settings: Settings, operation: Operation) -> dict[str, Any]
         "lifespan": "on",
         "timeout_keep_alive": math.ceil(settings.idle_seconds),
         # A worker that loads a large model may not answer for longer than the default of 5 seconds.
-        "timeout_worker_healthcheck": 60,
+        "timeout_worker_healthcheck": 30,
         "timeout_graceful_shutdown": math.ceil(settings.grace_seconds),
         "ssl_certfile": operation.certificate,
         "ssl_keyfile": operation.key,

@@ -423,7 +423,9 @@ class Engine:
             self._measured_seconds += seconds - _SPEED_DECAY * self._measured_seconds
         try:
             capacity = self.max_batch_tokens
-            self._metrics.batch(self.name, len(sequences), tokens, capacity, seconds)
+            self._metrics.batch(
+                self.name, rows=len(sequences), tokens=tokens, capacity=capacity, seconds=seconds
+            )
         except Exception:  # such as a full disk; the model has to go on
             log.exception("model %s: cannot count a batch", self.name)
 

@@ -131,7 +131,7 @@ class Metrics:
         self._queue_seconds.labels(model).observe(queue)
         self._request_tokens.labels(model).observe(tokens)
 
-    def batch(self, model: str, rows: int, tokens: int, capacity: int, seconds: float) -> None:
+    def batch(self, model: str, *, rows: int, tokens: int, capacity: int, seconds: float) -> None:
         """Count a forward pass; `capacity` is the most tokens of a batch."""
         self._batch_rows.labels(model).observe(rows)
         self._batch_tokens.labels(model).observe(tokens)

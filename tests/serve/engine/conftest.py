@@ -38,7 +38,7 @@ class Counts(Metrics):
         self.batches: list[tuple[int, int, int]] = []
         self.lost = 0
 
-    def batch(self, model: str, rows: int, tokens: int, capacity: int, seconds: float) -> None:
+    def batch(self, model: str, *, rows: int, tokens: int, capacity: int, seconds: float) -> None:
         self.batches.append((rows, tokens, capacity))
 
     def dropped(self, model: str, rows: int) -> None:

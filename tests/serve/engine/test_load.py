@@ -81,7 +81,7 @@ def test_what_fails_fails_alone(
 def test_the_model_survives_metrics_that_fail(
     predictors: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch, with_engine: Stories
 ) -> None:
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **more: Any) -> None:
         raise RuntimeError("no disk")
 
     async def story(engine: Engine) -> None:

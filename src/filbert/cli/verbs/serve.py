@@ -41,4 +41,4 @@ def serve(
         )
     from filbert.serve import app
 
-    app.run(named, settings, batching, operation)
+    app.run(named, settings, batching=batching, operation=operation)
