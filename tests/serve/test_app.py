@@ -19,7 +19,8 @@ from filbert.errors import ConfigError, InputError
 from filbert.export import export_onnx
 from filbert.model.packed import PackedLinear
 from filbert.predict import Predictor
-from filbert.serve.app import JsonLines, WithoutQueries, check_address, check_tls, load_app
+from filbert.serve.app import check_address, check_tls, load_app
+from filbert.serve.logs import JsonLines, WithoutQueries
 from filbert.serve.settings import Batching, Operation, Settings, named_models
 
 SENTENCE = "the film was very good"

@@ -110,7 +110,7 @@ def test_on_sigterm_running_requests_are_answered(several):
 def test_workers_that_cannot_load_a_model_end_the_server(tmp_path):
     command = [sys.executable, "-m", "filbert", "serve", str(tmp_path), "--workers", "2"]
     done = subprocess.run(
-        [*command, "--port", "0"], capture_output=True, text=True, env=os.environ | ENV, timeout=120
+        [*command, "--port", "0"], capture_output=True, text=True, env=os.environ | ENV, timeout=240
     )
     assert done.returncode != 0
     assert f"filbert: {tmp_path}" in done.stderr

@@ -30,6 +30,7 @@ from filbert.predict import Predictor
 from filbert.serve.engine import Engine, Engines
 from filbert.serve.errors import add_handlers
 from filbert.serve.limits import Limits
+from filbert.serve.logs import log_config
 from filbert.serve.metrics import FOLDER_VARIABLE, CountRequests, Metrics
 from filbert.serve.queries import HealthQuery
 from filbert.serve.routes import about, openai, own, tei
@@ -227,7 +228,7 @@ def _uvicorn_options(settings: Settings, operation: Operation) -> dict[str, Any]
         "lifespan": "on",
         "timeout_keep_alive": math.ceil(settings.idle_seconds),
         # A worker that loads a large model may not answer for longer than the default of 5 seconds.
-        "timeout_worker_healthcheck": 30,
+        "timeout_worker_healthcheck": 15,
         "timeout_graceful_shutdown": math.ceil(settings.grace_seconds),
         "ssl_certfile": operation.certificate,
         "ssl_keyfile": operation.key,
@@ -286,50 +287,3 @@ def check_tls(certificate: str | None, key: str | None) -> None:
             f"--certificate {certificate} cannot be used ({reason}). Give PEM files of a "
             "certificate and its key (or both in one), the key without a passphrase."
         ) from error
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per log record; of an exception only its type, not its message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        entry = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            entry["error"] = record.exc_info[0].__name__
-        return json.dumps(entry)
-
-
-class WithoutQueries(logging.Filter):
-    """Removes what follows "?" from the paths of uvicorn's access log: it may contain a text."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record, and keep it."""
-        if record.name == "uvicorn.access" and isinstance(record.args, tuple):
-            record.args = tuple(
-                arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args
-            )
-        return True
-
-
-def log_config(*, as_json: bool) -> dict[str, Any]:
-    """The logging configuration: everything goes to stderr, requests as uvicorn logs them."""
-    plain = {"format": "%(asctime)s %(message)s", "datefmt": "%H:%M:%S"}
-    handler = {
-        "class": "logging.StreamHandler",
-        "formatter": "line",
-        "filters": ["without_queries"],
-    }
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"line": {"()": JsonLines} if as_json else plain},
-        "filters": {"without_queries": {"()": WithoutQueries}},
-        "handlers": {"stderr": handler},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
-        "loggers": {"filbert": {"level": "INFO"}, "uvicorn": {"level": "INFO"}},
-    }
