@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import random
-import sys
-import termios
 from collections.abc import Callable, Sequence
 
 from sides.clients import request
@@ -117,26 +114,18 @@ class Hostile:
         port: of the server on this machine.
         texts: ordinary ones.
         slow_seconds: how long a slow sender goes on.
-        idle_seconds: of the server, which then breaks off who does not read.
 
     Attributes:
         shapeless: errors that had no error's shape.
-        kept: answers that were still there for somebody who had not read for long.
     """
 
-    def __init__(
-        self, port: int, texts: Sequence[str], slow_seconds: float, idle_seconds: float
-    ) -> None:
-        self.port, self.slow_seconds, self.idle_seconds = port, slow_seconds, idle_seconds
+    def __init__(self, port: int, texts: Sequence[str], slow_seconds: float) -> None:
+        self.port, self.slow_seconds = port, slow_seconds
         self._bodies = _bodies(texts)
         self._whole = [request("/embed", {"inputs": list(texts[:20])})]
-        # More than the kernel takes of it: some 10 MB.
-        words = " ".join(texts[:200]).split()
-        self._large = request("/embed_all", {"inputs": [" ".join(words[:250])] * 8})
         self.shapeless = 0
-        self.kept = 0
         self.names = [*self._bodies, *_RAW, "gone at once", "gone in the body", "slow head"]
-        self.names += ["slow body", "never reads"]
+        self.names += ["slow body"]
 
     async def send(self, name: str) -> int:
         """The status of the answer; 0 when there was none."""
@@ -161,8 +150,6 @@ class Hostile:
             writer.write(whole)
             await writer.drain()
             return 0
-        if name == "never reads":
-            return await self._never_read(reader, writer)
         if name == "gone in the body":
             writer.write(whole[: len(whole) // 2])
             await writer.drain()
@@ -187,30 +174,6 @@ class Hostile:
         # What is no HTTP is answered below everything that knows of shapes.
         self.shapeless += status >= 400 and name not in _RAW and not is_an_error(body)
         return status
-
-    async def _never_read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        transport = writer.transport
-        assert isinstance(transport, asyncio.ReadTransport)
-        transport.pause_reading()
-        writer.write(self._large)
-        await writer.drain()
-        # Only what waits in the kernel tells that the answer has begun: other work of the same
-        # size may be refused, or done first. It is broken off at the second look at it.
-        while not _unread(transport):
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(8 * self.idle_seconds + 2)
-        transport.resume_reading()
-        head = await reader.readuntil(b"\r\n\r\n")
-        size = int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0] or 0)
-        await reader.readexactly(size)
-        self.kept += size > 5_000_000
-        return int(head.split(b" ")[1])
-
-
-def _unread(transport: asyncio.BaseTransport) -> int:
-    """Bytes that the kernel has for who reads a connection."""
-    number = transport.get_extra_info("socket").fileno()
-    return int.from_bytes(fcntl.ioctl(number, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def is_an_error(body: bytes) -> bool:

@@ -1,21 +1,17 @@
-r"""Half an hour of mixed load on `filbert serve`, 1 % of it hostile; overload; killed workers.
+r"""Half an hour of mixed load on `filbert serve`, 1 % of it hostile; overload.
 
-    python benchmarks/stress_serve.py [--seconds 1800] [--parts mixed control overload kill]
+    python benchmarks/stress_serve.py [--seconds 1800] [--parts mixed control overload]
 
 mixed: 16 clients ask every route, one request in a hundred is hostile (stress_requests.py). Nothing
     may be answered with 5xx but 503, every error has an error's shape, no ordinary request may be
-    broken off, no answer may be kept for who never reads, and the server's memory may grow by 50
-    MiB at most after the first quarter.
+    broken off, and the server's memory may grow by 50 MiB at most after the first quarter.
 control: the same with a server that loses four times as much memory meanwhile, for a minute at
     most: the check has to catch it.
 overload: three times as many requests as it can answer. What is let in has to be answered within
     twice the time budget (--budget for the wait, and what a request takes alone), the rest gets 429
     within it.
-kill: of several processes one is killed, again and again. Only its own clients may notice, and it
-    has to be there again at the end.
 
-The models are filbert-mini with random heads: the work is real, what they say means nothing. The
-tests run a few seconds of the mixed load without the bound on memory.
+The models are filbert-mini with random heads: the work is real, what they say means nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -113,7 +107,7 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
     hostile: dict[str, Counter[int]] = {}
     shapeless = 0
     memory: list[tuple[float, float]] = []
-    evil = Hostile(server.port, texts, min(40.0, given.seconds), IDLE_SECONDS)
+    evil = Hostile(server.port, texts, min(40.0, given.seconds))
     names = list(evil.names)
     random.Random(given.seed).shuffle(names)
     slow: set[asyncio.Task[None]] = set()
@@ -178,7 +172,6 @@ async def mixed_load(server: Served, texts: list[str], given: argparse.Namespace
                 if shapeless + evil.shapeless
                 else []
             ),
-            *([f"{evil.kept} answers were kept for who never reads"] if evil.kept else []),
             *([f"{broken} ordinary requests broke off"] if broken else []),
             *(["nothing was answered"] if not statuses[200] else []),
         ],
@@ -269,59 +262,7 @@ def overload(models: list[str], texts: list[str], place: Path, given: argparse.N
     return found
 
 
-# Killed workers
-
-
-def kill(models: list[str], texts: list[str], place: Path, given: argparse.Namespace) -> Result:
-    """One of several processes is killed, again and again."""
-    requests = [request("/embed", {"inputs": text}) for text in texts]
-    server = serve(models[:1], place / "kill.log", "--workers", str(given.workers))
-    try:
-        found = asyncio.run(_kill(server, requests, given))
-    finally:
-        status = server.close()
-    if status:
-        found["wrong"].append(f"the server ended with status {status}")
-    return found
-
-
-async def _kill(server: Served, requests: list[bytes], given: argparse.Namespace) -> Result:
-    seconds = min(given.seconds, 120.0)
-    while len(server.processes()) < given.workers + 1:
-        await asyncio.sleep(0.1)
-    asking = asyncio.create_task(
-        closed_loop(server.port, requests, clients=given.clients, seconds=seconds)
-    )
-    doomed: set[int] = set()
-    kills = 0
-    while not asking.done():
-        await asyncio.sleep(seconds / 4)
-        workers = server.processes()[1:]
-        if len(workers) == given.workers and not asking.done():
-            victim = random.Random(kills).choice(workers)
-            os.kill(victim, signal.SIGSTOP)  # so that it takes nobody after the count
-            doomed |= server.clients_of(victim)
-            os.kill(victim, signal.SIGKILL)
-            kills += 1
-    replies, _ = await asking
-    while len(server.processes()) < given.workers + 1:
-        await asyncio.sleep(0.1)
-    strangers = [reply for reply in replies if reply.status == 0 and reply.local not in doomed]
-    statuses = Counter(reply.status for reply in replies)
-    return {
-        "requests": len(replies),
-        "kills": kills,
-        "lost": statuses[0],
-        "statuses": dict(sorted(statuses.items())),
-        "wrong": [
-            *([f"{len(strangers)} requests of others were lost"] if strangers else []),
-            *(f"{n} x status {s}" for s, n in statuses.items() if s not in (0, 200)),
-            *(["nobody was killed"] if not kills else []),
-        ],
-    }
-
-
-PARTS = {"mixed": mixed, "control": control, "overload": overload, "kill": kill}
+PARTS = {"mixed": mixed, "control": control, "overload": overload}
 
 
 def main() -> int:
@@ -334,7 +275,6 @@ def main() -> int:
     parser.add_argument("--warm-up", type=int, default=3, help="times that each is sent before")
     parser.add_argument("--growth", type=float, default=50.0, help="MiB of memory, at most")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds in the queue")
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for the logs of the servers")
     given = parser.parse_args()

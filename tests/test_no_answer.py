@@ -19,9 +19,8 @@ from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
-from filbert.serve import process
-from filbert.serve.operation import Operation
-from filbert.serve.settings import Settings
+from filbert.serve.app import load_app
+from filbert.serve.settings import Batching, Operation, Settings
 from filbert.text.tokenizer import Tokenizer
 
 QUESTION, CONTEXT = "he", "the film was good and the play was bad"
@@ -101,7 +100,12 @@ def test_the_commands_take_a_threshold(model, rows, null_score, capsys):
 
 
 def test_a_server_takes_a_threshold(model):
-    app, _ = process.open_app({"qa": str(model)}, Settings(), Operation(null_threshold=-1.5))
+    app = load_app(
+        {"qa": str(model)},
+        Settings(),
+        batching=Batching(),
+        operation=Operation(null_threshold=-1.5),
+    )
     with running(app) as address:
         asked = {"question": QUESTION, "context": CONTEXT}
         assert httpx.post(f"{address}/answer", json=asked).json()["answer"] == ""

@@ -99,21 +99,6 @@ class Served:
                         total += int(line.split()[1])
         return total / 1024
 
-    def clients_of(self, pid: int) -> set[int]:
-        """The clients' ports of the connections that one of the processes has accepted."""
-        inodes = set()
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                inodes.add(os.readlink(link))
-        found = set()
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            mine, other = (int(place.rpartition(":")[2], 16) for place in fields[1:3])
-            # Nobody is at the other end of a socket that listens.
-            if mine == self.port and other and f"socket:[{fields[9]}]" in inodes:
-                found.add(other)
-        return found
-
     def pause(self) -> None:
         """Stop it where it is, so that it costs others nothing."""
         self._send(signal.SIGSTOP)

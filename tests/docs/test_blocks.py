@@ -250,9 +250,7 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
     """Makes the reader of a page; a server that its page starts runs in this process."""
     import uvicorn
 
-    from filbert.serve import run as serve_run
-    from filbert.serve.operation import named_models
-    from filbert.serve.process import open_app
+    from filbert.serve import app as serve_app
 
     path = samples.path
     servers: list[tuple[uvicorn.Server, threading.Thread]] = []
@@ -264,9 +262,9 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
             server.should_exit = True
             thread.join(20)
 
-    def serve(models, settings, operation) -> None:
+    def serve(models, settings, **options) -> None:
         stop()
-        app, _ = open_app(named_models(models), settings, operation)
+        app = serve_app.load_app(models, settings, **options)
         config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -277,7 +275,7 @@ def reader(tmp_path, monkeypatch, one_process, small_samples) -> Iterator[Callab
             time.sleep(0.005)
         made[0].port = server.servers[0].sockets[0].getsockname()[1]
 
-    monkeypatch.setattr(serve_run, "serve", serve)
+    monkeypatch.setattr(serve_app, "run", serve)
     monkeypatch.setattr(samples, "path", lambda name: small_samples.get(name) or path(name))
     monkeypatch.setattr(quickstart, "SPLITS", {n: samples.path(f"toxic_{n}.csv.gz") for n in PARTS})
     # Two thirds of a small run's time would be plots, which tests/report looks at.

@@ -21,10 +21,9 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.predict import Predictor
 from filbert.serve.app import make_app
-from filbert.serve.engine import Engine, EngineLimits
-from filbert.serve.engines import Engines
+from filbert.serve.engine import Engine, Engines
 from filbert.serve.metrics import Metrics
-from filbert.serve.settings import Settings
+from filbert.serve.settings import Batching, Settings
 from filbert.text.tokenizer import Tokenizer
 
 HEADS: dict[str, tuple[str | None, tuple[str, ...] | None, str | None]] = {
@@ -83,13 +82,15 @@ def serve(predictors: dict[str, Predictor]) -> Serve:
     @contextmanager
     def make(
         *names: str,
-        limits: EngineLimits | None = None,
+        batching: Batching | None = None,
         others: Mapping[str, Predictor] = MappingProxyType({}),
         **settings: Any,
     ) -> Iterator[Any]:
         metrics, known = Metrics(), predictors | dict(others)
-        engines = [Engine(name, known[name], limits, metrics) for name in names]
-        app = make_app(Engines(engines), Settings(**settings), metrics)
+        engines = Engines(
+            {n: Engine(n, known[n], batching=batching, metrics=metrics) for n in names}
+        )
+        app = make_app(engines, Settings(**settings), metrics)
         with running(app) as address, httpx.Client(base_url=address, timeout=20) as client:
             client.app = app  # type: ignore[attr-defined]
             yield client

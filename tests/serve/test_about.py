@@ -80,20 +80,10 @@ def test_a_mistake_of_ours_is_told_without_traceback_or_text(serve, monkeypatch,
         raise RuntimeError("secret words")
 
     with serve("vectors") as server:
-        monkeypatch.setattr(about, "facts", broken)
+        monkeypatch.setattr(about, "_card", broken)
         found = server.get("/info")
         assert found.status_code == 500
         assert set(found.json()) == {"error", "error_type"}
         assert found.json()["error_type"] == "Internal"
         assert "secret" not in found.text + caplog.text
         assert "test_about.py" in caplog.text, "the log says where it was"
-
-
-def test_errors_on_v1_have_the_shape_of_openai(client):
-    for response, status in (
-        (client.get("/v1/nothing"), 404),
-        (client.post("/v1/models"), 405),
-        (client.post("/v1/embeddings", json={}), 422),
-    ):
-        assert response.status_code == status
-        assert set(response.json()["error"]) == {"message", "type", "param", "code"}

@@ -24,13 +24,11 @@ def labels():
     """By name, the labels of what a server shows after a request, everything having happened."""
     metrics = Metrics()
     metrics.watch({"mini": lambda: (0, 0)})
-    metrics.started()
-    metrics.finished("POST", "/embed", 200, 0.02)
-    metrics.tokenized("mini", 0.001, 70)
-    metrics.queued("mini", 0.002)
-    metrics.batch("mini", 2, 50, 100, 0.25)
+    metrics.request_started()
+    metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
+    metrics.answered("mini", tokenization=0.001, queue=0.002, tokens=70)
+    metrics.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
     metrics.dropped("mini", 4)
-    metrics.cached("mini", True)
     families = text_string_to_metric_families(metrics.exposition().decode())
     # Prometheus itself adds where it scraped.
     return {s.name: {*s.labels, "instance"} for f in families for s in f.samples}
@@ -61,19 +59,3 @@ def test_every_own_figure_of_the_server_is_on_the_dashboard(dashboard, labels):
         and (base := re.sub("_(bucket|sum|count)$", "", name)) not in everything
     }
     assert missing == {"filbert_request_tokens", "filbert_queue_rows"}, "told by others already"
-
-
-def test_panels_lie_beside_each_other_and_name_no_datasource_of_one_installation(dashboard):
-    taken = set()
-    for panel in dashboard["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
-        assert panel["datasource"]["uid"] == "${datasource}"
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

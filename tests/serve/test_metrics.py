@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from filbert.serve.metrics import Metrics, forget_worker
+from filbert.serve.metrics import Metrics
 
 
 def samples_of(exposition: bytes) -> dict[str, dict[tuple[str, ...], float]]:
@@ -24,8 +24,8 @@ def samples_of(exposition: bytes) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def request(metrics: Metrics, method: str, route: str, status: int, seconds: float) -> None:
-    metrics.started()
-    metrics.finished(method, route, status, seconds)
+    metrics.request_started()
+    metrics.request_finished(method, route, status=status, seconds=seconds)
 
 
 @pytest.fixture
@@ -36,13 +36,10 @@ def metrics() -> Metrics:
     request(made, "POST", "/embed", 200, 0.02)
     request(made, "POST", "/embed", 429, 0.004)
     request(made, "GET", "/metrics", 200, 0.001)
-    made.tokenized("mini", 0.001, 70)
-    made.queued("mini", 0.002)
-    made.batch("mini", 2, 50, 100, 0.25)
-    made.batch("mini", 1, 20, 100, 0.5)
+    made.answered("mini", tokenization=0.001, queue=0.002, tokens=70)
+    made.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
+    made.batch("mini", rows=1, tokens=20, capacity=100, seconds=0.5)
     made.dropped("mini", 4)
-    made.cached("mini", True)
-    made.cached("mini", False)
     return made
 
 
@@ -67,25 +64,9 @@ def test_what_happened_is_counted_under_names_with_units(metrics):
     assert found["filbert_queue_rows"] == {("mini",): 3}
     assert found["filbert_queue_tokens"] == {("mini",): 40}
     assert found["filbert_dropped_rows_total"] == {("mini",): 4}
-    assert found["filbert_cache_lookups_total"] == {("mini", "hit"): 1, ("mini", "miss"): 1}
     assert found["filbert_workers"] == {(): 1}
     assert 10e6 < found["filbert_memory_bytes"][()] < 100e9
     assert not [name for name in found if name.endswith("_created")]
-
-
-def test_the_other_servers_names_show_the_same_figures_of_its_kind_of_request(metrics):
-    found = samples_of(metrics.exposition())
-    assert found["te_request_count"] == {("/embed", "200"): 1, ("/embed", "429"): 1}
-    assert found["te_request_success"] == {("/embed", "200"): 1}
-    assert found["te_request_failure"] == {("overloaded", "/embed", "429"): 1}
-    assert found["te_request_duration_count"] == {("POST", "/embed"): 2}
-    assert found["te_request_queue_duration_sum"] == {("mini",): 0.002}
-    assert found["te_request_inference_duration_sum"] == {("mini",): 0.75}
-    assert found["te_request_tokenization_duration_sum"] == {("mini",): 0.001}
-    assert found["te_request_input_length_sum"] == {("mini",): 70}
-    assert found["te_batch_next_size_sum"] == {("mini",): 3}
-    assert found["te_batch_next_tokens_sum"] == {("mini",): 70}
-    assert found["te_queue_size"] == {("mini",): 3}
 
 
 def test_a_made_up_method_never_becomes_a_label():
@@ -104,14 +85,13 @@ def test_gpu_memory_is_shown_where_there_is_a_gpu():
 
 WORKER = r"""
 import sys
-from pathlib import Path
 from filbert.serve.metrics import Metrics
-metrics = Metrics(Path(sys.argv[1]))
+metrics = Metrics()
 metrics.watch({"mini": lambda: (2, 30)})
-metrics.started()
-metrics.finished("POST", "/embed", 200, 0.02)
-metrics.started()
-metrics.batch("mini", 2, 50, 100, 0.25)
+metrics.request_started()
+metrics.request_finished("POST", "/embed", status=200, seconds=0.02)
+metrics.request_started()
+metrics.batch("mini", rows=2, tokens=50, capacity=100, seconds=0.25)
 print(metrics.exposition().decode() if sys.argv[2] == "last" else "", end="# END\n", flush=True)
 sys.stdin.read()
 """
@@ -142,15 +122,12 @@ def test_several_processes_show_their_sum_and_a_dead_ones_gauges_go(workers):
     (_, last), text, folder = workers
     found = samples_of(text.encode())
     assert found["filbert_requests_total"] == {("POST", "/embed", "200"): 2}
-    assert found["te_request_count"] == {("/embed", "200"): 2}
     assert found["filbert_batch_rows_sum"] == {("mini",): 4}
     assert found["filbert_batch_rows_count"] == {("mini",): 2}
-    assert found["te_batch_next_size_bucket"][("2.0", "mini")] == 2
     assert found["filbert_queue_rows"] == {("mini",): 4}
     assert found["filbert_requests_in_flight"] == {(): 2}
     assert found["filbert_workers"] == {(): 2}
     last.communicate()
-    forget_worker(folder, last.pid)
     # What a worker leaves that is killed as it makes its file.
     (folder / "counter_1.db").touch()
     left = samples_of(_as_seen_by_a_third(folder))
@@ -167,8 +144,3 @@ def _as_seen_by_a_third(folder: Path) -> bytes:
         capture_output=True,
         check=True,
     ).stdout
-
-
-def test_a_folder_without_the_variable_is_a_mistake_of_ours(tmp_path):
-    with pytest.raises(AssertionError, match="PROMETHEUS_MULTIPROC_DIR"):
-        Metrics(tmp_path)

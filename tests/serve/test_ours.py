@@ -7,7 +7,7 @@ import pytest
 
 from filbert.data.examples import Example, collate
 from filbert.inspect.attention import attention_maps
-from filbert.serve.routes.ours import best_first
+from filbert.serve.routes.own import rank_answers
 
 SENTENCE = "the film was very good"
 
@@ -88,7 +88,7 @@ def prediction(answer, *nbest):
 
 
 def test_scores_of_documents_are_shares_of_one_softmax():
-    found = best_first(
+    found = rank_answers(
         [
             prediction("no", entry("no", 0.0)),
             prediction("", entry("", 5.0), entry("maybe", 1.0)),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filbert.serve.queue import Lane, Queue
+from filbert.serve.queue import Queue, RequestQueue
 
 
 class Item(NamedTuple):
-    lane: Lane
+    request_queue: RequestQueue
     size: int
     name: str
 
@@ -20,10 +20,10 @@ class Item(NamedTuple):
 BUDGET = 80
 
 
-def filled(*requests: list[int], wait: float = 0.0) -> tuple[Queue[Item], list[Lane]]:
+def filled(*requests: list[int], wait: float = 0.0) -> tuple[Queue[Item], list[RequestQueue]]:
     """A queue with the sizes of some requests; their items are called a0, a1, ..., b0, b1, ..."""
     queue: Queue[Item] = Queue(BUDGET, wait)
-    lanes = [Lane() for _ in requests]
+    lanes = [RequestQueue() for _ in requests]
     for letter, lane, sizes in zip("abcdefgh", lanes, requests, strict=False):
         queue.put(Item(lane, size, f"{letter}{i}") for i, size in enumerate(sizes))
     return queue, lanes
@@ -177,11 +177,11 @@ def test_everything_comes_out_once_in_order_and_in_fair_turns(requests: list[lis
         assert batch
         assert len(batch) == 1 or sum(item.size for item in batch) <= BUDGET
         for item in batch:
-            at = lanes.index(item.lane)
+            at = lanes.index(item.request_queue)
             order[at].append(int(item.name[1:]))
             served[at] += item.size
             # Two that both still wait never are further apart than a turn and a sequence each.
             behind = [served[i] for i, lane in enumerate(lanes) if lane.waiting]
-            if behind and item.lane.waiting:
+            if behind and item.request_queue.waiting:
                 assert served[at] - min(behind) <= 2 * (BUDGET // 8 + 40)
     assert order == [list(range(len(sizes))) for sizes in requests]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
-from filbert.serve.routes.common import json_of_arrays, last_words
-from filbert.tasks.base import task_names
+from filbert.serve.routes.tei import last_words
 from filbert.text.clean import Cleaning
 
 SENTENCE = "the film was very good"
@@ -214,20 +211,6 @@ def test_decode_reads_ids(client):
     assert client.post("/decode", json={"ids": [99]}).status_code == 422
 
 
-def test_every_task_has_a_route(client):
-    can = {ability for model in client.get("/info").json()["models"] for ability in model["can"]}
-    routes = {
-        "classification": "predict",
-        "regression": "predict",
-        "tagging": "tag",
-        "span_qa": "answer",
-        "multiple_choice": "choose",
-        "embedding": "embed",
-    }
-    assert set(routes) == set(task_names())
-    assert can >= set(routes.values()) | {"fill", "similarity", "tokenize", "attention"}
-
-
 def test_the_end_of_a_text_begins_with_a_whole_word(tiny):
     text = "the film plays plays good"  # [CLS] the film play ##s play ##s good [SEP]
     for length, kept in (
@@ -239,8 +222,8 @@ def test_the_end_of_a_text_begins_with_a_whole_word(tiny):
     ):
         assert last_words(text, tiny, length) == (kept, 9)
     assert last_words("plays" + "s" * 9, tiny, 5)[0] == "sss", "a word alone is parted"
-    assert last_words(text, tiny, 6, "the film ") == ("good", 11)
-    assert last_words(text, tiny, 3, "the film ") == ("good", 11)
+    assert last_words(text, tiny, 6, prompt="the film ") == ("good", 11)
+    assert last_words(text, tiny, 3, prompt="the film ") == ("good", 11)
 
 
 def test_a_cut_on_the_left_leaves_room_for_the_models_prompt(serve, predictors, monkeypatch):
@@ -316,25 +299,6 @@ def test_the_other_addresses_of_embeddings_and_single_texts(client):
     assert alone == listed
 
 
-def test_where_no_route_is_named_a_model_does_what_it_was_made_for(serve):
-    texts = ["a play", SENTENCE]
-    with serve("vectors", "classes") as server:
-        for path in ("/", "/invocations"):
-            for route, body in (
-                ("/embed", {"inputs": texts, "normalize": False}),
-                ("/rerank", {"query": SENTENCE, "texts": texts}),
-                ("/predict", {"inputs": SENTENCE, "model": "classes"}),
-            ):
-                found = server.post(path, json=body)
-                assert (found.status_code, found.json()) == (
-                    200,
-                    server.post(route, json=body).json(),
-                )
-            wrong = server.post(path, json={"inputs": 5})
-            assert (wrong.status_code, wrong.json()["error_type"]) == (422, "Validation")
-        assert "text/html" in server.get("/").headers["content-type"]
-
-
 def test_answers_that_would_be_too_large_are_refused_before_they_are_made(
     serve, predictors, monkeypatch
 ):
@@ -368,15 +332,6 @@ def test_a_long_text_is_tokenised_whole_and_within_the_time_of_a_request(serve, 
         assert (text[last["start"] : last["stop"]], last["text"]) == ("film", "film")
     with serve("vectors", request_seconds=1e-3) as hasty:
         assert hasty.post("/tokenize", json={"inputs": text}).status_code == 503
-
-
-@pytest.mark.parametrize("shape", [(3,), (300, 200), (2, 260, 200), (0, 4)])
-def test_large_arrays_are_written_in_parts_and_say_the_same(shape):
-    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    written = asyncio.run(json_of_arrays([array, array[:1]]))
-    assert json.loads(written) == [array.tolist(), array[:1].tolist()]
-    rounded = json.loads(asyncio.run(json_of_arrays([array], digits=2)))
-    assert rounded == [np.round(array.astype(float), 2).tolist()]
 
 
 @pytest.mark.parametrize("asked", [{"layers": [-1] * 2_000}, {"pooling": "+".join(["cls"] * 99)}])

@@ -11,8 +11,7 @@ from rich.console import Console, ConsoleOptions
 from filbert.cli.bulk_flags import BulkFlags
 from filbert.data.columns import ColumnNames
 from filbert.data.masking import ObjectiveOptions
-from filbert.serve.operation import Operation
-from filbert.serve.settings import Settings
+from filbert.serve.settings import Batching, Operation, Settings
 from filbert.tasks.base import TaskOptions
 from filbert.train.options import TrainOptions
 from filbert.train.pretrain_options import ModelOptions
@@ -27,7 +26,7 @@ _SECTIONS = {
     "What the task reads and learns": (TaskOptions,),
     "Columns": (ColumnNames,),
     "How it runs": (Operation, BulkFlags),
-    "What is let in": (Settings,),
+    "What is let in": (Settings, Batching),
 }
 # They are among the sections' fields, but say what every user wants to know first.
 _FIRST = ("model", "train", "dev", "out", "overwrite", "resume", "device", "host", "port", "json")

@@ -1,34 +1,55 @@
-"""The application: all dialects over the loaded models, and what stands before them."""
+"""`filbert serve`: loads the models, makes the application, and runs it with uvicorn."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import json
+import logging
+import logging.config
+import math
+import os
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
+import torch
+import uvicorn
 from fastapi import FastAPI
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from filbert.serve.access_log import AccessLog
-from filbert.serve.engines import Engines
-from filbert.serve.errors import Refusal, add_handlers, response_to
-from filbert.serve.limits import Gate
-from filbert.serve.memory import give_back_often
-from filbert.serve.metrics import Metrics
-from filbert.serve.routes import about, bert_as_service, openai, operations, ours, page, tei, tokens
-from filbert.serve.routes.common import Desk
-from filbert.serve.settings import Settings
+from filbert.errors import ConfigError, FilbertError, FormatError
+from filbert.predict import Predictor
+from filbert.serve.engine import Engine, Engines
+from filbert.serve.errors import add_handlers
+from filbert.serve.limits import Limits
+from filbert.serve.logs import log_config
+from filbert.serve.metrics import FOLDER_VARIABLE, CountRequests, Metrics
+from filbert.serve.queries import HealthQuery
+from filbert.serve.routes import about, openai, own, tei
+from filbert.serve.settings import Batching, Operation, Settings
+from filbert.stored_task import int8_warning
 
-# Headers that scripts of other origins may read.
-_SHOWN_HEADERS = (
+log = logging.getLogger(__name__)
+
+# uvicorn starts workers as new processes, which read the options from this variable.
+_OPTIONS_VARIABLE = "FILBERT_SERVE_OPTIONS"
+# uvicorn does not restart a worker that ends with this status.
+_STARTUP_FAILURE = 3
+_ERROR_FILE = "error"
+
+# Response headers that scripts of other origins may read.
+_EXPOSED_HEADERS = (
     "x-compute-tokens",
     "x-inference-time",
     "x-queue-time",
-    "x-request-id",
     "x-tokenization-time",
     "x-total-time",
     "x-num-tokens",
@@ -36,17 +57,12 @@ _SHOWN_HEADERS = (
     "retry-after",
 )
 
-# What the models' threads are given once no request waits for them any more.
+# The most seconds for the models' threads to end after the last request.
 _LAST_SECONDS = 2.0
 
-_DESCRIPTION = (
-    "Every head of a BERT-family encoder behind one server: in the dialects of "
-    "text-embeddings-inference, OpenAI and bert-as-service, and filbert's own."
-)
 
-
-class _Heads:
-    """Takes HEAD wherever GET is taken (RFC 9110, section 9.1); the server sends no body then."""
+class _HeadAsGet:
+    """Handles HEAD wherever GET is handled (RFC 9110, section 9.1); uvicorn omits the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -57,71 +73,217 @@ class _Heads:
         await self.app(scope, receive, send)
 
 
-class _Origins(CORSMiddleware):
-    """Refuses in the shape of all errors."""
-
-    def preflight_response(self, request_headers: Headers) -> Response:
-        found = super().preflight_response(request_headers)
-        if found.status_code == 200:
-            return found
-        message = "This origin, method or header is not let in; --cors names the origins that are."
-        kept = {k: v for k, v in found.headers.items() if not k.startswith("content-")}
-        return response_to(Refusal(403, message, headers=kept), "")
-
-
 def make_app(engines: Engines, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application over engines, which it starts and stops with itself.
-
-    Args:
-        engines: of the models, not yet started.
-        settings: what is let in.
-        metrics: what requests are counted in.
+    """Make the application over engines, which it starts and stops.
 
     Raises:
-        ConfigError: keys or origins of the settings cannot be read.
+        ConfigError: Keys or origins of the settings are invalid.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engines.start()
-        keeping_small = asyncio.create_task(give_back_often())
+        for engine in engines.values():
+            engine.start()
         yield
-        keeping_small.cancel()
-        # The server has given requests their time of grace already.
-        await engines.close(min(_LAST_SECONDS, settings.grace_seconds))
+        # uvicorn has waited for the requests before.
+        for engine in engines.values():
+            await engine.close(min(_LAST_SECONDS, settings.grace_seconds))
 
     app = FastAPI(
         title="filbert",
         version=version("filbert"),
-        description=_DESCRIPTION,
+        description="Encoder models behind the APIs of text-embeddings-inference, OpenAI and "
+        "bert-as-service, and filbert's own.",
         openapi_url="/openapi.json" if settings.docs else None,
-        # These pages fetch scripts from outside addresses.
+        # These pages load scripts from other addresses.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    app.state.engines, app.state.settings, app.state.metrics = engines, settings, metrics
+    on_gpu = any(engine.predictor.device.type == "cuda" for engine in engines.values())
+    waiting = {name: engine.waiting for name, engine in engines.items()}
+    metrics.watch(waiting, torch.cuda.memory_reserved if on_gpu else None)
     add_handlers(app)
-    desk = Desk(engines, settings)
-    tei.add(app, desk)
-    tokens.add(app, desk)
-    ours.add(app, desk)
-    openai.add(app, desk)
-    bert_as_service.add(app, desk)
-    about.add(app, engines, settings)
-    operations.add(app, engines, metrics)
-    page.add(app, engines, settings)
+    routers = [tei.router, own.router, openai.router, about.router]
+    if settings.page:
+        routers.append(about.page_router)
+    for router in routers:
+        app.include_router(router)
+    routes = [route for router in routers for route in router.routes]
     # The last one added is the outermost.
-    app.add_middleware(_Heads)
-    app.add_middleware(Gate, settings=settings)
+    app.add_middleware(_HeadAsGet)
+    app.add_middleware(Limits, settings=settings)
     if origins := settings.origins():
         app.add_middleware(
-            _Origins,
+            CORSMiddleware,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
-            # Clients send headers of their own, such as x-stainless-os; none of them is a danger.
+            # Clients send headers of their own, such as x-stainless-os.
             allow_headers=["*"],
-            expose_headers=_SHOWN_HEADERS,
+            expose_headers=_EXPOSED_HEADERS,
         )
-    app.add_middleware(AccessLog, metrics=metrics)
+    app.add_middleware(CountRequests, metrics=metrics, routes=routes)
     return app
+
+
+def load_app(
+    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
+) -> FastAPI:
+    """Load the models, run each once, and make the application.
+
+    Args:
+        models: Folders, built-in names or Hub ids, by name.
+        settings: Access and limits.
+        batching: How batches are formed.
+        operation: How the models are loaded.
+
+    Raises:
+        InputError, FormatError, ConfigError: A model cannot be loaded, or does not work.
+    """
+    torch.set_num_threads(max(1, torch.get_num_threads() // operation.workers))
+    metrics, engines = Metrics(), Engines()
+    for name, model in models.items():
+        predictor = Predictor.load(model, packed=True, **operation.loading)
+        predictor.warm_up()
+        query = HealthQuery(predictor)
+        if not all(query.outputs(query.prepare([(0, "")]).examples)):
+            raise FormatError(
+                f"{model} gives numbers that are not finite. Its weights are damaged."
+            )
+        engines[name] = Engine(name, predictor, batching=batching, metrics=metrics)
+        log.info("%s", _description(engines[name]))
+    return make_app(engines, settings, metrics)
+
+
+def _description(engine: Engine) -> str:
+    predictor = engine.predictor
+    task = predictor.task.name if predictor.task else "no task"
+    warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
+    return (
+        f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "
+        f"{', '.join(engine.can)}{'' if warning is None else f'; {warning}'}"
+    )
+
+
+def run(
+    models: Mapping[str, str], settings: Settings, *, batching: Batching, operation: Operation
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish the running requests.
+
+    Raises:
+        ConfigError: Invalid options, or a port that is taken.
+        InputError, FormatError: A model cannot be loaded.
+        KeyboardInterrupt: Ctrl-C, after the last answer.
+    """
+    settings.bearer_keys()
+    settings.origins()
+    check_tls(operation.certificate, operation.key)
+    check_address(settings.host, settings.port)
+    options = _uvicorn_options(settings, operation)
+    # uvicorn raises the signal again after the last answer; also while models are loaded.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if operation.workers == 1:
+        logging.config.dictConfig(options["log_config"])
+        app = load_app(models, settings, batching=batching, operation=operation)
+        uvicorn.Server(uvicorn.Config(app, **options)).run()
+        return
+    with tempfile.TemporaryDirectory(prefix="filbert-serve-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        os.environ[_OPTIONS_VARIABLE] = json.dumps(
+            [dict(models), asdict(settings), asdict(batching), asdict(operation)]
+        )
+        factory = "filbert.serve.app:app_from_environment"
+        uvicorn.run(factory, factory=True, workers=operation.workers, **options)
+        error = Path(folder, _ERROR_FILE)
+        if error.exists():
+            raise FormatError(error.read_text(encoding="utf-8"))
+
+
+def app_from_environment() -> FastAPI:
+    """The application of a worker process. Its parent reports why it could not be made."""
+    models, settings, batching, operation = json.loads(os.environ[_OPTIONS_VARIABLE])
+    try:
+        return load_app(
+            models,
+            Settings(**settings),
+            batching=Batching(**batching),
+            operation=Operation(**operation),
+        )
+    except FilbertError as error:
+        path = Path(os.environ[FOLDER_VARIABLE], _ERROR_FILE)
+        path.write_text(str(error), encoding="utf-8")
+        sys.exit(_STARTUP_FAILURE)
+
+
+def _uvicorn_options(settings: Settings, operation: Operation) -> dict[str, Any]:
+    as_json = operation.log_json
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        # The other parser, httptools, does not limit the size of headers.
+        "http": "h11",
+        "ws": "none",
+        "lifespan": "on",
+        "timeout_keep_alive": math.ceil(settings.idle_seconds),
+        # A worker that loads a large model may not answer for longer than the default of 5 seconds.
+        "timeout_worker_healthcheck": 15,
+        "timeout_graceful_shutdown": math.ceil(settings.grace_seconds),
+        "ssl_certfile": operation.certificate,
+        "ssl_keyfile": operation.key,
+        "log_config": log_config(as_json=not sys.stderr.isatty() if as_json is None else as_json),
+        "server_header": False,
+        "proxy_headers": False,
+    }
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that the address can be listened on, before models are loaded.
+
+    Raises:
+        ConfigError: The host is unknown, or the port is taken or not permitted.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigError(
+            f"--host {host!r} is not an address. Give one such as 127.0.0.1."
+        ) from error
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot listen on port {port} of {host}: {error.strerror}. Stop the program that "
+                "uses it, or give another --port (0 takes a free one)."
+            ) from error
+
+
+def check_tls(certificate: str | None, key: str | None) -> None:
+    """Check that certificate and key can be used, before models are loaded.
+
+    Raises:
+        ConfigError: They do not match, cannot be read, or the key needs a passphrase.
+    """
+    if certificate is None:
+        if key is not None:
+            raise ConfigError("--key is given without --certificate. Give both, or neither.")
+        return
+    # OpenSSL's message for a missing file does not name it.
+    for flag, name in (("--certificate", certificate), ("--key", key)):
+        if name is not None and not os.access(name, os.R_OK):
+            raise ConfigError(f"{flag} {name}: there is no such file, or it cannot be read.")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Without a function OpenSSL would ask for the passphrase at the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"--certificate {certificate} cannot be used ({reason}). Give PEM files of a "
+            "certificate and its key (or both in one), the key without a passphrase."
+        ) from error

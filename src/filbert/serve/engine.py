@@ -1,9 +1,9 @@
-"""An engine: one model, its queue and the thread that it runs in.
+"""An engine: one model, its queue and the thread that runs it.
 
-A request comes in on the event loop. Its inputs are tokenised in a small pool of threads, piece by
-piece; their sequences wait in the queue; the model's thread takes batches of whatever waits; the
-answers are put together when the last sequence of a piece is back. The model's thread never touches
-an asyncio object but through `call_soon_threadsafe`.
+A request arrives on the event loop. Its inputs are tokenised chunk by chunk in a small pool of
+threads. Their sequences wait in the queue, and the model's thread takes batches of whatever waits.
+When the last sequence of a chunk is done, its results are made. The model's thread touches asyncio
+only through `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -12,44 +12,59 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from filbert.data.examples import Example
-from filbert.errors import FilbertError
+from filbert.errors import ConfigError, FilbertError, InputError, printable
 from filbert.predict import Predictor
-from filbert.serve.cache import Cache, key_of
-from filbert.serve.observer import Observer, Unobserved
-from filbert.serve.pace import Pace
-from filbert.serve.queue import Queue
-from filbert.serve.request import Numbered, Piece, Queued, Request, likely_tokens, pieces_of
-from filbert.serve.work import Done, Prepared, Probe, Work, abilities, check_lengths, work_of
+from filbert.serve.metrics import Metrics
+from filbert.serve.queries import (
+    HealthQuery,
+    NumberedInput,
+    Prepared,
+    Query,
+    Result,
+    abilities,
+    query_of,
+)
+from filbert.serve.queue import Queue, RequestQueue
+from filbert.serve.settings import Batching
 
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# Who comes while a batch runs has to wait for it: on two cores 0.2 seconds with MiniLM, 1 with
-# BERT-base. Larger batches would hardly be faster there (docs/log.md).
-_TOKENS_CPU = 2_048
+# A request that arrives while a batch runs waits for it: 0.2 s with MiniLM and 1 s with BERT-base
+# on two cores. Larger batches are hardly faster there (docs/log.md).
+_MAX_BATCH_TOKENS_CPU = 2_048
 
-_STOPPING = "The server is being stopped."
+NUM_TOKENIZATION_THREADS = 2
+# Tokenised at a time, so that large requests take turns there too.
+_CHUNK_ROWS = 128
+_CHUNK_CHARACTERS = 65_536
+# Results of so few sequences are made on the event loop: another thread would start later.
+_FEW_SEQUENCES = 4
+# Estimate of the tokens of a text that is not tokenised yet.
+_CHARACTERS_PER_TOKEN = 4
+
+# The measured speed is an exponential average: each batch reduces the weight of earlier ones.
+_SPEED_DECAY = 0.1
+# Smaller batches, such as health checks, say nothing about the speed.
+_MIN_MEASURED_SHARE = 1 / 8
+
+_STOPPING = "The server is stopping."
 
 
 class Times(NamedTuple):
-    """Where the time of a request went, in seconds.
+    """Where the time of a request went, in seconds, and the tokens that the model read for it.
 
-    Attributes:
-        tokenization: in the tokeniser.
-        queue: from when the first sequence was queued to when it was taken into a batch.
-        inference: from then to the last output.
-        tokens: that the model read for it; none for kept answers.
+    `queue` ends when the first sequence is taken into a batch, `inference` with the last output.
     """
 
     tokenization: float = 0.0
@@ -58,19 +73,15 @@ class Times(NamedTuple):
     tokens: int = 0
 
 
-class Answers(NamedTuple):
-    """One answer an input, in order, and the time they took."""
+class Results(NamedTuple):
+    """One result per input, in order, and the time they took."""
 
-    items: list[Done]
+    items: list[Result]
     times: Times
 
 
 class Overloaded(Exception):
-    """Too much waits already; nothing has been done.
-
-    Attributes:
-        retry_after: seconds after which it should be better.
-    """
+    """Too much work waits already; `retry_after` is in seconds."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"The model is overloaded. Try again in {retry_after:.0f} seconds.")
@@ -78,106 +89,190 @@ class Overloaded(Exception):
 
 
 class Late(Exception):
-    """The time of the request was over before its answer was there."""
+    """The time limit of the request passed before its results were ready."""
 
 
 class Closed(Late):
-    """The engine is being stopped."""
+    """The engine is stopping."""
 
 
 class Failed(Exception):
-    """The model failed on this request; others are not concerned."""
+    """The model failed on this request."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineLimits:
-    """How an engine batches, and how much it lets in.
+class TooLong(InputError):
+    """The model would have to read too many tokens."""
 
-    Attributes:
-        max_batch_tokens: a batch is closed before it holds more. When not given, the predictor's
-            `max_tokens`, on a processor at most 2,048.
-        max_wait_ms: longest that a sequence waits for company, in milliseconds. It waits for no
-            more requests than shared the batch before, and no longer than a quarter of its time.
-        max_queue_tokens: a request is refused when others would have more tokens read before it.
-            They take turns of an eighth of a batch, so that is of each what goes into the turns
-            that it needs itself.
-        max_queue_seconds: the same in seconds, by the speed at which the model has lately worked.
-        max_input_tokens: an input is refused when the model would have to read more for it, as for
-            a long text in windows.
-        cache_size: answers that are kept; 0 for none.
-        tokenization_workers: threads that tokenise.
-    """
 
-    max_batch_tokens: int | None = None
-    max_wait_ms: float = 10.0
-    max_queue_tokens: int = 1_000_000
-    max_queue_seconds: float = 10.0
-    max_input_tokens: int = 100_000
-    cache_size: int = 0
-    tokenization_workers: int = 2
+class NoSuchModel(InputError):
+    """A request names a model that is not loaded."""
+
+
+class _Queued(NamedTuple):
+    """A sequence in the queue."""
+
+    request: _Request
+    chunk: _Chunk
+    place: int
+    example: Example
+
+    @property
+    def request_queue(self) -> RequestQueue:
+        return self.request.queue
+
+    @property
+    def size(self) -> int:
+        return len(self.example.input_ids)
+
+
+class _Request:
+    """The state of a request: its queue, token counts, and `time.perf_counter` of its stages."""
+
+    def __init__(self, query: Query, inputs: Iterable[Any], max_tokens: int | None = None) -> None:
+        self.query, self.queue, self.max_tokens = query, RequestQueue(), max_tokens
+        # Tokens that are not in the queue yet (an estimate), and those that have been.
+        self.expected, self.tokens = sum(map(_likely_tokens, inputs)), 0
+        self.tokenization = self.queued = self.began = self.ended = 0.0
+
+    @property
+    def left(self) -> int:
+        """Estimated tokens that the model still has to read."""
+        return self.expected + self.queue.tokens
+
+    def add(self, examples: Sequence[Example], chunk: _Chunk) -> list[_Queued]:
+        """Make the queue entries of a chunk.
+
+        Raises:
+            TooLong: The request exceeds `max_tokens`.
+        """
+        self.queued = self.queued or time.perf_counter()
+        entries = [_Queued(self, chunk, place, example) for place, example in enumerate(examples)]
+        self.tokens += sum(entry.size for entry in entries)
+        if self.max_tokens is not None and self.tokens > self.max_tokens:
+            raise TooLong(
+                f"The answer would be too large: the inputs have more than {self.max_tokens:,} "
+                "tokens together. Send fewer inputs at once."
+            )
+        return entries
+
+    def times(self) -> Times:
+        queue, inference = self.began - self.queued, self.ended - self.began
+        return Times(self.tokenization, queue, inference, self.tokens)
+
+
+class _Chunk:
+    """Inputs of a request that are tokenised together, and their outputs."""
+
+    def __init__(self, size: int) -> None:
+        self.outputs: list[Any] = [None] * size
+        self._missing = size
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+        if not size:
+            self._future.set_result(None)
+
+    def put(self, place: int, output: Any) -> None:
+        """Store the output of a sequence, or its exception; called by the model's thread."""
+        if isinstance(output, Exception):
+            self.finish(output)
+            return
+        self.outputs[place] = output
+        self._missing -= 1
+        if not self._missing:
+            self.finish(None)
+
+    def finish(self, error: Exception | None) -> None:
+        """Wake the request up; from any thread, and only the first call has an effect."""
+
+        def wake() -> None:
+            if self._future.done():
+                return
+            if error is None:
+                self._future.set_result(None)
+            else:
+                self._future.set_exception(error)
+                # A cancelled request never reads it, which asyncio would log.
+                self._future.exception()
+
+        # RuntimeError: the event loop has ended.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(wake)
+
+    async def wait(self) -> list[Any]:
+        """The outputs, one per sequence.
+
+        Raises:
+            FilbertError, Closed: As the model's thread reported them.
+            Failed: The model failed.
+        """
+        try:
+            await self._future
+        except (FilbertError, Closed):
+            raise
+        except Exception as error:
+            raise Failed("The model failed on one of the inputs.") from error
+        return self.outputs
 
 
 class Engine:
-    """A model that answers many requests at once. Its coroutines belong to one event loop.
+    """A model that serves many requests at once. Its coroutines belong to one event loop.
 
     Args:
-        name: by which requests name the model.
-        predictor: the model.
-        limits: how it batches, and what it lets in.
-        observer: is told what happens.
+        name: The model's name in requests.
+        predictor: The model.
+        batching: How batches are formed, and how much is accepted.
+        metrics: Where work is counted.
 
     Attributes:
-        predictor: a copy of the one given, with batches of `max_batch_tokens`.
-        can: what the model can be asked for; see `work.abilities`.
-        max_batch_tokens: tokens in a batch.
+        predictor: A copy of the argument, with batches of `max_batch_tokens`.
+        can: What the model can be asked for; see `queries.abilities`.
+        max_batch_tokens: Tokens of a full batch.
     """
 
     def __init__(
         self,
         name: str,
         predictor: Predictor,
-        limits: EngineLimits | None = None,
-        observer: Observer | None = None,
+        *,
+        batching: Batching | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.name = name
-        self.limits = limits or EngineLimits()
-        on_cpu = predictor.device.type == "cpu"
-        usual = min(predictor.max_tokens, _TOKENS_CPU) if on_cpu else predictor.max_tokens
-        self.max_batch_tokens = self.limits.max_batch_tokens or usual
-        # What the queue calls a batch shall be one for the model too; the caller's stays as it is.
+        self._limits = batching or Batching()
+        self._metrics = metrics or Metrics()
+        usual = predictor.max_tokens
+        if predictor.device.type == "cpu":
+            usual = min(usual, _MAX_BATCH_TOKENS_CPU)
+        self.max_batch_tokens = self._limits.max_batch_tokens or usual
         self.predictor = copy(predictor)
         self.predictor.max_tokens = self.max_batch_tokens
         self.can = abilities(self.predictor)
-        self._observer: Observer = observer or Unobserved()
-        self._queue: Queue[Queued] = Queue(self.max_batch_tokens, self.limits.max_wait_ms / 1000)
-        self._cache = Cache(self.limits.cache_size) if self.limits.cache_size else None
-        self._pool = ThreadPoolExecutor(self.limits.tokenization_workers, f"tokenize {name}")
-        # A thread that hangs in the model must not keep the process from ending.
-        self._thread = Thread(target=self._serve, name=f"model {name}", daemon=True)
-        self._requests: set[Request] = set()
+        self._queue: Queue[_Queued] = Queue(self.max_batch_tokens, self._limits.max_wait_ms / 1000)
+        self._pool = ThreadPoolExecutor(NUM_TOKENIZATION_THREADS, f"tokenize {name}")
+        # A daemon: a model that hangs must not keep the process from ending.
+        self._thread = Thread(target=self._run_batches, name=f"model {name}", daemon=True)
+        self._requests: set[_Request] = set()
         self._expected = 0
         self._closing = False
         self._idle = asyncio.Event()
-        self._pace = Pace(self.max_batch_tokens)
-
-    # Life
+        self._measured_tokens = self._measured_seconds = 0.0
 
     def start(self) -> None:
-        """Start the model's thread. On a GPU `Predictor.warm_up` should have run."""
+        """Start the model's thread."""
         self._thread.start()
 
     async def close(self, grace: float) -> None:
-        """Let no request in any more, give those that are in `grace` seconds, and stop."""
+        """Refuse new requests, give running ones `grace` seconds, and stop."""
         self._closing = True
         end = time.perf_counter() + grace
         if self._requests:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
         for sequence in self._queue.close():
-            sequence.piece.settle(Closed(_STOPPING))
+            sequence.chunk.finish(Closed(_STOPPING))
         self._pool.shutdown(wait=False)
         if self._thread.is_alive():
-            # A batch that runs cannot be stopped.
+            # A running batch cannot be interrupted.
             rest = max(1.0, end - time.perf_counter())
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join, rest)
 
@@ -186,21 +281,19 @@ class Engine:
         return self._queue.size
 
     async def check(self) -> None:
-        """Run the model once, in its turn.
+        """Run the model once, queued like any request.
 
         Raises:
-            Failed: it does not work.
-            Closed: the engine is being stopped.
+            Failed: The model does not work.
+            Closed: The engine is stopping.
         """
         if not self._thread.is_alive():
-            raise Closed(_STOPPING) if self._closing else Failed("The model does not run.")
-        request = Request(Probe(self.predictor), [""])
-        with self._counted(request):
-            ((_, finite),) = await self._through(request, [(0, "")])
-        if not finite.value:
+            raise Closed(_STOPPING) if self._closing else Failed("The model is not running.")
+        request = _Request(HealthQuery(self.predictor), [""])
+        with self._registered(request):
+            (is_finite,) = await self._results(request, [""])
+        if not is_finite.value:
             raise Failed("The model gives numbers that are not finite.")
-
-    # Requests
 
     async def run(
         self,
@@ -208,54 +301,68 @@ class Engine:
         inputs: Sequence[Any],
         *,
         seconds: float | None = None,
-        most_tokens: int | None = None,
+        max_tokens: int | None = None,
         **options: Any,
-    ) -> Answers:
-        """Answer all inputs of one request.
-
-        Cancelling the task takes back what is still queued.
+    ) -> Results:
+        """Compute the results of one request. Cancelling the task drops what is still queued.
 
         Args:
-            kind: what is asked; see `work.work_of`.
-            inputs: what it is asked about.
-            seconds: the time it may take.
-            most_tokens: that all inputs may have together.
-            options: of the kind.
+            kind: Kind of the query; see `queries.query_of`.
+            inputs: What the query is about.
+            seconds: Time limit.
+            max_tokens: Limit on the tokens of all inputs together.
+            options: Options of the query.
 
         Raises:
-            InputError, ConfigError: as the predictor raises them; more than `most_tokens`.
-            Overloaded: too much waits already.
-            Late: `seconds` are over, or (`Closed`) the engine is being stopped.
-            Failed: the model fails on one of the inputs.
+            InputError, ConfigError: As the predictor raises them, or more than `max_tokens`.
+            Overloaded: Too much work waits already.
+            Late: The time limit passed, or (`Closed`) the engine is stopping.
+            Failed: The model failed on one of the inputs.
         """
-        request = Request(work_of(self.predictor, kind, options), inputs, most_tokens)
+        request = _Request(query_of(self.predictor, kind, options), inputs, max_tokens)
         self._admit(request, seconds)
-        with self._counted(request):
+        with self._registered(request):
             try:
-                return await asyncio.wait_for(self._answer(request, inputs), seconds)
+                items = await asyncio.wait_for(self._results(request, inputs), seconds)
             except asyncio.TimeoutError as error:
                 raise Late(f"No answer within {seconds:g} seconds.") from error
+        times = request.times()
+        self._metrics.answered(
+            self.name, tokenization=times.tokenization, queue=times.queue, tokens=times.tokens
+        )
+        return Results(items, times)
 
-    def _admit(self, request: Request, seconds: float | None) -> None:
+    async def in_pool(self, call: Callable[[], _T]) -> _T:
+        """Run a call in the tokenisation threads.
+
+        Raises:
+            Closed: The engine is stopping.
+        """
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError as error:  # the pool is shut down
+            raise Closed(_STOPPING) from error
+        return await running
+
+    def _admit(self, request: _Request, seconds: float | None) -> None:
         if self._closing:
             raise Closed(_STOPPING)
-        pace = self._pace.known
-        seconds = min(self.limits.max_queue_seconds, seconds or math.inf)
-        most = min(self.limits.max_queue_tokens, seconds / pace if pace else math.inf)
-        # As long as a single batch waits, nobody is held up.
-        most = max(most, self.max_batch_tokens)
-        if self._queue.size[1] + self._expected <= most:
+        pace = self._measured_seconds / self._measured_tokens if self._measured_tokens else 0.0
+        seconds = min(self._limits.max_queue_seconds, seconds or math.inf)
+        limit = min(self._limits.max_queue_tokens, seconds / pace if pace else math.inf)
+        # A single batch holds nobody up.
+        limit = max(limit, self.max_batch_tokens)
+        if self._queue.size[1] + self._expected <= limit:
             return
-        # Requests take turns: until this one has had all of its own, so have the others.
+        # Requests take turns: until this one is read, others have had as many turns at most.
         turns = math.ceil(request.left / self._queue.turn) * self._queue.turn
         ahead = sum(min(other.left, turns) for other in self._requests)
-        if ahead > most:
-            wait = min(pace * (ahead - most / 2), self.limits.max_queue_seconds)
+        if ahead > limit:
+            wait = min(pace * (ahead - limit / 2), self._limits.max_queue_seconds)
             raise Overloaded(max(1.0, wait))
 
     @contextmanager
-    def _counted(self, request: Request) -> Iterator[None]:
-        """What a request has here, as long as it is answered."""
+    def _registered(self, request: _Request) -> Iterator[None]:
         self._requests.add(request)
         self._expected += request.expected
         try:
@@ -265,115 +372,71 @@ class Engine:
             self._expected -= request.expected
             if self._closing and not self._requests:
                 self._idle.set()
-            if dropped := self._queue.drop(request.lane):
-                self._observer.dropped(self.name, dropped)
+            if dropped := self._queue.drop(request.queue):
+                self._metrics.dropped(self.name, dropped)
 
-    async def _answer(self, request: Request, inputs: Sequence[Any]) -> Answers:
-        keys = self._keys(request.work, inputs)
-        done = self._kept(keys)
-        missing = [(i, item) for i, item in enumerate(inputs) if i not in done]
-        for index, answer in await self._through(request, missing):
-            done[index] = answer
-            if self._cache is not None and index in keys:
-                self._cache.put(keys[index], answer)
-        items = [done[index] for index in range(len(inputs))]
-        if not missing:
-            return Answers(items, Times())
-        times = Times(
-            request.tokenization,
-            request.began - request.queued,
-            request.ended - request.began,
-            request.tokens,
-        )
-        self._observer.tokenized(self.name, times.tokenization, times.tokens)
-        self._observer.queued(self.name, times.queue)
-        return Answers(items, times)
-
-    def _keys(self, work: Work, inputs: Sequence[Any]) -> dict[int, Any]:
-        if self._cache is None or not work.is_small:
-            return {}
-        keys = {index: key_of(work, item) for index, item in enumerate(inputs)}
-        return {index: key for index, key in keys.items() if key is not None}
-
-    def _kept(self, keys: Mapping[int, Any]) -> dict[int, Done]:
-        found: dict[int, Done] = {}
-        for index, key in keys.items():
-            assert self._cache is not None
-            kept: Done | None = self._cache.get(key)
-            self._observer.cached(self.name, kept is not None)
-            if kept is not None:
-                found[index] = kept
-        return found
-
-    async def _through(
-        self, request: Request, inputs: Sequence[Numbered]
-    ) -> list[tuple[int, Done]]:
-        """Numbered inputs through tokeniser, queue and model."""
-        work, loop = request.work, asyncio.get_running_loop()
-        sent: list[tuple[list[Numbered], Prepared, Piece]] = []
-        for own in pieces_of(inputs):
-            prepared, seconds = await self._in_pool(partial(_timed, work.prepare, own))
-            request.tokenization += seconds
-            check_lengths(own, prepared.examples, self.limits.max_input_tokens)
-            piece = Piece(len(prepared.examples), loop)
-            sent.append((own, prepared, piece))
-            if not self._queue.put(request.queued_as(prepared.examples, piece)):
+    async def _results(self, request: _Request, inputs: Sequence[Any]) -> list[Result]:
+        """Tokenise, queue, and make results, chunk by chunk."""
+        query = request.query
+        sent: list[tuple[Prepared, _Chunk]] = []
+        for own in chunks_of(inputs):
+            began = time.perf_counter()
+            prepared = await self.in_pool(partial(query.prepare, own))
+            request.tokenization += time.perf_counter() - began
+            _check_lengths(own, prepared.examples, self._limits.max_input_tokens)
+            chunk = _Chunk(len(prepared.examples))
+            sent.append((prepared, chunk))
+            if not self._queue.put(request.add(prepared.examples, chunk)):
                 raise Closed(_STOPPING)
-            tokenized = sum(likely_tokens(item) for _, item in own)
+            tokenized = sum(_likely_tokens(item) for _, item in own)
             request.expected -= tokenized
             self._expected -= tokenized
-        found: list[tuple[int, Done]] = []
-        for own, prepared, piece in sent:
-            outputs = await piece.outputs()
-            if isinstance(outputs, Exception):
-                if isinstance(outputs, FilbertError | Closed):
-                    raise outputs
-                raise Failed("The model failed on one of the inputs.") from outputs
-            put_together = partial(work.answers, prepared, outputs)
-            quick = request.is_quick(prepared)
-            answers = put_together() if quick else await self._in_pool(put_together)
-            found += zip((index for index, _ in own), answers, strict=True)
-        return found
-
-    async def _in_pool(self, call: Callable[[], _T]) -> _T:
-        try:
-            running = asyncio.get_running_loop().run_in_executor(self._pool, call)
-        except RuntimeError as error:  # the pool has been shut down
-            raise Closed(_STOPPING) from error
-        return await running
+        results: list[Result] = []
+        for prepared, chunk in sent:
+            make = partial(query.results, prepared, await chunk.wait())
+            is_small = len(prepared.examples) <= _FEW_SEQUENCES and not prepared.context
+            results += make() if is_small else await self.in_pool(make)
+        return results
 
     # The model's thread
 
-    def _serve(self) -> None:
+    def _run_batches(self) -> None:
         while (batch := self._queue.take()) is not None:
-            works: dict[Work, list[Queued]] = {}
+            by_query: dict[Query, list[_Queued]] = {}
             for sequence in batch:
-                works.setdefault(sequence.request.work, []).append(sequence)
-            for work, sequences in works.items():
-                self._run(work, sequences)
+                by_query.setdefault(sequence.request.query, []).append(sequence)
+            for query, sequences in by_query.items():
+                self._run_batch(query, sequences)
 
-    def _run(self, work: Work, sequences: Sequence[Queued]) -> None:
+    def _run_batch(self, query: Query, sequences: Sequence[_Queued]) -> None:
         began = time.perf_counter()
         for sequence in sequences:
             sequence.request.began = sequence.request.began or began
-        outputs = self._outputs(work, [sequence.example for sequence in sequences])
+        outputs = self._outputs(query, [sequence.example for sequence in sequences])
         ended = time.perf_counter()
         for sequence, output in zip(sequences, outputs, strict=True):
             sequence.request.ended = ended
-            sequence.piece.put(sequence.place, output)
+            sequence.chunk.put(sequence.place, output)
         tokens, seconds = sum(sequence.size for sequence in sequences), ended - began
-        self._pace.count(tokens, seconds)
+        if tokens >= _MIN_MEASURED_SHARE * self.max_batch_tokens:
+            self._measured_tokens += tokens - _SPEED_DECAY * self._measured_tokens
+            self._measured_seconds += seconds - _SPEED_DECAY * self._measured_seconds
         try:
             capacity = self.max_batch_tokens
-            self._observer.batch(self.name, len(sequences), tokens, capacity, seconds)
+            self._metrics.batch(
+                self.name, rows=len(sequences), tokens=tokens, capacity=capacity, seconds=seconds
+            )
         except Exception:  # such as a full disk; the model has to go on
-            log.exception("model %s: a batch could not be counted", self.name)
+            log.exception("model %s: cannot count a batch", self.name)
 
-    def _outputs(self, work: Work, examples: list[Example]) -> list[Any]:
-        """An output each; the error instead for those that the model fails on even alone."""
+    def _outputs(self, query: Query, examples: list[Example]) -> list[Any]:
+        """One output per example; the exception for those on which the model fails.
+
+        A batch that fails is repeated in halves, until the failing sequences are alone.
+        """
         try:
-            outputs = list(work.outputs(examples))
-            assert len(outputs) == len(examples), "a sequence was lost"
+            outputs = list(query.outputs(examples))
+            assert len(outputs) == len(examples)
             return outputs
         except Exception as error:
             if len(examples) == 1:
@@ -382,12 +445,74 @@ class Engine:
                     log.warning("model %s failed on a sequence", self.name, exc_info=error)
                 return [error]
             half = len(examples) // 2
-            return [
-                *self._outputs(work, examples[:half]),
-                *self._outputs(work, examples[half:]),
-            ]
+            return self._outputs(query, examples[:half]) + self._outputs(query, examples[half:])
 
 
-def _timed(call: Callable[[Any], _T], argument: Any) -> tuple[_T, float]:
-    began = time.perf_counter()
-    return call(argument), time.perf_counter() - began
+class Engines(dict[str, Engine]):
+    """The engines of a server by name, in the order of the command line."""
+
+    def find(self, name: str | None, ability: str) -> Engine:
+        """The engine with this name; without a name, the one whose head fits the ability best.
+
+        Raises:
+            NoSuchModel: No model has that name.
+            ConfigError: The model does not have the ability, or no model has.
+        """
+        if name is None:
+            able = [engine for engine in self.values() if ability in engine.can]
+            if not able:
+                raise ConfigError(f"No loaded model can {ability}. {self._overview()}")
+            # Every encoder can embed, but one made for it comes before a classifier.
+            return min(able, key=lambda engine: engine.can.index(ability))
+        engine = self.get(name)
+        if engine is None:
+            raise NoSuchModel(f"There is no model {printable(name)!r}. Loaded: {', '.join(self)}.")
+        if ability not in engine.can:
+            raise ConfigError(f"The model {name!r} cannot {ability}. {self._overview()}")
+        return engine
+
+    def _overview(self) -> str:
+        return "; ".join(f"{e.name} can {', '.join(e.can)}" for e in self.values()) + "."
+
+
+def chunks_of(inputs: Iterable[Any]) -> Iterator[list[NumberedInput]]:
+    """Numbered inputs in chunks that are tokenised within some hundredths of a second."""
+    chunk: list[NumberedInput] = []
+    size = 0
+    for numbered in enumerate(inputs):
+        chunk.append(numbered)
+        size += _num_characters(numbered[1])
+        if len(chunk) == _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _check_lengths(
+    inputs: Sequence[NumberedInput], examples: Sequence[Example], max_tokens: int
+) -> None:
+    """Raise TooLong if the sequences of one input have more tokens in total."""
+    sizes = [0] * len(inputs)
+    for example in examples:
+        sizes[example.row] += len(example.input_ids)
+    for (number, _), size in zip(inputs, sizes, strict=True):
+        if size > max_tokens:
+            raise TooLong(
+                f"Input {number} has {size:,} tokens to read; at most {max_tokens:,} are allowed. "
+                "Shorten it."
+            )
+
+
+def _likely_tokens(item: Any) -> int:
+    return _num_characters(item) // _CHARACTERS_PER_TOKEN + 2
+
+
+def _num_characters(item: Any) -> int:
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, Mapping):
+        item = item.values()
+    elif not isinstance(item, list | tuple):
+        return 0
+    return sum(map(_num_characters, cast("Iterable[Any]", item)))

@@ -1,4 +1,4 @@
-"""What stands before every route: keys, sizes, slow senders, and the client that leaves."""
+"""Middleware in front of all routes: keys, body size, concurrency and disconnected clients."""
 
 from __future__ import annotations
 
@@ -11,64 +11,62 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from filbert.serve.errors import Refusal, overloaded, refusal_of, response_to
 from filbert.serve.settings import Settings
 
-# What GET is answered without a key: what says nothing about texts, and what a browser has to fetch
-# before a person can type a key.
+# GET without a key: reveals nothing about texts, or is needed before a person can type a key.
 OPEN_PATHS = frozenset({"/", "/favicon.ico", "/health", "/ping", "/metrics"})
 OPEN_PREFIX = "/page/"
 
-# Bodies on their way hold so much of what all requests that may run could hold; beyond it only
-# those go on that are small.
-_SHARE_ON_THEIR_WAY = 1 / 8
+# Bodies being received may hold this share of what all concurrent requests could hold. Beyond it
+# only small ones are accepted.
+_RECEIVING_SHARE = 1 / 8
 _SMALL_BODY = 65_536
 
 
-class Gate:
-    """ASGI middleware around the routes.
+class Limits:
+    """ASGI middleware that applies the limits of the settings.
 
-    A request reaches them with its whole body read, so that none of their time goes into waiting
-    for a sender; and they are cancelled as soon as its client is gone. Who sends slowly takes no
-    place among those that are worked on: only the bytes that such requests hold are bounded. POST
-    and what has no body (GET and the like) do not take each other's places.
+    Routes get a request with its whole body, so their time limit does not include a slow sender. A
+    request is cancelled when its client disconnects. A slow sender does not count as a concurrent
+    request; only the bytes that such requests hold are limited. POST and other methods are counted
+    separately.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
         self.settings = settings
-        keys = settings.keys()
-        self._keys = [_digest(key.encode()) for key in keys]
+        self._keys = [_digest(key.encode()) for key in settings.bearer_keys()]
         self._running = {True: 0, False: 0}
         most = settings.max_body_bytes
-        share = _SHARE_ON_THEIR_WAY * settings.max_concurrent_requests
-        self._most_held, self._held = max(most, int(share * most)), 0
+        self._max_held = max(most, int(_RECEIVING_SHARE * settings.max_concurrent_requests * most))
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started = False
+        is_started = False
 
-        async def send_and_see(message: Message) -> None:
-            nonlocal started
-            started = True
+        async def observed_send(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
             await send(message)
 
         try:
-            await self._let_in(scope, receive, send_and_see)
+            await self._handle(scope, receive, observed_send)
         except asyncio.CancelledError:
-            if started:
+            if is_started:
                 raise
-            # Only the server cancels this: the time of grace at its end is over.
-            refusal = Refusal(503, "The server is being stopped. Try again.")
+            # Only the server cancels this task, after the grace period.
+            refusal = Refusal(503, "The server is stopping. Try again later.")
             await response_to(refusal, scope["path"])(scope, receive, send)
         except Exception as error:
             refusal = refusal_of(error)
-            if started:
-                # Half an answer is out; all that is left is to break it off.
+            if is_started:
+                # Part of the answer is sent; the connection has to be broken off.
                 raise
             await response_to(refusal, scope["path"])(scope, receive, send)
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         is_post = scope["method"] == "POST"
         is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)
@@ -77,7 +75,7 @@ class Gate:
         declared = headers.get(b"content-length", b"0")
         if not is_post and (b"transfer-encoding" in headers or declared.strip(b"0")):
             raise Refusal(413, "Only POST may have a body.", headers={"Connection": "close"})
-        self._check_room(is_post)
+        self._check_concurrency(is_post)
         seconds = self.settings.receive_seconds
         try:
             body = await asyncio.wait_for(self._body(receive, declared), seconds)
@@ -86,32 +84,32 @@ class Gate:
             raise Refusal(408, message, headers={"Connection": "close"}) from error
         if body is None:
             return
-        self._check_room(is_post)
+        self._check_concurrency(is_post)
         self._running[is_post] += 1
         try:
-            await _until_gone(self.app, scope, body, receive, send)
+            await _until_disconnected(self.app, scope, body, receive=receive, send=send)
         finally:
             self._running[is_post] -= 1
 
-    def _check_room(self, is_post: bool) -> None:
+    def _check_concurrency(self, is_post: bool) -> None:
         if self._running[is_post] >= self.settings.max_concurrent_requests:
             raise overloaded(1.0)
 
-    def _check_key(self, given: bytes) -> None:
+    def _check_key(self, authorization: bytes) -> None:
         if not self._keys:
             return
-        scheme, _, key = given.partition(b" ")
+        scheme, _, key = authorization.partition(b" ")
         digest = _digest(key.strip())
-        # All keys are compared, and digests of one length, so that time tells nothing.
-        found = [hmac.compare_digest(digest, known) for known in self._keys]
-        if scheme.lower() != b"bearer" or not any(found):
-            message = "A key is wanted, as in Authorization: Bearer KEY."
+        # Compare digests of equal length with every key, so that the time reveals nothing.
+        matches = [hmac.compare_digest(digest, known) for known in self._keys]
+        if scheme.lower() != b"bearer" or not any(matches):
+            message = "A key is required: Authorization: Bearer KEY."
             raise Refusal(401, message, headers={"WWW-Authenticate": "Bearer"})
 
     async def _body(self, receive: Receive, declared: bytes) -> bytes | None:
-        """The whole body; None when the client left before its end."""
+        """Receive the whole body; None if the client disconnects first."""
         most = self.settings.max_body_bytes
-        # A server in front of this one lets digits through alone.
+        # uvicorn accepts only digits here.
         if len(declared) > 18 or int(declared) > most:
             raise _too_large(most)
         parts: list[bytes] = []
@@ -126,7 +124,7 @@ class Gate:
                 self._held += len(part)
                 if size > most:
                     raise _too_large(most)
-                if size > _SMALL_BODY and self._held > self._most_held:
+                if size > _SMALL_BODY and self._held > self._max_held:
                     raise overloaded(1.0)
                 parts.append(part)
                 if not message.get("more_body", False):
@@ -135,11 +133,11 @@ class Gate:
             self._held -= size
 
 
-async def _until_gone(
-    app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send
+async def _until_disconnected(
+    app: ASGIApp, scope: Scope, body: bytes, *, receive: Receive, send: Send
 ) -> None:
-    """Run `app`, and cancel it when its client goes away."""
-    gone = asyncio.Event()
+    """Run `app`, and cancel it when its client disconnects."""
+    disconnected = asyncio.Event()
     is_read = False
 
     async def replay() -> Message:
@@ -147,13 +145,13 @@ async def _until_gone(
         if not is_read:
             is_read = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await gone.wait()
+        await disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        gone.set()
+        disconnected.set()
 
     work = asyncio.ensure_future(app(scope, replay, send))
     watching = asyncio.ensure_future(watch())

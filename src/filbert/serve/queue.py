@@ -1,8 +1,9 @@
-"""What waits for a model: sequences of many requests, closed into batches that are fair to all.
+"""The queue in front of a model: batches by tokens, and fair turns between requests.
 
-Requests take turns by tokens (deficit round robin, Shreedhar and Varghese 1995): in every turn a
-request may send a fixed number of tokens, so that one of 10,000 texts delays a small one by no more
-than its own turn.
+A batch holds up to `max_batch_tokens` tokens of any requests. Requests take turns by tokens, so a
+request of one text is in the next batch even if another one with ten thousand came before it.
+
+Source: deficit round robin (Shreedhar and Varghese 1995) with tokens in place of bytes.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from collections.abc import Iterable
 from threading import Condition
 from typing import Any, Generic, Protocol, TypeVar
 
-# A request's turn, as a share of the batch: eight large requests fill one.
-_TURNS_IN_BATCH = 8
-# A batch waits for company no longer than this share of the time that the one before took, so that
-# waiting in vain costs little.
-_PATIENCE = 0.25
+# The turn of a request, as a share of the batch: eight large requests fill one.
+_TURNS_PER_BATCH = 8
+# A batch waits for further requests at most for this share of the previous batch's time, so that
+# waiting without success costs little.
+_MAX_WAIT_SHARE = 0.25
 
 
-class Lane:
-    """What one request has in the queue.
+class RequestQueue:
+    """The sequences of one request that wait in the queue.
 
     Attributes:
-        waiting: its sequences, in order.
-        tokens: of those.
-        credit: tokens that it may still send in this turn.
-        since: when the first of those waiting came, by time.perf_counter.
+        waiting: The sequences, in order.
+        tokens: Their tokens in total.
+        credit: Tokens that the request may still send in this turn.
+        since: `time.perf_counter` when the first of those waiting was added.
     """
 
     def __init__(self) -> None:
@@ -38,10 +39,10 @@ class Lane:
 
 
 class Sequence(Protocol):
-    """What waits: it has a lane and a size in tokens."""
+    """An entry of the queue: the queue of its request, and its number of tokens."""
 
     @property
-    def lane(self) -> Lane: ...  # noqa: D102
+    def request_queue(self) -> RequestQueue: ...  # noqa: D102
     @property
     def size(self) -> int: ...  # noqa: D102
 
@@ -50,91 +51,92 @@ _T = TypeVar("_T", bound=Sequence)
 
 
 class Queue(Generic[_T]):
-    """Lanes that take turns. All methods may be called from any thread; `take` blocks.
+    """Queues of requests that take turns. Thread-safe; `take` blocks.
 
     Args:
-        max_batch_tokens: a batch is closed before it would hold more; a longer sequence makes a
+        max_batch_tokens: A batch is closed before it would hold more. A longer sequence becomes a
             batch of its own.
-        max_wait: seconds that a sequence waits for company at most.
+        max_wait: Longest time in seconds that a sequence waits for further requests.
 
     Attributes:
-        turn: tokens that a request may send before it is the next one's turn.
+        turn: Tokens that a request may send before the next request's turn.
     """
 
     def __init__(self, max_batch_tokens: int, max_wait: float) -> None:
         self._budget, self._max_wait = max_batch_tokens, max_wait
-        self.turn = max(1, max_batch_tokens // _TURNS_IN_BATCH)
+        self.turn = max(1, max_batch_tokens // _TURNS_PER_BATCH)
         self._changed = Condition()
-        self._lanes: deque[Lane] = deque()
+        self._requests: deque[RequestQueue] = deque()
         self._rows = self._tokens = 0
-        self._company = 1
+        self._num_last_requests = 1
         self._handed_out = 0.0
         self._closed = False
 
     @property
     def size(self) -> tuple[int, int]:
-        """Sequences and tokens that wait."""
+        """Number of waiting sequences, and of their tokens."""
         return self._rows, self._tokens
 
     def put(self, sequences: Iterable[_T]) -> bool:
-        """Add sequences; False when closed."""
+        """Add sequences; return False if the queue is closed."""
         with self._changed:
             if self._closed:
                 return False
             for sequence in sequences:
-                lane = sequence.lane
-                if not lane.waiting:
-                    lane.since = time.perf_counter()
-                    self._lanes.append(lane)
-                lane.waiting.append(sequence)
-                self._count(lane, 1, sequence.size)
+                own = sequence.request_queue
+                if not own.waiting:
+                    own.since = time.perf_counter()
+                    self._requests.append(own)
+                own.waiting.append(sequence)
+                self._count(own, 1, sequence.size)
             self._changed.notify()
             return True
 
-    def drop(self, lane: Lane) -> int:
-        """Take out what a request still has here; how many sequences it was."""
+    def drop(self, own: RequestQueue) -> int:
+        """Remove the waiting sequences of a request, and return how many there were."""
         with self._changed:
-            rows = len(lane.waiting)
+            rows = len(own.waiting)
             if rows:
-                self._lanes.remove(lane)
-                lane.waiting.clear()
-                self._count(lane, -rows, -lane.tokens)
+                self._requests.remove(own)
+                own.waiting.clear()
+                self._count(own, -rows, -own.tokens)
             return rows
 
     def close(self) -> list[_T]:
-        """Let nothing in any more and take out everything."""
+        """Refuse new sequences, and return all that wait."""
         with self._changed:
             self._closed = True
-            left = [sequence for lane in self._lanes for sequence in lane.waiting]
-            for lane in self._lanes:
-                lane.waiting.clear()
-                lane.tokens = 0
-            self._lanes.clear()
+            left = [sequence for own in self._requests for sequence in own.waiting]
+            for own in self._requests:
+                own.waiting.clear()
+                own.tokens = 0
+            self._requests.clear()
             self._rows = self._tokens = 0
             self._changed.notify_all()
             return left
 
     def take(self) -> list[_T] | None:
-        """The next batch, as soon as there is one; None once closed.
+        """Wait for the next batch and return it; None once the queue is closed.
 
-        A batch is closed when it is full, when as many requests wait as had a part in the batch
-        before, or when its first sequence has waited for `max_wait` or a quarter of the time since
-        that batch was handed out. A client alone so never waits, and clients that call in rhythm
-        wait for each other.
+        A batch is closed when it is full, when as many requests wait as were in the previous batch,
+        or when its first sequence has waited for `max_wait` or for a quarter of the time since that
+        batch was handed out. A single client therefore never waits, and several clients that each
+        wait for their answer share batches.
         """
         with self._changed:
             busy = time.perf_counter() - self._handed_out
-            patience = min(self._max_wait, _PATIENCE * busy)
+            max_wait = min(self._max_wait, _MAX_WAIT_SHARE * busy)
             while not self._closed:
-                if not self._lanes:
+                if not self._requests:
                     self._changed.wait()
                     continue
-                rest = self._lanes[0].since + patience - time.perf_counter()
-                if rest > 0 and self._tokens < self._budget and len(self._lanes) < self._company:
+                rest = self._requests[0].since + max_wait - time.perf_counter()
+                is_complete = len(self._requests) >= self._num_last_requests
+                if rest > 0 and self._tokens < self._budget and not is_complete:
                     self._changed.wait(rest)
                     continue
                 batch = self._next()
-                self._company = len({sequence.lane for sequence in batch})
+                self._num_last_requests = len({id(sequence.request_queue) for sequence in batch})
                 self._handed_out = time.perf_counter()
                 return batch
             return None
@@ -142,27 +144,27 @@ class Queue(Generic[_T]):
     def _next(self) -> list[_T]:
         batch: list[_T] = []
         room = self._budget
-        while self._lanes:
-            lane = self._lanes.popleft()
-            lane.credit += self.turn
-            while lane.waiting and lane.waiting[0].size <= lane.credit:
-                size = lane.waiting[0].size
+        while self._requests:
+            own = self._requests.popleft()
+            own.credit += self.turn
+            while own.waiting and own.waiting[0].size <= own.credit:
+                size = own.waiting[0].size
                 if batch and size > room:
-                    # Its turn goes on in the next batch.
-                    lane.credit -= self.turn
-                    self._lanes.appendleft(lane)
+                    # Its turn continues in the next batch.
+                    own.credit -= self.turn
+                    self._requests.appendleft(own)
                     return batch
-                batch.append(lane.waiting.popleft())
-                lane.credit -= size
+                batch.append(own.waiting.popleft())
+                own.credit -= size
                 room -= size
-                self._count(lane, -1, -size)
-            if lane.waiting:
-                self._lanes.append(lane)
+                self._count(own, -1, -size)
+            if own.waiting:
+                self._requests.append(own)
             else:
-                lane.credit = 0
+                own.credit = 0
         return batch
 
-    def _count(self, lane: Lane, rows: int, tokens: int) -> None:
-        lane.tokens += tokens
+    def _count(self, own: RequestQueue, rows: int, tokens: int) -> None:
+        own.tokens += tokens
         self._rows += rows
         self._tokens += tokens

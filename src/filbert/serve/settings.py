@@ -1,79 +1,50 @@
-"""What the operator of a server may say: the fields are the flags of `filbert serve`."""
+"""Options of `filbert serve`: the fields of these three classes are its flags."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filbert.errors import ConfigError
 
-# The environment variable that may hold bearer keys, so that they stand in no process list.
+# Environment variable with bearer keys, so that they do not appear in the list of processes.
 KEYS_VARIABLE = "FILBERT_API_KEYS"
 
-# What the shape of a request allows: see schema.py.
-MOST_INPUTS = 20_000
+# The longest list that schema.py accepts.
+MAX_LIST = 20_000
 
-# Below this a key could be guessed over the network.
+# A shorter key could be guessed over the network.
 _SHORTEST_KEY = 8
-
-_AT_LEAST_ONE = (
-    "max_concurrent_requests",
-    "max_body_bytes",
-    "max_inputs",
-    "max_characters",
-    "max_input_tokens",
-    "max_attention_tokens",
-    "max_response_bytes",
-    "max_batch_tokens",
-    "max_queue_tokens",
-)
-_ABOVE_ZERO = (
-    "max_queue_seconds",
-    "request_seconds",
-    "receive_seconds",
-    "idle_seconds",
-    "grace_seconds",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a server listens, what it lets in and how long it takes.
+    """Address, access and limits of requests.
 
     Attributes:
-        host: address to listen on; 127.0.0.1 is reached from this machine alone, 0.0.0.0 from
+        host: address to listen on; 127.0.0.1 is reached from this machine only, 0.0.0.0 from
             everywhere.
         port: port to listen on; 0 takes a free one.
-        max_body_bytes: largest body of a request; a larger one gets 413 before it is read.
-        max_inputs: most texts (or pairs, documents) in one request, 20,000 at the outside; more get
-            413.
+        max_body_bytes: largest request body; a larger one gets 413 before it is read.
+        max_inputs: most texts (or pairs, documents) in one request, at most 20,000; more get 413.
         max_characters: most characters in one text; a longer one gets 413.
-        max_input_tokens: most tokens that are read for one text where all of it is read in windows,
-            as by /answer and /tag; more get 413. Other routes cut, and say so.
         max_attention_tokens: tokens to which /attention cuts its text.
-        max_response_bytes: largest answer, of all routes but those with a vector a text; a larger
-            one gets 413.
-        auto_truncate: cut texts that are too long for a model, and say so, when a request does not
-            say what to do with them; else they get 413.
-        max_concurrent_requests: requests that are worked on at once; one more gets 429.
-        max_batch_tokens: tokens after which a batch is closed and run; the device's usual number
-            when not given (2,048 on a processor).
-        max_wait_ms: longest time that a batch waits for company; 0 never waits.
-        max_queue_tokens: tokens of others that a model may have to read before a request's own; a
-            request that would wait for more gets 429 at once.
-        max_queue_seconds: longest that a request may have to wait for others, by the speed at which
-            the model has lately worked; one that would wait longer gets 429 at once.
-        cache_size: answers that are kept for the same text asked again; 0 for none.
+        max_response_bytes: largest answer of all routes but those with one vector per text; a
+            larger one gets 413.
+        auto_truncate: cut texts that are too long for a model when the request does not say what to
+            do with them; otherwise they get 413.
+        max_concurrent_requests: requests answered at once; one more gets 429.
         request_seconds: time from the last byte of a request to its answer; 503 after it.
-        receive_seconds: time a client has to send its whole body; 408 after it.
-        idle_seconds: time a connection without a request, or one whose answer is not read, is kept
-            open.
-        grace_seconds: time that running requests are given when the server is told to stop.
-        api_keys: file with one bearer key a line, for all routes but /health, /ping, /metrics and
-            the page itself; FILBERT_API_KEYS (between commas) when not given, else no key is asked
-            for.
-        cors: origins whose pages may call, between commas, or *; none when not given.
+        receive_seconds: time that a client has to send its body; 408 after it.
+        idle_seconds: time that a connection is kept open after an answer.
+        grace_seconds: time for running requests when the server is told to stop.
+        api_keys: file with one bearer key per line, required on all routes but /health, /ping,
+            /metrics and the page; FILBERT_API_KEYS (comma separated) when not given, else no key is
+            required.
+        cors: origins whose pages may call the server, comma separated, or *; none when not given.
         page: serve the page at /.
         docs: serve the OpenAPI document at /openapi.json.
     """
@@ -83,16 +54,10 @@ class Settings:
     max_body_bytes: int = 2_000_000
     max_inputs: int = 10_000
     max_characters: int = 500_000
-    max_input_tokens: int = 100_000
     max_attention_tokens: int = 512
     max_response_bytes: int = 32_000_000
     auto_truncate: bool = True
     max_concurrent_requests: int = 512
-    max_batch_tokens: int | None = None
-    max_wait_ms: float = 10.0
-    max_queue_tokens: int = 1_000_000
-    max_queue_seconds: float = 10.0
-    cache_size: int = 0
     request_seconds: float = 60.0
     receive_seconds: float = 20.0
     idle_seconds: float = 60.0
@@ -103,73 +68,178 @@ class Settings:
     docs: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Check the ranges.
 
         Raises:
-            ConfigError: a number out of range.
+            ConfigError: A number is out of range.
         """
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port {self.port} is not in 0..65535.")
-        low = {name: 1.0 for name in _AT_LEAST_ONE} | {"max_wait_ms": 0.0, "cache_size": 0.0}
-        for name, least in low.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value < float("inf"):
-                raise ConfigError(f"{_flag(name)} is {value}; it must be at least {least:g}.")
-        if self.max_inputs > MOST_INPUTS:
-            raise ConfigError(f"--max-inputs is {self.max_inputs}; at most {MOST_INPUTS} can be.")
-        for name in _ABOVE_ZERO:
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
+        for name, value in vars(self).items():
+            if name.startswith("max_"):
+                _check_at_least(name, value, 1)
+            elif name.endswith("_seconds") and not 0 < value < float("inf"):
                 raise ConfigError(f"{_flag(name)} is {value}; it must be above 0.")
+        if self.max_inputs > MAX_LIST:
+            raise ConfigError(f"--max-inputs is {self.max_inputs}; it can be at most {MAX_LIST}.")
 
     def origins(self) -> tuple[str, ...]:
-        """The origins of `cors`.
+        """Return the origins of `cors`.
 
         Raises:
-            ConfigError: one is no origin.
+            ConfigError: An entry is not an origin.
         """
-        found = tuple(part.strip() for part in (self.cors or "").split(",") if part.strip())
-        for origin in found:
+        parts = tuple(part.strip() for part in (self.cors or "").split(",") if part.strip())
+        for origin in parts:
             if origin != "*" and not origin.startswith(("http://", "https://")):
                 raise ConfigError(
-                    f"--cors {origin!r} is no origin. Give one such as https://example.org, or *."
+                    f"--cors {origin!r} is not an origin. Give one such as https://example.org, "
+                    "or *."
                 )
-        return found
+        return parts
 
-    def keys(self) -> tuple[str, ...]:
-        """The bearer keys that are let in; none when no key is asked for.
+    def bearer_keys(self) -> tuple[str, ...]:
+        """Return the accepted bearer keys; empty when no key is required.
 
         Raises:
-            ConfigError: the file cannot be read, it holds no key, or a key cannot be one. The
-                message never has a key in it.
+            ConfigError: The file cannot be read, has no key, or a key is invalid. The message never
+                contains a key.
         """
         if self.api_keys is not None:
-            where = f"--api-keys {self.api_keys}"
+            source = f"--api-keys {self.api_keys}"
             try:
                 lines = Path(self.api_keys).read_text(encoding="utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-                raise ConfigError(f"{where} cannot be read: {reason}. Check the path.") from error
-            found = [line.strip() for line in lines if not line.lstrip().startswith("#")]
+                raise ConfigError(f"{source} cannot be read: {reason}. Check the path.") from error
+            entries = [line for line in lines if not line.lstrip().startswith("#")]
         elif KEYS_VARIABLE in os.environ:
-            where = KEYS_VARIABLE
-            found = [part.strip() for part in os.environ[KEYS_VARIABLE].split(",")]
+            source, entries = KEYS_VARIABLE, os.environ[KEYS_VARIABLE].split(",")
         else:
             return ()
-        keys = tuple(key for key in found if key)
+        keys = tuple(entry.strip() for entry in entries if entry.strip())
         if not keys:
-            raise ConfigError(f"{where} holds no key. Write one a line, or leave it out.")
+            raise ConfigError(f"{source} holds no key. Write one per line, or omit the option.")
         for number, key in enumerate(keys, 1):
             if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
                 raise ConfigError(
-                    f"{where}: key {number} cannot be a bearer key; {_SHORTEST_KEY} or more "
-                    "printable ASCII characters without blanks are wanted."
+                    f"{source}: key {number} is not a valid bearer key. Use at least "
+                    f"{_SHORTEST_KEY} printable ASCII characters without spaces."
                 )
         return keys
 
 
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How an engine forms batches, and how much work it accepts.
+
+    Attributes:
+        max_batch_tokens: tokens at which a batch is closed and run; the device's usual number when
+            not given (at most 2,048 on a CPU).
+        max_wait_ms: longest time in milliseconds that a batch waits for further requests; 0 never
+            waits.
+        max_queue_tokens: tokens of other requests that a model may have to read before a request's
+            own; a request that would wait for more gets 429 at once.
+        max_queue_seconds: longest time that a request may have to wait for others, estimated from
+            the model's recent speed; one that would wait longer gets 429 at once.
+        max_input_tokens: most tokens read for one text where all of it is read in windows, as by
+            /answer and /tag; more get 413. Other routes cut the text and report it.
+    """
+
+    max_batch_tokens: int | None = None
+    max_wait_ms: float = 10.0
+    max_queue_tokens: int = 1_000_000
+    max_queue_seconds: float = 10.0
+    max_input_tokens: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
+        for name, value in vars(self).items():
+            _check_at_least(name, value, 1 if name.endswith("_tokens") else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """How the processes run, and how models are loaded.
+
+    Attributes:
+        workers: processes that share the port; each loads the models and gets its share of the
+            cores.
+        certificate: PEM file with a certificate and its chain; turns on HTTPS.
+        key: PEM file with the private key, if it is not in the same file.
+        precision: float32, bf16, int8, or auto: bf16 where it is faster and keeps the answers.
+        backend: torch, or onnxruntime for folders written by filbert export.
+        device: cpu, cuda, ...; the first GPU if there is one.
+        max_length: cut texts to this many tokens; each model's own limit when not given.
+        null_threshold: for question answering: the answer is "" if the null score is above the best
+            answer's by more than this. When not given, the threshold stored with the model.
+        log_json: log one JSON object per line; by default unless the log goes to a terminal.
+    """
+
+    workers: int = 1
+    certificate: str | None = None
+    key: str | None = None
+    precision: str = "float32"
+    backend: str = "torch"
+    device: str | None = None
+    max_length: int | None = None
+    null_threshold: float | None = None
+    log_json: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of workers.
+
+        Raises:
+            ConfigError: It is below 1.
+        """
+        _check_at_least("workers", self.workers, 1)
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """Keyword arguments of `Predictor.load`."""
+        names = ("precision", "backend", "device", "max_length", "null_threshold")
+        return {name: getattr(self, name) for name in names}
+
+
+def named_models(models: Sequence[str]) -> dict[str, str]:
+    """Map the name of each model to its folder, built-in name or Hub id.
+
+    NAME=MODEL sets the name. Otherwise a folder is named after itself, the folder `model` of a run
+    after the run, and anything else by its own id.
+
+    Raises:
+        ConfigError: Two models have the same name, or a name is empty.
+    """
+    if not models:
+        raise ConfigError("Which model? Give a folder, a built-in name or a Hub id: minilm.")
+    named: dict[str, str] = {}
+    for given in models:
+        name, equals, model = given.partition("=")
+        place = Path(given)
+        if place.exists():
+            place = place.resolve()
+            name, model = place.parent.name if place.name == "model" else place.name, given
+        elif not equals:
+            model = given
+        if not name or not model:
+            raise ConfigError(f"{given!r}: give NAME=MODEL, or MODEL alone.")
+        if name in named:
+            raise ConfigError(
+                f"{named[name]} and {model} are both called {name}. Choose names: "
+                f"{name}=... and another=..."
+            )
+        named[name] = model
+    return named
+
+
+def _check_at_least(name: str, value: float | None, least: int) -> None:
+    if value is not None and not least <= value < float("inf"):
+        raise ConfigError(f"{_flag(name)} is {value}; it must be at least {least}.")
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-NAMES = tuple(field.name for field in fields(Settings))

@@ -181,7 +181,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(refused, mon
             monkeypatch.delitem(sys.modules, name)
     for name in hidden:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("filbert.serve.run",):
+    for name in ("filbert.cli.verbs.serve",):
         if name in sys.modules:
             monkeypatch.setattr(sys.modules[name], "find_spec", find_spec)
     refused(command, "pip install", words, files=FILES, stdin="good\n")

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from filbert.predict import Predictor
-from filbert.serve.engine import Engine, EngineLimits
-from filbert.serve.observer import Observer, Unobserved
-from filbert.serve.work import Vectors
+from filbert.serve.engine import Engine
+from filbert.serve.metrics import Metrics
+from filbert.serve.queries import EmbedQuery
+from filbert.serve.settings import Batching
 
 WORDS = ["the", "a", "film", "was", "not", "very", "good", "bad", "and", "he", "playing"]
 
@@ -29,34 +30,32 @@ def texts() -> Callable[..., list[str]]:
     return _texts
 
 
-class Notes(Unobserved):
-    """What an engine told."""
+class Counts(Metrics):
+    """What an engine counted."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[tuple[int, int, int]] = []
         self.lost = 0
-        self.lookups: list[bool] = []
 
-    def batch(self, model: str, rows: int, tokens: int, capacity: int, seconds: float) -> None:
+    def batch(self, model: str, *, rows: int, tokens: int, capacity: int, seconds: float) -> None:
         self.batches.append((rows, tokens, capacity))
 
     def dropped(self, model: str, rows: int) -> None:
         self.lost += rows
 
-    def cached(self, model: str, hit: bool) -> None:
-        self.lookups.append(hit)
-
 
 def _with_engine(
     predictor: Predictor,
     story: Callable[[Engine], Coroutine[Any, Any, None]],
-    observer: Observer | None = None,
-    **limits: Any,
-) -> Notes:
-    notes = Notes()
+    *,
+    counts: Metrics | None = None,
+    **batching: Any,
+) -> Any:
+    counts = counts or Counts()
 
     async def run() -> None:
-        engine = Engine("tiny", predictor, EngineLimits(**limits), observer or notes)
+        engine = Engine("tiny", predictor, batching=Batching(**batching), metrics=counts)
         engine.start()
         try:
             await asyncio.wait_for(story(engine), 60)
@@ -64,11 +63,11 @@ def _with_engine(
             await engine.close(0)
 
     asyncio.run(run())
-    return notes
+    return counts
 
 
 @pytest.fixture(scope="session")
-def with_engine() -> Callable[..., Notes]:
+def with_engine() -> Callable[..., Any]:
     """Runs a story, a coroutine of an engine, and gives what the engine told meanwhile."""
     return _with_engine
 
@@ -79,15 +78,15 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.reached = Event(), Event()
         self.seen: list[int] = []
-        real = Vectors.outputs
+        real = EmbedQuery.outputs
 
-        def outputs(work: Vectors, examples: Sequence[Any]) -> Any:
+        def outputs(query: EmbedQuery, examples: Sequence[Any]) -> Any:
             self.reached.set()
             assert self.open.wait(30)
             self.seen += [len(example.input_ids) for example in examples]
-            return real(work, examples)
+            return real(query, examples)
 
-        monkeypatch.setattr(Vectors, "outputs", outputs)
+        monkeypatch.setattr(EmbedQuery, "outputs", outputs)
 
     async def held(self, engine: Engine) -> asyncio.Task[Any]:
         """A request whose batch is in the model and stays there."""

@@ -104,35 +104,6 @@ def test_short_and_long_texts_share_batches_without_padding(
     assert sum(tokens > 150 for _, tokens, _ in notes.batches) >= len(notes.batches) - 2
 
 
-def test_kept_answers_need_no_model(
-    predictors: dict[str, Predictor], texts: Texts, with_engine: Stories
-) -> None:
-    rows = texts(20)
-
-    async def story(engine: Engine) -> None:
-        first = await engine.run("predict", rows[:10])
-        first.items[0].value.clear()
-        second = await engine.run("predict", rows[:10])
-        assert second.times == (0, 0, 0, 0)
-        assert second.items[0].value["label"] in ("neg", "pos")
-        mixed = await engine.run("predict", [rows[15], rows[3], rows[16]])
-        assert mixed.items[1] == second.items[3]
-        assert len((await engine.run("predict", rows)).items) == 20
-
-    notes = with_engine(predictors["classes"], story, cache_size=10)
-    assert notes.lookups[:23] == [False] * 10 + [True] * 10 + [False, True, False]
-
-
-def test_nothing_is_kept_unless_asked_for(
-    predictors: dict[str, Predictor], with_engine: Stories
-) -> None:
-    async def story(engine: Engine) -> None:
-        for _ in range(2):
-            assert (await engine.run("embed", ["film"])).times.tokens == 3
-
-    assert with_engine(predictors["vectors"], story).lookups == []
-
-
 def test_a_wrong_input_is_named_by_its_number_in_the_request(
     predictors: dict[str, Predictor], texts: Texts, with_engine: Stories
 ) -> None:
@@ -183,8 +154,7 @@ def test_maps_are_those_of_the_model_up_to_the_length_that_is_wanted(
         asked = {"layers": [1], "heads": [3, 0], "max_length": 5}
         (done,) = (await engine.run("attention", ["the film was good"], **asked)).items
         assert (done.num_tokens, done.truncated) == (6, True)
-        assert done.value.input_ids.tolist() == encoding.input_ids.tolist()
-        assert done.value.maps.shape == (1, 2, 5, 5)
-        assert np.abs(done.value.maps - wanted.numpy()).max() < TOLERANCE
+        assert done.value.shape == (1, 2, 5, 5)
+        assert np.abs(done.value - wanted.numpy()).max() < TOLERANCE
 
     with_engine(predictor, story)

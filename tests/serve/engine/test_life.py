@@ -15,8 +15,8 @@ import pytest
 from filbert.data.examples import Example
 from filbert.predict import Predictor
 from filbert.serve.engine import Closed, Engine, Failed
-from filbert.serve.request import Request
-from filbert.serve.work import Vectors
+from filbert.serve.engine import _Request as Request
+from filbert.serve.queries import EmbedQuery
 
 Texts = Callable[..., list[str]]
 Stories = Callable[..., Any]
@@ -104,14 +104,14 @@ def test_nothing_stays_behind_after_a_storm(
 ) -> None:
     draw, rows = random.Random(1), texts(400)
     ends: Counter[str] = Counter()
-    real = Vectors.outputs
+    real = EmbedQuery.outputs
     # Of other tests: pytest keeps what is logged, and with a traceback all that it leads to.
     others = {id(thing) for thing in gc.get_objects() if type(thing) is Request}
 
-    def outputs(work: Vectors, examples: Sequence[Example]) -> Any:
+    def outputs(query: EmbedQuery, examples: Sequence[Example]) -> Any:
         if any(len(example.input_ids) == 20 for example in examples):
             raise RuntimeError("out of memory")
-        return real(work, examples)
+        return real(query, examples)
 
     async def client(engine: Engine) -> None:
         inputs: list[Any] = draw.sample(rows, draw.choice([1, 2, 30]))
@@ -136,10 +136,10 @@ def test_nothing_stays_behind_after_a_storm(
         assert engine._expected == 0
         assert len((await engine.run("embed", rows[:1])).items) == 1
 
-    monkeypatch.setattr(Vectors, "outputs", outputs)
+    monkeypatch.setattr(EmbedQuery, "outputs", outputs)
     monkeypatch.setattr(logging.getLogger("filbert.serve.engine"), "disabled", True)
     with_engine(predictors["masks"], story, max_batch_tokens=256, max_queue_tokens=5_000)
-    assert set(ends) >= {"Answers", "InputError", "Failed", "Late", "CancelledError"}
+    assert set(ends) >= {"Results", "InputError", "Failed", "Late", "CancelledError"}
     gc.collect()
     left = [thing for thing in gc.get_objects() if type(thing) is Request]
     assert not [thing for thing in left if id(thing) not in others]

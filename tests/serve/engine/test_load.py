@@ -11,9 +11,8 @@ import pytest
 
 from filbert.predict import Predictor
 from filbert.serve.engine import Engine, Failed, Late, Overloaded
-from filbert.serve.observer import Unobserved
-from filbert.serve.request import Request
-from filbert.serve.work import Fillings, Vectors
+from filbert.serve.metrics import Metrics
+from filbert.serve.queries import EmbedQuery
 
 Texts = Callable[..., list[str]]
 Stories = Callable[..., Any]
@@ -22,16 +21,16 @@ Stories = Callable[..., Any]
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, length: int) -> Iterator[list[int]]:
     """A model that fails on every batch with a sequence of a length; the sizes of its batches."""
-    real, sizes = Vectors.outputs, []
+    real, sizes = EmbedQuery.outputs, []
 
-    def outputs(work: Vectors, examples: Sequence[Any]) -> Any:
+    def outputs(query: EmbedQuery, examples: Sequence[Any]) -> Any:
         sizes.append(len(examples))
         if any(len(example.input_ids) == length for example in examples):
             raise RuntimeError("out of memory")
-        return real(work, examples)
+        return real(query, examples)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Vectors, "outputs", outputs)
+        patch.setattr(EmbedQuery, "outputs", outputs)
         yield sizes
 
 
@@ -79,19 +78,19 @@ def test_what_fails_fails_alone(
     with_engine(predictors["vectors"], story)
 
 
-def test_the_model_outlives_an_observer_that_fails(
+def test_the_model_survives_metrics_that_fail(
     predictors: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch, with_engine: Stories
 ) -> None:
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **more: Any) -> None:
         raise RuntimeError("no disk")
 
     async def story(engine: Engine) -> None:
         await engine.run("embed", ["film"])
         await engine.run("embed", ["film"])
 
-    observer = Unobserved()
-    monkeypatch.setattr(observer, "batch", fail)
-    with_engine(predictors["vectors"], story, observer)
+    metrics = Metrics()
+    monkeypatch.setattr(metrics, "batch", fail)
+    with_engine(predictors["vectors"], story, counts=metrics)
 
 
 def test_the_work_of_a_client_that_left_is_dropped(
@@ -169,7 +168,7 @@ def test_probes_say_nothing_of_the_speed(
         await engine.run("embed", ["film " * 30])
         # A batch is counted after its answers are out, and before the next.
         await engine.run("embed", ["film"])
-        assert engine._pace._tokens == 32
+        assert engine._measured_tokens == 32
 
     with_engine(predictors["vectors"], story, max_batch_tokens=64)
 
@@ -181,7 +180,7 @@ def test_nobody_is_sent_away_for_longer_than_the_queue_may_take(
         await gate.held(engine)
         first = asyncio.create_task(engine.run("embed", texts(50)))
         await gate.queued(engine, 50)
-        engine._pace._tokens, engine._pace._seconds = 1.0, 60.0
+        engine._measured_tokens, engine._measured_seconds = 1.0, 60.0
         with pytest.raises(Overloaded) as refused:
             await engine.run("embed", texts(50))
         assert refused.value.retry_after == 3
@@ -207,14 +206,3 @@ def test_a_small_request_is_refused_when_the_turns_of_many_others_come_first(
         await asyncio.gather(*others)
 
     with_engine(predictors["vectors"], story, max_batch_tokens=64, max_queue_tokens=1)
-
-
-def test_candidates_that_are_many_are_written_beside_the_loop(
-    predictors: dict[str, Predictor],
-) -> None:
-    def is_quick(text: str) -> bool:
-        work = Fillings(predictors["masks"], 20)
-        return Request(work, [text]).is_quick(work.prepare([(0, text)]))
-
-    assert is_quick("the [MASK] was good")
-    assert not is_quick("the [MASK] was good" + " the" * 2_000)

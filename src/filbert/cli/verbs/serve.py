@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.serve.operation import Operation
-from filbert.serve.settings import Settings
+from filbert.errors import ConfigError, install_hint
+from filbert.serve.settings import Batching, Operation, Settings, named_models
 
-_SETTINGS, _OPERATION = Settings(), Operation()
+_SETTINGS, _BATCHING, _OPERATION = Settings(), Batching(), Operation()
+_FLAT = Parameter(name="*", negative_bool="no-")
 
 
 def serve(
     *models: str,
-    settings: Annotated[Settings, Parameter(name="*", negative_bool="no-")] = _SETTINGS,
-    operation: Annotated[Operation, Parameter(name="*", negative_bool="no-")] = _OPERATION,
+    settings: Annotated[Settings, _FLAT] = _SETTINGS,
+    batching: Annotated[Batching, _FLAT] = _BATCHING,
+    operation: Annotated[Operation, _FLAT] = _OPERATION,
 ) -> None:
     """Answer over HTTP with one or several models, until SIGTERM or Ctrl-C.
 
     Parameters
     ----------
     models:
-        folders, built-in names or Hub ids; NAME=MODEL says what requests call it.
+        folders, built-in names or Hub ids; NAME=MODEL sets the name in requests.
     settings:
-        what is let in.
+        address, access and limits of requests.
+    batching:
+        how batches are formed.
     operation:
         how the processes run.
     """
-    from filbert.serve.run import serve as run_server
+    named = named_models(models)
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if not find_spec(name)]
+    if missing:
+        raise ConfigError(f"filbert serve needs {', '.join(missing)}. {install_hint('serve')}")
+    from filbert.serve import app
 
-    run_server(models, settings, operation)
+    app.run(named, settings, batching=batching, operation=operation)

@@ -1,217 +1,282 @@
-"""The dialect of text-embeddings-inference: the same paths, bodies and answers.
+"""Routes of text-embeddings-inference: the same paths, bodies and answers.
 
-Source: huggingface/text-embeddings-inference, docs/openapi.json. Beyond it a body may name its
-`model`, /predict takes multiple choice, /rerank also works with models of sentence vectors.
+Source: huggingface/text-embeddings-inference, docs/openapi.json. In addition a body may name its
+`model`, /predict accepts multiple choice, and /rerank works with sentence vectors too.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fastapi import FastAPI, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from fastapi import APIRouter, Response
+from pydantic_core import to_json
 
 from filbert.data.texts import cleaned
-from filbert.serve.answers import Rank, Score
-from filbert.serve.engine import Answers, Engine
+from filbert.serve.engine import Engine, Results
 from filbert.serve.errors import Refusal
-from filbert.serve.routes.common import (
-    Desk,
+from filbert.serve.routes.shared import (
+    Call,
+    Caller,
     documented,
-    json_of,
-    json_of_arrays,
-    last_words,
-    prompted,
-    reply,
+    json_list,
+    json_parts,
+    too_large,
 )
 from filbert.serve.schema import (
     Choices,
-    Cutting,
+    DecodeRequest,
     EmbedAllRequest,
     EmbedRequest,
     PredictRequest,
     Prompted,
+    Rank,
     RerankRequest,
+    Score,
     SimilarityRequest,
+    Token,
+    TokenizeRequest,
+    Truncation,
 )
+from filbert.text.tokenizer import Encoding, Tokenizer
 
-TAG = "text-embeddings-inference"
+router = APIRouter()
 
-# What a number of a vector takes in JSON at least, nearly always: 0.123456 and a comma.
-_FEWEST_BYTES = 9
-# What to do about a text that is too long, where `truncate` is a key of the request.
+_TAG = "text-embeddings-inference"
+
+# A number of a vector has at least so many bytes in JSON: 0.123456 and a comma.
+_BYTES_PER_NUMBER = 9
 _ADVICE = ", or send truncate: true"
 
-_Scores = list[Score]
-_Matrices = list[list[list[float]]]
+
+@router.post("/embed", **documented("One vector per text", list[list[float]], tag=_TAG))
+async def embed(body: EmbedRequest, call: Caller) -> Response:
+    """One vector per text, of unit length unless `normalize` is false."""
+    engine = call.engine(body.model, "embed")
+    if body.pooling == "none":
+        raise Refusal(422, "Pooling none gives one vector per token; use /embed_all.")
+    # Unit length comes after the choice of dimensions.
+    options: dict[str, Any] = {"normalize": body.normalize and body.dimensions is None}
+    options |= {} if body.pooling is None else {"pooling": body.pooling}
+    options |= {} if body.layers is None else {"layers": tuple(body.layers)}
+    texts = as_list(body.inputs)
+    call.check(texts, "inputs")
+    results = await _vectors(call, engine, texts, body, **options)
+    vectors = [result.value for result in results.items]
+    if body.dimensions is not None:
+        vectors = first_dimensions(vectors, body.dimensions, normalize=body.normalize)
+    return await call.reply(json_list(await json_parts(vectors)), results)
 
 
-def add(app: FastAPI, desk: Desk) -> None:
-    """Add the routes."""
-
-    @app.post(
-        "/embed",
-        **documented("Vectors of texts", "One vector a text.", list[list[float]], tag=TAG),
-    )
-    async def embed(body: EmbedRequest) -> Response:
-        """One vector a text, of unit length unless `normalize` is false."""
-        started = time.perf_counter()
-        engine = desk.engine(body.model, "embed")
-        # What is kept of a vector gets its unit length afterwards.
-        options: dict[str, Any] = {"normalize": body.normalize and body.dimensions is None}
-        options |= {} if body.pooling is None else {"pooling": body.pooling}
-        options |= {} if body.layers is None else {"layers": tuple(body.layers)}
-        if body.pooling == "none":
-            raise Refusal(422, "For a vector a token, which pooling none means, use /embed_all.")
-        texts = listed(body.inputs)
-        desk.check(texts, "inputs")
-        answers = await _vectors(desk, engine, texts, body, **options)
-        arrays = [done.value for done in answers.items]
-        if body.dimensions is not None:
-            arrays = shortened(arrays, body.dimensions, body.normalize)
-        return reply(await json_of_arrays(arrays), answers, started)
-
-    @app.post(
-        "/embed_all",
-        **documented("A vector for every token", "A matrix a text.", _Matrices, tag=TAG),
-    )
-    async def embed_all(body: EmbedAllRequest) -> Response:
-        """One vector a token, special tokens included, as the last layer has it."""
-        started = time.perf_counter()
-        engine = desk.engine(body.model, "embed")
-        texts = listed(body.inputs)
-        desk.check(texts, "inputs")
-        # Else all of it would be there before it is known to be too much.
-        width = engine.predictor.vector_size("none")
-        most = desk.settings.max_response_bytes // (width * _FEWEST_BYTES)
-        answers = await _vectors(desk, engine, texts, body, pooling="none", most_tokens=most)
-        arrays = [done.value for done in answers.items]
-        content = await json_of_arrays(arrays, desk.settings.max_response_bytes)
-        return reply(content, answers, started)
-
-    @app.post(
-        "/similarity",
-        **documented("Cosines of sentences", "One cosine a sentence.", list[float], tag=TAG),
-    )
-    async def similarity(body: SimilarityRequest) -> Response:
-        """The cosine of the source sentence with each of the others."""
-        started = time.perf_counter()
-        cutting = body.parameters or Prompted()
-        engine = desk.engine(body.model or cutting.model, "similarity")
-        desk.check([body.inputs.source_sentence], "source_sentence")
-        desk.check(body.inputs.sentences, "sentences")
-        texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        answers = await _vectors(desk, engine, texts, cutting, normalize=True)
-        return reply(_cosines(answers), answers, started)
-
-    @app.post(
-        "/predict",
-        **documented(
-            "Classes of texts", "Labels, the best first.", _Scores | list[_Scores], tag=TAG
-        ),
-    )
-    async def predict(body: PredictRequest) -> Response:
-        """Every label with its probability, the best first; of a regression its value."""
-        started = time.perf_counter()
-        inputs = body.inputs
-        single = not isinstance(inputs, list) or all(isinstance(text, str) for text in inputs)
-        given: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
-        items = [_item(part) for part in given]
-        kinds = {"choose" if isinstance(item, dict) else "predict" for item in items}
-        if len(kinds) > 1:
-            raise Refusal(422, "`inputs` mixes texts and choices; send them in two requests.")
-        engine = desk.engine(body.model, kinds.pop() if kinds else "predict")
-        desk.check([list(_texts_of(item)) for item in items], "inputs")
-        questions = [item for item in items if isinstance(item, dict)]
-        for item in questions:
-            desk.check(item["choices"], "choices")
-        desk.check_repeated("context", [(item["context"], item["choices"]) for item in questions])
-        answers = await _predictions(desk, engine, items, body)
-        scores = [
-            scores_of(engine, item, done.value, raw=body.raw_scores)
-            for item, done in zip(items, answers.items, strict=True)
-        ]
-        content = scores[0] if single else scores
-        most = desk.settings.max_response_bytes
-        return reply(await json_of(content, most), answers, started)
-
-    @app.post(
-        "/rerank",
-        **documented("Texts in the order of a query", "The best first.", list[Rank], tag=TAG),
-    )
-    async def rerank(body: RerankRequest) -> Response:
-        """Numbers of the texts with their scores, the best first.
-
-        The score is the model's for the pair of query and text, between 0 and 1 unless `raw_scores`
-        is true; of a model of sentence vectors it is their cosine.
-        """
-        started = time.perf_counter()
-        engine = _reranker(desk, body.model)
-        desk.check([body.query], "query")
-        desk.check(body.texts, "texts")
-        task = engine.predictor.task
-        if task is None or task.name == "embedding":
-            texts = [body.query, *body.texts]
-            answers = await _vectors(desk, engine, texts, body, normalize=True)
-            scores = _cosines(answers)
-        else:
-            desk.check_repeated("query", [(body.query, body.texts)])
-            pairs = [(body.query, text) for text in body.texts]
-            answers = await _predictions(desk, engine, pairs, body)
-            scores = [_relevance(task, done.value, raw=body.raw_scores) for done in answers.items]
-        order = sorted(range(len(scores)), key=lambda index: -scores[index])
-        ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
-        if body.return_text:
-            ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
-        content = ranks
-        most = desk.settings.max_response_bytes
-        return reply(await json_of(content, most), answers, started)
-
-    async def what_it_is_for(body: dict[str, Any]) -> Response:
-        """What the model was made for, as text-embeddings-inference has it at these addresses."""
-        name = body.get("model")
-        engine = (
-            next(iter(desk.engines)) if name is None else desk.engines.get(str(name), "tokenize")
-        )
-        kind: Any = EmbedRequest
-        answer: Any = embed
-        if "query" in body:
-            kind, answer = RerankRequest, rerank
-        elif engine.can[0] in ("predict", "choose"):
-            kind, answer = PredictRequest, predict
-        try:
-            asked = kind.model_validate({**body, "model": engine.name})
-        except ValidationError as error:
-            raise RequestValidationError(error.errors()) from error
-        response: Response = await answer(asked)
-        return response
-
-    for path in ("/", "/invocations"):
-        app.post(path, include_in_schema=False)(what_it_is_for)
+@router.post("/embed_all", **documented("One matrix per text", list[list[list[float]]], tag=_TAG))
+async def embed_all(body: EmbedAllRequest, call: Caller) -> Response:
+    """One vector per token of the last layer, special tokens included."""
+    engine = call.engine(body.model, "embed")
+    texts = as_list(body.inputs)
+    call.check(texts, "inputs")
+    # Refuse before the model runs what would be too large.
+    bytes_per_token = engine.predictor.vector_size("none") * _BYTES_PER_NUMBER
+    most = call.settings.max_response_bytes // bytes_per_token
+    results = await _vectors(call, engine, texts, body, pooling="none", max_tokens=most)
+    return await call.reply([result.value for result in results.items], results)
 
 
-def shortened(arrays: Sequence[np.ndarray], dimensions: int, normalize: bool) -> list[np.ndarray]:
-    """The first numbers of each vector, as Matryoshka models are made for (Kusupati et al. 2022).
+@router.post("/similarity", **documented("One cosine per sentence", list[float], tag=_TAG))
+async def similarity(body: SimilarityRequest, call: Caller) -> Response:
+    """The cosine of the source sentence with each of the others."""
+    options = body.parameters or Prompted()
+    engine = call.engine(body.model or options.model, "similarity")
+    call.check([body.inputs.source_sentence], "source_sentence")
+    call.check(body.inputs.sentences, "sentences")
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    results = await _vectors(call, engine, texts, options, normalize=True)
+    return await call.reply(_cosines(results), results)
+
+
+@router.post(
+    "/predict",
+    **documented("Labels and scores, best first", list[Score] | list[list[Score]], tag=_TAG),
+)
+async def predict(body: PredictRequest, call: Caller) -> Response:
+    """Every label with its probability, best first; a regression gives its value."""
+    inputs = body.inputs
+    single = not isinstance(inputs, list) or all(isinstance(text, str) for text in inputs)
+    parts: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
+    items = [_item(part) for part in parts]
+    abilities = {"choose" if isinstance(item, dict) else "predict" for item in items}
+    if len(abilities) > 1:
+        raise Refusal(422, "`inputs` mixes texts and choices; send them in two requests.")
+    engine = call.engine(body.model, abilities.pop() if abilities else "predict")
+    call.check([_texts_of(item) for item in items], "inputs")
+    questions = [item for item in items if isinstance(item, dict)]
+    for item in questions:
+        call.check(item["choices"], "choices")
+    call.check_repeated("context", [(item["context"], item["choices"]) for item in questions])
+    results = await _predictions(call, engine, items, body)
+    scores = [
+        _scores(engine, item, result.value, raw=body.raw_scores)
+        for item, result in zip(items, results.items, strict=True)
+    ]
+    return await call.reply(scores, results, single=single)
+
+
+@router.post("/rerank", **documented("Texts by relevance, best first", list[Rank], tag=_TAG))
+async def rerank(body: RerankRequest, call: Caller) -> Response:
+    """Indices of the texts with their scores, best first.
+
+    The score is the model's for the pair of query and text, between 0 and 1 unless `raw_scores` is
+    true. For sentence vectors it is their cosine.
+    """
+    engine = _reranker(call, body.model)
+    call.check([body.query], "query")
+    call.check(body.texts, "texts")
+    task = engine.predictor.task
+    if task is None or task.name == "embedding":
+        texts = [body.query, *body.texts]
+        results = await _vectors(call, engine, texts, body, normalize=True)
+        scores = _cosines(results)
+    else:
+        call.check_repeated("query", [(body.query, body.texts)])
+        pairs = [(body.query, text) for text in body.texts]
+        results = await _predictions(call, engine, pairs, body)
+        scores = [_relevance(task, one.value, raw=body.raw_scores) for one in results.items]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
+    if body.return_text:
+        ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
+    return await call.reply(ranks, results)
+
+
+@router.post("/tokenize", **documented("Tokens of each text", list[list[Token]], tag=_TAG))
+async def tokenize(body: TokenizeRequest, call: Caller) -> Response:
+    """Every token with its place in the text; nothing is cut."""
+    engine = call.engine(body.model, "tokenize")
+    texts = as_list(body.inputs)
+    call.check(texts, "inputs")
+    texts = [prompted(engine, body.prompt_name, text) for text in texts]
+    most, tokenizer = call.settings.max_response_bytes, engine.predictor.tokenizer
+
+    def write() -> bytes:
+        lists, size = [], 0
+        for text in texts:
+            (encoding,) = tokenizer.encode([text], with_offsets=True)
+            tokens = []
+            for token in _tokens(text, encoding, tokenizer):
+                if body.add_special_tokens or not token["special"]:
+                    tokens.append(to_json(token))
+                    size += len(tokens[-1])
+                if size > most:
+                    raise too_large(most)
+            lists.append(json_list(tokens))
+        return json_list(lists)
+
+    return Response(await call.in_pool(engine, write), media_type="application/json")
+
+
+@router.post("/decode", **documented("One text per list of ids", list[str], tag=_TAG))
+async def decode(body: DecodeRequest, call: Caller) -> Response:
+    """The text of each list of token ids."""
+    engine = call.engine(body.model, "tokenize")
+    most, tokenizer = call.settings.max_response_bytes, engine.predictor.tokenizer
+    nested = all(isinstance(part, list) for part in body.ids)
+    lists: list[Any] = list(body.ids) if nested else [body.ids]
+    call.check(lists, "ids")
+
+    def write() -> bytes:
+        texts, size = [], 0
+        for ids in lists:
+            tokenizer.tokens(ids)  # raises InputError for an id that is not in the vocabulary
+            skip = body.skip_special_tokens
+            texts.append(str(tokenizer.backend.decode(list(ids), skip_special_tokens=skip)))
+            size += len(texts[-1])
+            if size > most:
+                raise too_large(most)
+        return to_json(texts)
+
+    return Response(await call.in_pool(engine, write), media_type="application/json")
+
+
+def as_list(inputs: Any) -> list[Any]:
+    """One text, or one list of token ids, as a list of inputs."""
+    single = isinstance(inputs, str) or (inputs and all(isinstance(i, int) for i in inputs))
+    return [inputs] if single else list(inputs)
+
+
+def first_dimensions(
+    vectors: Sequence[np.ndarray], dimensions: int, *, normalize: bool
+) -> list[np.ndarray]:
+    """The first numbers of each vector, for Matryoshka models (Kusupati et al. 2022).
 
     Raises:
-        Refusal: 422, a vector has less.
+        Refusal: 422, the vectors have fewer numbers.
     """
-    width = len(arrays[0])
+    width = len(vectors[0])
     if dimensions > width:
         raise Refusal(422, f"`dimensions` is {dimensions}; vectors of this model have {width}.")
-    kept = [array[:dimensions] for array in arrays]
+    kept = [vector[:dimensions] for vector in vectors]
     if not normalize:
         return kept
-    return [array / max(float(np.linalg.norm(array)), 1e-12) for array in kept]
+    return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in kept]
 
 
-def scores_of(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> Any:
-    """One prediction as text-embeddings-inference lists it: labels and scores, the best first."""
+def prompted(engine: Engine, name: str | None, text: Any) -> Any:
+    """A text with the model's prompt of this name in front of it.
+
+    Raises:
+        Refusal: 422, the model does not have this prompt, or adds another one to every text.
+    """
+    way = engine.predictor.sentence_vectors
+    if name is None or name == way.default_prompt:
+        return text
+    if name not in way.prompts:
+        raise Refusal(422, f"This model has the prompts {sorted(way.prompts)} and no other.")
+    if way.default_prompt is not None or not isinstance(text, str):
+        raise Refusal(422, "Another prompt cannot be put in front of this input.")
+    return way.prompts[name] + text
+
+
+def last_words(
+    text: str, tokenizer: Tokenizer, max_length: int, *, prompt: str = ""
+) -> tuple[str, int]:
+    """The end of a text that fits after a prompt, and the tokens of prompt and whole text.
+
+    The end begins with a whole word where possible.
+    """
+    (encoding,) = tokenizer.encode([prompt + text], with_offsets=True)
+    count = encoding.num_tokens
+    if count <= max_length:
+        return text, count
+    assert encoding.offsets is not None and encoding.words is not None
+    inside = np.flatnonzero((encoding.words >= 0) & (encoding.offsets[:, 1] > len(prompt)))
+    room = max(1, max_length - (count - len(inside)))
+    kept = inside[len(inside) - room :]
+    before = encoding.words[inside[-room - 1]]
+    whole = kept[encoding.words[kept] != before]
+    first = whole[0] if len(whole) else kept[0]
+    return text[max(0, int(encoding.offsets[first][0]) - len(prompt)) :], count
+
+
+def _tokens(text: str, encoding: Encoding, tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    assert encoding.offsets is not None and encoding.sequence is not None
+    ids = encoding.input_ids
+    rows = zip(ids, tokenizer.tokens(ids), encoding.offsets, encoding.sequence, strict=True)
+    for number, name, (start, stop), sequence in rows:
+        special = int(sequence) < 0
+        yield {
+            "id": int(number),
+            "text": name if special else text[int(start) : int(stop)],
+            "token": name,
+            "special": special,
+            "start": None if special else int(start),
+            "stop": None if special else int(stop),
+        }
+
+
+def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> Any:
+    """One prediction as a list of labels and scores, best first."""
     task = engine.predictor.known_task()
     if "value" in answer:
         return [{"score": answer["value"], "label": "value"}]
@@ -226,24 +291,20 @@ def scores_of(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -
 
 
 def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
-    """How well a pair goes together: its value, or the probability of the positive class."""
+    """The score of a pair: its value, or the probability of the positive class."""
     if "value" in answer:
         value = float(answer["value"])
-        return value if raw else _sigmoid(value)
+        return value if raw else 0.5 * (1.0 + math.tanh(0.5 * value))  # the sigmoid
     positive = task.positive_id
     if raw:
         return float(answer["logits"][positive] - answer["logits"][1 - positive])
     return float(answer["scores"][task.labels[positive]])
 
 
-def _sigmoid(value: float) -> float:
-    return 0.5 * (1.0 + math.tanh(0.5 * value))
+def _reranker(call: Call, name: str | None) -> Engine:
+    """The model for /rerank: a regression of pairs before sentence vectors before two classes."""
 
-
-def _reranker(desk: Desk, name: str | None) -> Engine:
-    """The model for /rerank: a regression over pairs before vectors before two classes."""
-
-    def place(engine: Engine) -> int | None:
+    def rank(engine: Engine) -> int | None:
         task = engine.predictor.task
         if task is not None and task.name == "regression":
             return 0
@@ -251,82 +312,72 @@ def _reranker(desk: Desk, name: str | None) -> Engine:
             return 1
         return 2 if getattr(task, "is_binary", False) else None
 
-    asked = list(desk.engines) if name is None else [desk.engines.get(name, "tokenize")]
-    able = [(found, engine) for engine in asked if (found := place(engine)) is not None]
+    asked = list(call.engines.values()) if name is None else [call.engines.find(name, "tokenize")]
+    able = [(place, engine) for engine in asked if (place := rank(engine)) is not None]
     if not able:
         raise Refusal(
             424,
-            "/rerank needs a model with one value or two classes for a pair, or one of sentence "
+            "/rerank needs a model with one value or two classes for a pair, or with sentence "
             "vectors.",
         )
     return min(able, key=lambda pair: pair[0])[1]
 
 
-def _cosines(answers: Answers) -> list[float]:
-    """Of the first vector, of unit length as all of them, with each of the others."""
-    vectors = np.stack([done.value for done in answers.items])
-    # Sums of squares that were rounded come to 1.0000001.
+def _cosines(results: Results) -> list[float]:
+    """Cosines of the first vector with each of the others; all have unit length."""
+    vectors = np.stack([result.value for result in results.items])
+    # Rounding may give 1.0000001.
     return np.clip(vectors[1:] @ vectors[0], -1.0, 1.0).tolist()  # type: ignore[no-any-return]
 
 
 async def _vectors(
-    desk: Desk, engine: Engine, inputs: Sequence[Any], body: Cutting, **options: Any
-) -> Answers:
+    call: Call, engine: Engine, inputs: Sequence[Any], body: Truncation, **options: Any
+) -> Results:
     prompt = body.prompt_name if isinstance(body, Prompted) else None
     texts = [prompted(engine, prompt, part) for part in inputs]
-    return await _cut(desk, engine, "embed", texts, body, **options)
+    return await _run_cut(call, engine, "embed", texts, body=body, **options)
 
 
 async def _predictions(
-    desk: Desk, engine: Engine, items: Sequence[Any], body: PredictRequest | RerankRequest
-) -> Answers:
+    call: Call, engine: Engine, items: Sequence[Any], body: PredictRequest | RerankRequest
+) -> Results:
     raw = {"raw": True} if body.raw_scores else {}
-    return await _cut(desk, engine, "predict", items, body, **raw)
+    return await _run_cut(call, engine, "predict", items, body=body, **raw)
 
 
-async def _cut(
-    desk: Desk, engine: Engine, kind: str, items: Sequence[Any], body: Cutting, **options: Any
-) -> Answers:
-    """Run, with the side cut off that the body names, or nothing at all."""
-    task = engine.predictor.task
-    reads_all = kind == "predict" and task is not None and task.windows
-    if body.truncation_direction.lower() == "right" or reads_all:
-        answers = await desk.run(engine, kind, items, **options)
-        desk.refuse_cut(answers, body.truncate, engine.predictor.max_length, _ADVICE)
-        return answers
-    if not all(isinstance(item, str) for item in items):
-        raise Refusal(422, "`truncation_direction` left is for single texts alone.")
+async def _run_cut(
+    call: Call, engine: Engine, kind: str, items: Sequence[Any], *, body: Truncation, **options: Any
+) -> Results:
+    """Run the query with texts cut on the side that the body names."""
     predictor = engine.predictor
-    # What is counted and cut is the text as the model reads it; cleaning it again changes nothing.
-    cleaner = getattr(predictor.task, "clean", None)
-    if cleaner is not None:
-        items = await desk.beside(
-            lambda: [cleaned(text, cleaner) for text in items], sum(map(len, items))
-        )
+    reads_all = kind == "predict" and predictor.task is not None and predictor.task.windows
+    if body.truncation_direction.lower() == "right" or reads_all:
+        results = await call.run(engine, kind, items, **options)
+        call.refuse_cut(results, body.truncate, predictor.max_length, advice=_ADVICE)
+        return results
+    if not all(isinstance(item, str) for item in items):
+        raise Refusal(422, "`truncation_direction` left is only possible for single texts.")
+    # The text is cut as the model reads it; cleaning it twice changes nothing.
+    clean = getattr(predictor.task, "clean", None)
     way = predictor.sentence_vectors
-    # With a pooling of the request's choosing there is no prompt.
-    own = kind == "embed" and options.get("pooling") is None
-    prompt = way.prompts[way.default_prompt] if own and way.default_prompt else ""
+    # A pooling chosen by the request has no prompt.
+    has_prompt = kind == "embed" and options.get("pooling") is None and way.default_prompt
+    prompt = way.prompts[way.default_prompt] if has_prompt and way.default_prompt else ""
+    cut = partial(last_words, tokenizer=predictor.tokenizer, max_length=predictor.max_length)
 
-    def ends() -> list[tuple[str, int]]:
-        limit = predictor.max_length
-        return [last_words(text, predictor.tokenizer, limit, prompt) for text in items]
+    def ends() -> tuple[list[str], list[tuple[str, int]]]:
+        texts = [str(cleaned(text, clean)) for text in items]
+        return texts, [cut(text, prompt=prompt) for text in texts]
 
-    kept = await desk.beside(ends, sum(map(len, items)))
-    answers = await desk.run(engine, kind, [text for text, _ in kept], **options)
-    done = [
-        one._replace(num_tokens=count, truncated=one.truncated or text != whole)
-        for one, (text, count), whole in zip(answers.items, kept, items, strict=True)
+    whole, kept = await call.in_pool(engine, ends)
+    results = await call.run(engine, kind, [text for text, _ in kept], **options)
+    counted = [
+        one._replace(num_tokens=count, truncated=one.truncated or text != full)
+        for one, (text, count), full in zip(results.items, kept, whole, strict=True)
     ]
-    answers = answers._replace(items=done)
-    desk.refuse_cut(answers, body.truncate, predictor.max_length, _ADVICE)
-    return answers
-
-
-def listed(inputs: Any) -> list[Any]:
-    """One text or one list of ids as a list of inputs."""
-    single = isinstance(inputs, str) or (inputs and all(isinstance(i, int) for i in inputs))
-    return [inputs] if single else list(inputs)
+    results = results._replace(items=counted)
+    call.refuse_cut(results, body.truncate, predictor.max_length, advice=_ADVICE)
+    return results
 
 
 def _item(part: Any) -> Any:
@@ -338,7 +389,7 @@ def _item(part: Any) -> Any:
     return part[0] if len(part) == 1 else tuple(part)
 
 
-def _texts_of(item: Any) -> Sequence[str]:
+def _texts_of(item: Any) -> list[str]:
     if isinstance(item, str):
         return [item]
-    return [item["context"], *item["choices"]] if isinstance(item, dict) else item
+    return [item["context"], *item["choices"]] if isinstance(item, dict) else list(item)

@@ -1,0 +1,182 @@
+"""Filbert's own routes: /fill, /tag, /answer and /attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic_core import to_json
+
+from filbert.data.texts import cleaned
+from filbert.serve.engine import Engine
+from filbert.serve.errors import Refusal
+from filbert.serve.routes.shared import Caller, documented, json_list, json_parts
+from filbert.serve.routes.tei import as_list
+from filbert.serve.schema import (
+    Answered,
+    AnswerRequest,
+    Attention,
+    AttentionRequest,
+    Filled,
+    FillRequest,
+    Tagged,
+    TagRequest,
+)
+from filbert.text.masks import mask_spans
+from filbert.text.tokenizer import Text
+
+router = APIRouter()
+
+_TAG = "filbert"
+
+# Up to so many tokens, all layers and heads are returned when none are named.
+_MAX_TOKENS_ALL_HEADS = 64
+# A number of a map in JSON: 0.1234 and a comma.
+_BYTES_PER_NUMBER = 7
+
+_NUM_BEST = 5
+
+
+@router.post("/fill", **documented("Words for masks", Filled | list[Filled], tag=_TAG))
+async def fill(body: FillRequest, call: Caller) -> Response:
+    """Candidates for every [MASK], best first."""
+    engine = call.engine(body.model, "fill")
+    texts = as_list(body.inputs)
+    call.check(texts, "inputs")
+    # Every candidate comes with the whole text.
+    masks = [len(mask_spans(text, engine.predictor.tokenizer)) for text in texts]
+    size = body.top * sum(n * len(text) for n, text in zip(masks, texts, strict=True))
+    most = call.settings.max_response_bytes
+    if size > most:
+        raise Refusal(
+            413,
+            f"The candidates would take {size:,} bytes; at most {most:,} are allowed. Ask for "
+            "fewer candidates, or send less text.",
+        )
+    results = await call.run(engine, "fill", texts, top=body.top)
+    call.refuse_cut(results, None, engine.predictor.max_length)
+    single = isinstance(body.inputs, str)
+    return await call.reply([result.value for result in results.items], results, single=single)
+
+
+@router.post("/tag", **documented("Tags and entities", Tagged | list[Tagged], tag=_TAG))
+async def tag(body: TagRequest, call: Caller) -> Response:
+    """One tag for every word of a text of any length, and the entities that they form."""
+    engine = call.engine(body.model, "tag")
+    texts = as_list(body.inputs)
+    call.check(texts, "inputs")
+    results = await call.run(engine, "predict", texts)
+    single = isinstance(body.inputs, str)
+    return await call.reply([result.value for result in results.items], results, single=single)
+
+
+@router.post("/answer", **documented("The best answer", Answered, tag=_TAG))
+async def answer(body: AnswerRequest, call: Caller) -> Response:
+    """The best answer in one of the documents, which are read in full."""
+    engine = call.engine(body.model, "answer")
+    documents = as_list(body.context)
+    call.check([body.question], "question")
+    call.check(documents, "context")
+    call.check_repeated("question", [(body.question, documents)])
+    items = [{"question": body.question, "context": text} for text in documents]
+    results = await call.run(engine, "predict", items)
+    ranked = rank_answers([result.value for result in results.items])
+    best = ranked[0] | {
+        "truncated": any(result.truncated for result in results.items),
+        "num_tokens": sum(result.num_tokens for result in results.items),
+    }
+    if not isinstance(body.context, str):
+        best["answers"] = ranked
+    return await call.reply([best], results, single=True)
+
+
+@router.post("/attention", **documented("Attention maps", Attention, tag=_TAG))
+async def attention(body: AttentionRequest, call: Caller) -> Response:
+    """The exact attention maps of a text or a pair; each row sums to 1."""
+    engine = call.engine(body.model, "attention")
+    text: Text = body.inputs if isinstance(body.inputs, str) else tuple(body.inputs)  # type: ignore[assignment]
+    call.check([text], "inputs")
+    limit = min(engine.predictor.max_length, call.settings.max_attention_tokens)
+    content = await call.in_pool(engine, lambda: _tokens(engine, text, limit))
+    count = len(content["tokens"])
+    if count > _MAX_TOKENS_ALL_HEADS and body.layers is None and body.heads is None:
+        raise Refusal(
+            422,
+            f"The text has {count} tokens. Above {_MAX_TOKENS_ALL_HEADS}, name the `layers` or the "
+            "`heads` to return.",
+        )
+    config = engine.predictor.model.config
+    layers = _numbers("layers", body.layers, config.num_hidden_layers)
+    heads = _numbers("heads", body.heads, config.num_attention_heads)
+    size = len(layers) * len(heads) * count**2 * _BYTES_PER_NUMBER
+    most = call.settings.max_response_bytes
+    if size > most:
+        raise Refusal(
+            413,
+            f"The maps would take {size:,} bytes; at most {most:,} are allowed. Name fewer layers "
+            "or heads.",
+        )
+    results = await call.run(
+        engine, "attention", [text], layers=layers, heads=heads, max_length=limit
+    )
+    call.refuse_cut(results, None, limit)
+    (result,) = results.items
+    maps = json_list(await json_parts(result.value, digits=4))
+    content |= {"layers": layers, "heads": heads}
+    content |= {"truncated": result.truncated, "num_tokens": result.num_tokens}
+    return await call.reply(to_json(content)[:-1] + b',"maps":' + maps + b"}", results)
+
+
+def rank_answers(predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers from several documents, best first, with comparable scores.
+
+    Args:
+        predictions: Of span_qa, one per document, with the logits of the candidates.
+
+    Returns:
+        One object per document. `score` is a share among the candidates of all documents. Documents
+        without an answer come last.
+    """
+    totals = [e["start_logit"] + e["end_logit"] for one in predictions for e in one["nbest"]]
+    highest = max(totals, default=0.0)
+    mass = sum(math.exp(total - highest) for total in totals)
+
+    def share(entry: dict[str, Any]) -> float:
+        return math.exp(entry["start_logit"] + entry["end_logit"] - highest) / mass
+
+    ranked = []
+    for number, one in enumerate(predictions):
+        entries = [{"text": e["text"], "score": share(e)} for e in one["nbest"]]
+        score = next((e["score"] for e in entries if e["text"] == one["answer"]), 0.0)
+        names = ("answer", "start", "end", "null_score", "truncated", "num_tokens")
+        own = {"score": score, "document": number, "nbest": entries[:_NUM_BEST]}
+        ranked.append({name: one[name] for name in names} | own)
+    return sorted(ranked, key=lambda one: (one["answer"] == "", -one["score"]))
+
+
+def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
+    """The tokens of a text as the model reads them."""
+    predictor = engine.predictor
+    text = cleaned(text, getattr(predictor.task, "clean", None))
+    (encoding,) = predictor.tokenizer.encode([text], max_length=max_length, with_offsets=True)
+    assert encoding.words is not None and encoding.sequence is not None
+    return {
+        "tokens": predictor.tokenizer.tokens(encoding.input_ids),
+        "ids": encoding.input_ids.tolist(),
+        "words": encoding.words.tolist(),
+        "sequences": encoding.sequence.tolist(),
+    }
+
+
+def _numbers(name: str, chosen: Sequence[int] | None, count: int) -> list[int]:
+    """The chosen numbers counted from 0; negative ones count from the end."""
+    if chosen is None:
+        return list(range(count))
+    if not chosen:
+        raise Refusal(400, f"`{name}` cannot be empty.")
+    for number in chosen:
+        if not -count <= number < count:
+            raise Refusal(422, f"`{name}`: {number} is not in {-count}..{count - 1}.")
+    return [number % count for number in chosen]

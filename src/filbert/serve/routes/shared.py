@@ -1,0 +1,250 @@
+"""What the routes share: checks of inputs, calls of engines, and answers with their headers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request, Response
+from pydantic_core import to_json
+
+from filbert.errors import ConfigError, FilbertError
+from filbert.serve.engine import Engine, Engines, Failed, Late, Overloaded, Results
+from filbert.serve.errors import Refusal, log_failure
+from filbert.serve.schema import ErrorReply
+from filbert.serve.settings import Settings
+
+_T = TypeVar("_T")
+
+# Bytes of JSON written before other requests get a turn on the event loop.
+_BYTES_PER_TURN = 1_000_000
+
+# Characters that the tokeniser reads repeatedly for one request, some seconds of its time.
+_MAX_REPEATED = 10_000_000
+
+_REFUSALS = {
+    400: "An input is empty.",
+    401: "A key is required.",
+    404: "No such model.",
+    408: "The request was not sent in time.",
+    413: "Too large: the body, the number of inputs, a text, or the answer.",
+    422: "The request is malformed, or does not fit the model.",
+    424: "The model does not support this, or failed.",
+    429: "Too much work is waiting; see Retry-After.",
+    503: "The answer took too long, or no model is ready.",
+}
+
+
+def documented(
+    summary: str, model: Any, *, tag: str, error_model: Any = ErrorReply
+) -> dict[str, Any]:
+    """Keyword arguments that give a route its entry in /openapi.json."""
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": error_model, "description": text} for status, text in _REFUSALS.items()
+    }
+    responses[200] = {"model": model, "description": summary}
+    return {"summary": summary, "responses": responses, "tags": [tag]}
+
+
+class Call:
+    """One request of a route: its engines, settings and start time."""
+
+    def __init__(self, request: Request) -> None:
+        self.engines: Engines = request.app.state.engines
+        self.settings: Settings = request.app.state.settings
+        self._started = time.perf_counter()
+
+    def engine(self, name: str | None, ability: str) -> Engine:
+        """The model with this name, or the best suited one.
+
+        Raises:
+            NoSuchModel: No model has that name.
+            Refusal: 424, the model does not have the ability, or no model has.
+        """
+        try:
+            return self.engines.find(name, ability)
+        except ConfigError as error:
+            raise Refusal(424, str(error)) from error
+
+    async def run(
+        self, engine: Engine, kind: str, inputs: Sequence[Any], **options: Any
+    ) -> Results:
+        """`Engine.run` within the time limit of a request.
+
+        Raises:
+            Refusal: 424, an unexpected exception.
+            FilbertError, Overloaded, Late, Failed: As `Engine.run`.
+        """
+        try:
+            seconds = self.settings.request_seconds
+            return await engine.run(kind, inputs, seconds=seconds, **options)
+        except (FilbertError, Overloaded, Late, Failed):
+            raise
+        except Exception as error:
+            log_failure(error)
+            raise Refusal(424, "The model failed on this request; see the server's log.") from error
+
+    async def in_pool(self, engine: Engine, call: Callable[[], _T]) -> _T:
+        """The result of a call in the tokenisation threads, within the time limit.
+
+        Raises:
+            Late: The time limit passed. A call that has begun continues.
+        """
+        seconds = self.settings.request_seconds
+        try:
+            return await asyncio.wait_for(engine.in_pool(call), seconds)
+        except asyncio.TimeoutError as error:
+            raise Late(f"No answer within {seconds:g} seconds.") from error
+
+    def check(self, texts: Sequence[Any], name: str) -> None:
+        """Check the number and lengths of inputs: texts, and lists of texts or token ids.
+
+        Raises:
+            Refusal: 400, there is none or one is empty; 413, too many or too long.
+        """
+        if not texts:
+            raise Refusal(400, f"`{name}` cannot be empty.")
+        most, longest = self.settings.max_inputs, self.settings.max_characters
+        if len(texts) > most:
+            raise Refusal(
+                413, f"`{name}` has {len(texts):,} inputs; at most {most:,} are allowed at once."
+            )
+        for index, text in enumerate(texts):
+            size = len(text) if isinstance(text, str) else sum(map(_size_of, text))
+            if size == 0:
+                raise Refusal(400, f"`{name}`: input {index} is empty.")
+            if size > longest:
+                raise Refusal(
+                    413,
+                    f"`{name}`: input {index} has {size:,} characters; at most {longest:,} are "
+                    "allowed.",
+                )
+
+    def check_repeated(self, name: str, texts: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        """Check texts that are tokenised again with each of several others.
+
+        Raises:
+            Refusal: 413, they have too many characters in total.
+        """
+        size = sum(len(text) * len(others) for text, others in texts)
+        if size > _MAX_REPEATED:
+            raise Refusal(
+                413,
+                f"`{name}` is read with each of the other texts: {size:,} characters in total; at "
+                f"most {_MAX_REPEATED:,} are allowed. Send fewer texts at once.",
+            )
+
+    def refuse_cut(
+        self, results: Results, truncate: bool | None, max_length: int, *, advice: str = ""
+    ) -> None:
+        """Refuse texts that were cut, unless the request or the settings allow it.
+
+        Raises:
+            Refusal: 413.
+        """
+        if self.settings.auto_truncate if truncate is None else truncate:
+            return
+        for index, result in enumerate(results.items):
+            if result.truncated:
+                raise Refusal(
+                    413,
+                    f"Input {index} has {result.num_tokens} tokens; this model reads "
+                    f"{max_length}. Shorten it{advice}.",
+                )
+
+    async def reply(self, content: Any, results: Results, *, single: bool = False) -> Response:
+        """An answer of at most `max_response_bytes`, from JSON or from JSON values.
+
+        Args:
+            content: JSON as bytes, or a list of values.
+            results: What it was made of, for the headers.
+            single: Whether to send the only element of the list instead of the list.
+        """
+        if not isinstance(content, bytes):
+            parts = await json_parts(content, self.settings.max_response_bytes)
+            content = parts[0] if single else json_list(parts)
+        times = results.times
+        seconds = {
+            "x-total-time": time.perf_counter() - self._started,
+            "x-tokenization-time": times.tokenization,
+            "x-queue-time": times.queue,
+            "x-inference-time": times.inference,
+        }
+        headers = {name: f"{1000 * value:.3f}" for name, value in seconds.items()}
+        headers["x-compute-tokens"] = str(times.tokens)
+        headers["x-num-tokens"] = str(sum(result.num_tokens for result in results.items))
+        headers["x-truncated"] = str(any(result.truncated for result in results.items)).lower()
+        return Response(content, media_type="application/json", headers=headers)
+
+
+Caller = Annotated[Call, Depends(Call)]
+
+
+async def json_parts(
+    values: Iterable[Any],
+    most: int | None = None,
+    *,
+    as_base64: bool = False,
+    digits: int | None = None,
+) -> list[bytes]:
+    """Each value as JSON. Other requests get their turn after every megabyte.
+
+    Args:
+        values: JSON values, or float32 arrays of any shape.
+        most: Most bytes in total.
+        as_base64: Write arrays as base64 of little-endian float32 instead of nested lists.
+        digits: Round arrays to this many decimal places.
+
+    Raises:
+        Refusal: 413, more than `most` bytes; 424, a number is not finite.
+    """
+    parts: list[bytes] = []
+    length = written = 0
+    for value in values:
+        parts.append(_json_of(value, as_base64=as_base64, digits=digits))
+        length += len(parts[-1])
+        if most is not None and length > most:
+            raise too_large(most)
+        if length - written > _BYTES_PER_TURN:
+            written = length
+            await asyncio.sleep(0)
+    return parts
+
+
+def _json_of(value: Any, *, as_base64: bool, digits: int | None) -> bytes:
+    if isinstance(value, np.ndarray):
+        if not np.isfinite(value).all():
+            raise _not_finite()
+        if as_base64:
+            return b'"' + b64encode(value.astype("<f4").tobytes()) + b'"'
+        if digits is not None:
+            value = np.round(value.astype(float), digits)
+        return to_json(value.tolist())
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except ValueError as error:
+        raise _not_finite() from error
+    return text.encode()
+
+
+def json_list(parts: Iterable[bytes]) -> bytes:
+    """A JSON list of values that are JSON already."""
+    return b"[" + b",".join(parts) + b"]"
+
+
+def too_large(most: int) -> Refusal:
+    """The refusal of an answer with more than `most` bytes."""
+    return Refusal(413, f"The answer is larger than {most:,} bytes. Ask for less at once.")
+
+
+def _not_finite() -> Refusal:
+    return Refusal(424, "The model gave a number that is not finite.")
+
+
+def _size_of(part: Any) -> int:
+    return len(part) if isinstance(part, str) else 1

@@ -1,0 +1,195 @@
+"""What `filbert serve` checks before it loads models, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+
+import httpx
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from tests.serve.conftest import running
+
+import filbert
+from filbert.cli.main import run
+from filbert.errors import ConfigError, InputError
+from filbert.export import export_onnx
+from filbert.model.packed import PackedLinear
+from filbert.predict import Predictor
+from filbert.serve.app import check_address, check_tls, load_app
+from filbert.serve.logs import JsonLines, WithoutQueries
+from filbert.serve.settings import Batching, Operation, Settings, named_models
+
+SENTENCE = "the film was very good"
+
+
+def load(model, *, batching: Batching | None = None, **operation):
+    """The application over one model, and its engine."""
+    batching = batching or Batching()
+    options = {"batching": batching, "operation": Operation(**operation)}
+    app = load_app({"one": str(model)}, Settings(), **options)
+    return app, app.state.engines["one"]
+
+
+def test_the_name_of_a_model_is_given_or_that_of_its_folder_or_run(tmp_path):
+    folder = tmp_path / "runs" / "toxic" / "model"
+    folder.mkdir(parents=True)
+    other = tmp_path / "lr=3e-5"
+    other.mkdir()
+    models = ["a=minilm", "minilm", "org/model", str(folder), f"b={folder}", str(other)]
+    assert named_models(models) == {
+        "a": "minilm",
+        "minilm": "minilm",
+        "org/model": "org/model",
+        "toxic": str(folder),
+        "b": str(folder),
+        "lr=3e-5": str(other),
+    }
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ([], "Which model"),
+        (["=minilm"], "NAME=MODEL"),
+        (["a="], "NAME=MODEL"),
+        (["a=x", "a=y"], "both called a"),
+    ],
+)
+def test_invalid_names_are_refused(models, message):
+    with pytest.raises(ConfigError, match=message):
+        named_models(models)
+
+
+def test_an_unknown_model_is_named(monkeypatch):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(InputError, match="'nothere' is no built-in name and no folder here, and"):
+        load("nothere")
+
+
+def test_a_taken_port_and_an_unknown_host_are_refused():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1: Address already in use"):
+            check_address("127.0.0.1", port)
+    with pytest.raises(ConfigError, match=r"'no\.such\.host\.invalid' is not an address"):
+        check_address("no.such.host.invalid", 0)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "message"),
+    [
+        (None, "key.pem", "without --certificate"),
+        ("missing.pem", "key.pem", "no such file"),
+        ("certificate.pem", "missing.pem", "no such file"),
+        ("certificate.pem", "other-key.pem", "cannot be used"),
+        ("certificate.pem", None, "cannot be used"),
+        ("certificate.pem", "locked.pem", "passphrase"),
+    ],
+)
+def test_an_unusable_certificate_is_refused(certificates, certificate, key, message):
+    names = [None if name is None else str(certificates / name) for name in (certificate, key)]
+    with pytest.raises(ConfigError, match=message):
+        check_tls(*names)
+
+
+@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("int8", 0.98)])
+def test_the_server_computes_in_the_precision_that_it_reports(tiny_model, precision, least):
+    app, _ = load(tiny_model, precision=precision)
+    (exact,) = Predictor.load(tiny_model).embed([SENTENCE])
+    (rounded,) = Predictor.load(tiny_model, precision=precision).embed([SENTENCE])
+    with running(app) as address:
+        found = httpx.post(f"{address}/embed", json={"inputs": SENTENCE, "normalize": False})
+        info = httpx.get(f"{address}/info").json()
+    assert info["model_dtype"] == info["models"][0]["precision"] == precision
+    (vector,) = np.array(found.json())
+    assert np.abs(vector - rounded).max() < 1e-6 < np.abs(vector - exact).max()
+    assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) > least
+
+
+def test_int8_that_was_never_compared_with_float32_is_logged(
+    unmeasured_model, films, caplog, tmp_path
+):
+    warning = "not compared with float32 on labelled rows: filbert convert --to int8"
+
+    def logged(model=unmeasured_model, **operation) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="filbert.serve.app"):
+            load(model, **operation)
+        return caplog.text
+
+    assert warning in logged(precision="int8")
+    assert warning not in logged()
+    chosen, dev = tmp_path / "chosen", str(films / "dev.csv")
+    assert run(["convert", str(unmeasured_model), str(chosen), "--to", "int8", "--data", dev]) == 0
+    assert warning not in logged(chosen, precision="int8")
+
+
+def test_a_model_in_onnxruntime(film_run, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    exported = tmp_path / "films-onnx"
+    export_onnx(str(film_run.folder / "model"), exported)
+    app, engine = load(exported, backend="onnxruntime")
+    assert "predict" in engine.can and "attention" not in engine.can
+    (expected,) = Predictor.load(film_run.folder / "model").predict([SENTENCE])
+    with running(app) as address, httpx.Client(base_url=address) as client:
+        assert client.get("/health").status_code == 200
+        found = client.post("/predict", json={"inputs": SENTENCE}).json()
+        refused = client.post("/attention", json={"inputs": SENTENCE})
+    assert {e["label"]: e["score"] for e in found} == pytest.approx(expected["scores"], abs=1e-5)
+    assert refused.status_code == 424
+
+
+def test_packed_weights_give_the_same_vectors_and_words():
+    plain = filbert.load("filbert-mini")
+    app, engine = load("filbert-mini", batching=Batching(max_batch_tokens=77))
+    assert engine.max_batch_tokens == 77
+    layers = engine.predictor.model.encoder.layers
+    assert all(isinstance(layer.up, PackedLinear) for layer in layers)
+    text = "A harbour lay below the [MASK] town."
+    with running(app) as address, httpx.Client(base_url=address) as client:
+        vectors = client.post("/embed", json={"inputs": ["A harbour.", text]}).json()
+        words = client.post("/fill", json={"inputs": text, "top": 3}).json()
+    # float32 products in another order
+    np.testing.assert_allclose(
+        vectors, plain.embed(["A harbour.", text], normalize=True), atol=1e-6
+    )
+    ((found,), (best,)) = words["candidates"], plain.fill([text], top=3)[0]["candidates"]
+    assert [word["sequence"] for word in found] == [word["sequence"] for word in best]
+
+
+def test_headers_without_end_break_the_connection(client):
+    with socket.create_connection(
+        (client.base_url.host, client.base_url.port), timeout=10
+    ) as connection:
+        connection.sendall(b"GET /info HTTP/1.1\r\n")
+        sent = 0
+        with pytest.raises(OSError):
+            while sent < 2**22:
+                connection.sendall(b"X-More: " + b"y" * 8_000)
+                sent += 8_008
+    assert client.get("/info").status_code == 200
+
+
+def record_of(logger: str, *args: object, **more: object) -> logging.LogRecord:
+    return logging.LogRecord(logger, logging.INFO, "x.py", 1, '%s "%s %s"', args, None, **more)
+
+
+def test_a_log_line_has_neither_the_query_of_a_path_nor_the_message_of_an_exception():
+    record = record_of("uvicorn.access", "127.0.0.1:9", "POST", "/embed?text=secret")
+    assert WithoutQueries().filter(record)
+    assert json.loads(JsonLines().format(record))["message"] == '127.0.0.1:9 "POST /embed"'
+    try:
+        raise KeyError("secret")
+    except KeyError:
+        record.exc_info = sys.exc_info()
+    entry = json.loads(JsonLines().format(record))
+    assert (entry["error"], entry["level"]) == ("KeyError", "info")
+    assert "secret" not in json.dumps(entry)
