@@ -84,7 +84,7 @@ def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere
         ("import filbert.cli.main", "torch"),
         ("import filbert.text.tokenizer", "torch"),
         ("import filbert.data.doctor", "torch"),
-        ("import filbert.checkpoints.find", "torch"),
+        ("import filbert.checkpoints.opening", "torch"),
         ("import filbert.data.chunks", "torch"),
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),
