@@ -83,7 +83,7 @@ def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     rows = model.task.read(causal_run.facts["data"]["dev"]["path"], ColumnNames())
     after = [answer["score"] for answer in model.predict_rows(rows)]
     assert after == pytest.approx(before, abs=1e-6)
-    assert any("causal: every token" in note for note in causal_run.facts["model"]["notes"])
+    assert any("causal: tokens attend" in note for note in causal_run.facts["model"]["notes"])
     story = json.loads((causal_run.folder / "model" / "filbert.json").read_text())
     assert story["options"]["causal"] is True
 
