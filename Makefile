@@ -1,4 +1,4 @@
-# The two commands of this house are `make check` and `make test`; `make quickstart` shows what it is for.
+# `make check` and `make test` must pass; `make quickstart` shows what filbert is for.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin

@@ -1,4 +1,4 @@
-"""The budgets of the source: sums and largest things. They may only fall; docs/log.md has why."""
+"""The budgets of the source: sums and maxima. Raise one only with a reason in docs/log.md."""
 
 import ast
 from pathlib import Path
@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# What the source has today (the first number) and the goal of the redesign (the second).
+# The limit today, and the goal of the redesign.
 BUDGETS = {
-    "lines of src": (79_000, 40_000),
-    "files of src": (498, 230),
-    "lines of tests": (61_000, 38_000),
-    "lines of the longest function": (142, 60),
-    "fields of the largest class of options": (32, 20),
+    "lines of src": (61_000, 40_000),
+    "files of src": (262, 230),
+    "lines of tests": (50_800, 38_000),
+    "lines of the longest function": (136, 60),
+    "fields of the largest class of options": (31, 20),
 }
 
 

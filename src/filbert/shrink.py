@@ -164,7 +164,7 @@ def cut_vocabulary(
     min_count: int = 1,
     size: int | None = None,
 ) -> Cut:
-    """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
+    """Keep the entries that a corpus needs (`text.extend.useful_entries`) and their rows.
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.
