@@ -159,7 +159,9 @@ def stress(task: str, kills: int, place: Path, draw: random.Random) -> dict[str,
             run = options(task, model, files, out, resume=not first)
             first = False
             pid = child(run, errors)
-            deadline = time.perf_counter() + draw.uniform(0.0, 0.6 * seconds)
+            # The last run of a chain ends: what comes after training may take longer than a kill.
+            wait = draw.uniform(0.0, 0.9 * seconds) if done < kills else float("inf")
+            deadline = time.perf_counter() + wait
             status = None
             while time.perf_counter() < deadline and status is None:
                 ended, code = os.waitpid(pid, os.WNOHANG)

@@ -326,7 +326,7 @@ def test_a_changed_file_and_a_hostile_story_are_refused(films_onnx, tmp_path):
 
 def test_without_the_extra_the_sentence_names_it(film_run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ConfigError, match=r"pip install 'filbert\[onnx\]'"):
+    with pytest.raises(ConfigError, match=r'pip install -e "\.\[onnx\]"'):
         export_onnx(str(film_run.folder / "model"), tmp_path / "out")
 
 

@@ -25,7 +25,6 @@ from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.step import accumulate, model_forward
 
-TABLES = ("tokenize", "encode", "latency", "train")
 _MAX_LENGTH, _BATCH = 256, 32
 # Texts that are tokenised and encoded, tokens of a single text, texts of each length in a round.
 _TEXTS, _LENGTHS, _REQUESTS = 128, (16, 128), 20
@@ -38,7 +37,7 @@ def measure(model: str, tables: Sequence[str], seconds: float, device: str | Non
 
     Args:
         model: A folder, checkpoint, built-in name or Hub id.
-        tables: Names from `TABLES`.
+        tables: "tokenize", "encode", "latency" or "train".
         seconds: Approximate time of each table; loading the model comes on top.
         device: "cpu", "cuda", ...; the first GPU if None.
 

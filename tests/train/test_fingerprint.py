@@ -11,7 +11,7 @@ from filbert.train.prepare import fingerprint
 GIVEN = {"task": "classification", "model": "minilm", "train": "a.csv", "out": "run"}
 LATER = {
     "clean": "study", "causal": True, "keep_layers": "2", "merge_labels": ("a",), "merge_as": "x",
-    "new_head": True,
+    "new_head": True, "separator": ";",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ _FREE = (
 # earlier version began can be resumed.
 _LATER = (
     "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
-    "hidden_lr", "hidden_schedule", "new_head",
+    "hidden_lr", "hidden_schedule", "new_head", "separator",
 )  # fmt: skip
 
 
@@ -224,7 +224,8 @@ def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, s
         for name, value in dataclasses.asdict(options).items()
         if name not in _FREE and not (name in _LATER and value == defaults[name])
     }
-    chosen["eps"] = options.epsilon
+    # An option of earlier versions that no run has now.
+    chosen |= {"eps": options.epsilon, "compile": False}
     if getattr(options, "cache", None) is not None:
         # Where the folder is does not count, but answers computed ahead differ in their last bits.
         chosen["cache"] = True

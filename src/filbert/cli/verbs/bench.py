@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+TABLES = ("tokenize", "encode", "latency", "train")
+
 
 def bench(
     what: str | None = None,
@@ -34,19 +36,21 @@ def bench(
     json:
         print JSON.
     """
-    import torch
-    from rich.console import Console
-    from rich.table import Table
-
-    from filbert.bench import TABLES, measure
-    from filbert.cli.flags import print_json
     from filbert.errors import ConfigError
-    from filbert.train.facts import device_name
 
     if what is not None and what not in TABLES:
         raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
     if (threads is not None and threads < 1) or not 0 < seconds < 1e6:
         raise ConfigError("--threads and --seconds must be above zero.")
+
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    from filbert.bench import measure
+    from filbert.cli.flags import print_json
+    from filbert.train.facts import device_name
+
     if threads is not None:
         torch.set_num_threads(threads)
     results = measure(model, (what,) if what else TABLES, seconds, device)
