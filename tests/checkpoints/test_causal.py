@@ -189,5 +189,5 @@ def test_layers_that_cannot_be_kept_are_refused():
     assert with_layers(modern, (0, 1)).check()
     assert with_layers(modern, (0, 2, 4)).check()
     for layers in ((1, 2), (0, 3), (3, 4)):
-        with pytest.raises(ConfigError, match="Keep the first ones"):
+        with pytest.raises(ConfigError, match="Give a number to keep the first layers"):
             with_layers(modern, layers)

@@ -25,7 +25,7 @@ ROWS = 330
 FILBERT = [
     sys.executable,
     "-c",
-    "import filbert.data.loader as c; c.CHUNK_ROWS = 64; from filbert.cli.main import main; main()",
+    "import filbert.data.texts as c; c.CHUNK_ROWS = 64; from filbert.cli.main import main; main()",
 ]
 WAYS = {
     "predict": ["answers.jsonl"],

@@ -50,8 +50,8 @@ def test_freed_blocks_stay_in_the_heap_and_are_returned_at_the_end():
     )
     outside, inside, kept, left = map(int, done.stdout.split())
     assert (outside, inside) == (1, 0)
-    # A block has 80 MB.
-    assert kept >= 80e6 > 8e6 > left
+    # A block has 80 MB, of which other allocations may take some.
+    assert kept >= 72e6 > 8e6 > left
 
 
 class Library:

@@ -162,7 +162,7 @@ def test_each_run_says_what_it_was_made_with_and_cost(made):
     assert one["costs"]["cpu_seconds"] > 0
     assert "Options in effect" in (out / "report.html").read_text()
     head = (out / "table.md").read_text().splitlines()[0]
-    assert "peak memory" in head and "processor time" in head
+    assert "peak memory" in head and "CPU time" in head
 
 
 def test_runs_from_before_these_costs_were_kept_are_read(kept, read, no_training):

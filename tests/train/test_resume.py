@@ -229,9 +229,9 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
 
 def test_random_kills_never_leave_an_unusable_folder_or_another_result(place, tmp_path):
     """The one-minute version of benchmarks/stress_resume.py; the folder must not be shared."""
-    command = [sys.executable, stress().__file__, "--kills", "4", "--tasks", "classification"]
+    command = [sys.executable, stress().__file__, "--kills", "2", "--tasks", "classification"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout)
-    assert result["kills"] >= 4
+    assert result["kills"] >= 2
     assert result["wrong"] == result["unusable"] == 0

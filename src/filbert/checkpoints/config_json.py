@@ -417,21 +417,36 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
         return named[0]
     if owners:
         return owners[0]
-    # Without the prefix, BERT's and RoBERTa's names are the same. RoBERTa has one token type.
-    has_one_type = raw.get("type_vocab_size") == 1
-    for family in FAMILIES.values():
-        layer = family.layer.format(0).removeprefix(family.prefix)
-        if (
-            _owns(names, family)
-            and any(name.startswith(layer) for name in names)
-            and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
-            and (family.causal_key is None or family.offset_by_pad == has_one_type)
-        ):
-            return family
+    # Without a prefix, a few families have the same names.
+    bare = [
+        family
+        for family in FAMILIES.values()
+        if _owns(names, family)
+        and any(
+            name.startswith(family.layer.format(0).removeprefix(family.prefix)) for name in names
+        )
+        and all(key in raw for key, default in family.keys.values() if default is REQUIRED)
+    ]
+    distinct = {family.prefix: family for family in reversed(bare)}
+    if len(distinct) > 1:
+        # A projection of the tables is a tensor of its own. Families that count positions from the
+        # padding id have one token type.
+        projects = [f for f in distinct.values() if _has_projection(names, f)]
+        plain = [f for f in distinct.values() if "embedding_size" not in f.keys]
+        offset = raw.get("type_vocab_size") == 1
+        plain = [f for f in plain if f.offset_by_pad == offset]
+        distinct = {f.prefix: f for f in (projects or plain)}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
     raise FormatError(
-        f'{path} names no model_type, and the tensors fit no family. Add "model_type": "..." to '
+        f'{path} names no model_type, and the tensors do not tell one. Add "model_type": "..." to '
         f"it, one of {', '.join(FAMILIES)}."
     )
+
+
+def _has_projection(names: Collection[str], family: Family) -> bool:
+    module = family.embeddings.get("project")
+    return module is not None and f"{module}.weight".removeprefix(family.prefix) in names
 
 
 def _modules(head: HeadLayout, family: Family) -> set[str]:
