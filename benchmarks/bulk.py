@@ -40,15 +40,15 @@ sys.path.insert(0, str(Path(__file__).parent / "against"))
 
 from runs import add_results_options, append, machine
 
-from filbert.bulk.output import unfinished
-from filbert.bulk.run import carry_out, here
-from filbert.bulk.work import Answers, Vectors, Work
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import characters_in, chunks, read_texts, text_of
-from filbert.predict import Predictor
-from filbert.speed.execution import run_model
+from filbert.inference.bulk.output import unfinished
+from filbert.inference.bulk.run import carry_out, here
+from filbert.inference.bulk.work import Answers, Vectors, Work
+from filbert.inference.forward import run_model
+from filbert.inference.predictor import Predictor
 from sides.agreement import cosines
 
 # Rows that are looked at beside the same text alone.

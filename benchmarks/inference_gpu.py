@@ -40,12 +40,12 @@ sys.path.insert(0, str(Path(__file__).parent / "against"))
 from runs import add_results_options, append
 
 from filbert.data.examples import Example
+from filbert.inference.forward import MAX_TOKENS_CUDA, run_model
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
+from filbert.model.flops import forward_flops
 from filbert.model.heads import Model, new_head
-from filbert.speed.execution import MAX_TOKENS_CUDA, run_model
-from filbert.speed.flops import forward_flops
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from inference_gpu_peers import Run, peers_of
 from pretrain_gpu import product_peak, synchronize
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from filbert.compare.statistics import mean_over_seeds
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import CalledRows, RankedRows, Weighting, ends, rate_of, resampled
-from filbert.study.statistics import mean_over_seeds
 
 SHIFT = 1.8
 SHARE = 0.1

@@ -36,11 +36,11 @@ from task_scores import FIGURES, KINDS
 import filbert
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
-from filbert.predict import Predictor
+from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.predictor import Predictor
+from filbert.inference.quantize import quantized, sensitive_layers
+from filbert.model.precision import Precision
 from filbert.samples import path as sample
-from filbert.speed.loss import precision_loss, whole_of
-from filbert.speed.precision import Precision
-from filbert.speed.quantize import quantized, sensitive_layers
 from sides.agreement import cosines
 
 SAMPLE = "toxic"

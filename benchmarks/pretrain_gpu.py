@@ -42,10 +42,10 @@ from filbert.data.examples import Example
 from filbert.data.masking import MaskedRow
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
+from filbert.model.flops import training_flops
 from filbert.model.heads import Model, new_head
-from filbert.speed.flops import training_flops
-from filbert.speed.memory import all_memory_kept
-from filbert.speed.precision import choose_precision
+from filbert.model.memory import all_memory_kept
+from filbert.model.precision import choose_precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.distributed import Parallel
 from filbert.train.optimizer import new_optimizer

@@ -247,10 +247,10 @@ def one_process():
     from contextlib import contextmanager
     from unittest import mock
 
+    from filbert.compare import engine
+    from filbert.compare.child import Ended
+    from filbert.compare.contestants import carry_out
     from filbert.errors import FilbertError
-    from filbert.study import engine
-    from filbert.study.child import Ended
-    from filbert.study.contestants import carry_out
 
     def run_here(job, path, **_):
         Path(job.out).parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # The limit today, and the goal of the redesign.
 BUDGETS = {
     "lines of src": (61_000, 40_000),
-    "files of src": (262, 230),
+    "files of src": (263, 230),
     "lines of tests": (50_800, 38_000),
     "lines of the longest function": (136, 60),
     "fields of the largest class of options": (31, 20),

@@ -10,13 +10,13 @@ from torch import nn
 
 import filbert
 from filbert import calibrate
-from filbert.bulk.work import Answers, plan_of
 from filbert.calibrate import choose_float_layers
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
+from filbert.inference.bulk.work import Answers, plan_of
+from filbert.inference.predictor import Predictor
 from filbert.model.quantized import QuantizedLinear
-from filbert.predict import Predictor
 
 DOWN = [f"encoder.layers.{i}.down" for i in range(2)]
 

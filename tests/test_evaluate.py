@@ -20,7 +20,7 @@ from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
 from filbert.evaluate import evaluate_model, judged_for, score_predictions
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.text.tokenizer import Tokenizer
 

@@ -26,7 +26,7 @@ from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sen
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
 from filbert.export import agreement_of, export_onnx
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]

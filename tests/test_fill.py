@@ -11,9 +11,9 @@ import torch
 
 import filbert
 from filbert.batch import pack
-from filbert.fill import sequences_around
+from filbert.inference.fill import sequences_around
+from filbert.inference.predictor import Predictor
 from filbert.model.heads import DiscriminatorHead
-from filbert.predict import Predictor
 from filbert.text.masks import Piece, piece_of, put
 from filbert.text.tokenizer import Tokenizer
 
@@ -109,7 +109,7 @@ def test_only_the_rows_of_masks_are_projected(model):
 def test_a_projection_in_several_parts_gives_the_same(model, monkeypatch):
     texts = ["[MASK] was [MASK] and [MASK]", "the [MASK]"]
     whole = model.fill(texts)
-    monkeypatch.setattr("filbert.fill._MOST_SCORES", 70)
+    monkeypatch.setattr("filbert.inference.fill._MOST_SCORES", 70)
     for answer, other in zip(whole, model.fill(texts), strict=True):
         for found, parts in zip(answer["candidates"], other["candidates"], strict=True):
             assert [c["id"] for c in found] == [c["id"] for c in parts]

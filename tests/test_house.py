@@ -89,7 +89,7 @@ def test_public_names_and_their_members_say_what_they_are_and_are_used_somewhere
         ("import filbert.api", "transformers"),
         ("import filbert.api", "matplotlib"),
         ("import filbert.api", "sklearn"),
-        ("import filbert.api, filbert.train.finetune, filbert.predict", "scipy"),
+        ("import filbert.api, filbert.train.finetune, filbert.inference.predictor", "scipy"),
     ],
 )
 def test_a_light_import_does_not_load_a_heavy_package(statement, forbidden):

@@ -15,8 +15,8 @@ from filbert.data.examples import Example, collate
 from filbert.data.instances import ObjectiveOptions, fixed_examples
 from filbert.data.masking import MaskedRow
 from filbert.data.shards import Corpus, write_corpus
-from filbert.masked_text import measure
-from filbert.speed.precision import Precision
+from filbert.inference.masked_text import measure
+from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 
 PLAIN = Precision("float32", "exact")
@@ -70,7 +70,7 @@ def test_many_masked_words_are_summed_as_few_are(corpus, tiny, monkeypatch):
     task, options = Pretraining(), ObjectiveOptions(max_length=24)
     model, examples = model_of(tiny, "masked_lm"), fixed_examples(corpus, tiny, options)
     whole = measure(model, task, examples, max_tokens=9000, precision=PLAIN)
-    monkeypatch.setattr("filbert.masked_text._MOST_ROWS", 7)
+    monkeypatch.setattr("filbert.inference.masked_text._MOST_ROWS", 7)
     parts = measure(model, task, examples, max_tokens=9000, precision=PLAIN)
     assert parts == pytest.approx(whole, rel=1e-6)
 

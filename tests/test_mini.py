@@ -19,8 +19,8 @@ from filbert.data.instances import fixed_examples
 from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.files import sha256_of
-from filbert.masked_text import measure
-from filbert.speed.precision import Precision
+from filbert.inference.masked_text import measure
+from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
 

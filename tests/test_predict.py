@@ -10,7 +10,7 @@ import pytest
 import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 
 @pytest.fixture

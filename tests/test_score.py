@@ -11,7 +11,7 @@ import torch
 
 import filbert
 from filbert.batch import pack
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 TEXTS = ["the film was very good .", "He played, 2 times", "", "zebra film"]
 
@@ -81,8 +81,8 @@ def test_batches_and_chunks_change_nothing_and_their_share_is_told(model, monkey
     handle = model.model.head.norm.register_forward_hook(
         lambda _, given, out: rows.append(len(out))
     )
-    monkeypatch.setattr("filbert.fill._MOST_SCORES", 70)
-    monkeypatch.setattr("filbert.score._CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr("filbert.inference.fill._MOST_SCORES", 70)
+    monkeypatch.setattr("filbert.inference.score._CHUNK_CHARACTERS", 100)
     monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 10)
     shares = []
     narrow = Predictor(model.model, model.tokenizer, max_tokens=16)

@@ -17,11 +17,11 @@ from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sen
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
 from filbert.evaluate import evaluate_model
-from filbert.masked_text import pretraining_of
+from filbert.inference.masked_text import pretraining_of
+from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
-from filbert.predict import Predictor
 from filbert.shrink import ShrinkOptions, cut_vocabulary, shrink
 
 

@@ -20,11 +20,11 @@ from filbert.checkpoints.sentence_transformers import (
 from filbert.checkpoints.weights import open_weights
 from filbert.errors import FormatError
 from filbert.files import sha256_of
+from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.pooling import Dense
-from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer
 from hostile.made import Files, folder_files
 from hostile.vocabularies import write_wordpiece

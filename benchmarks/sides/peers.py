@@ -106,8 +106,8 @@ def exported(job: Job, precision: str) -> Encode:
 
     from filbert.checkpoints.checkpoint import with_new_head
     from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
-    from filbert.predict import Predictor
-    from filbert.speed.onnx_session import SessionModel
+    from filbert.inference.onnx_session import SessionModel
+    from filbert.inference.predictor import Predictor
     from sides.conversion import convert
     from sides.torch_sides import encode_by
 

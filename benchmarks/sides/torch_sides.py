@@ -18,7 +18,7 @@ from filbert.errors import ConfigError
 from sides.job import Job
 
 if TYPE_CHECKING:
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
 # From the token ids of n texts to the mean of each text's last hidden states, float32 (n, H).
 Encode = Callable[[Sequence[np.ndarray]], np.ndarray]
@@ -54,7 +54,7 @@ def _torch_means(hidden: Tensor, mask: Tensor) -> np.ndarray:
 
 def filbert(job: Job, precision: str) -> Encode:
     """As `filbert embed` and the server do it, from token ids on."""
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     torch.set_num_threads(job.threads)
     return encode_by(Predictor.load(job.model, precision=precision, device=job.device, packed=True))

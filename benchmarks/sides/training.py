@@ -50,7 +50,7 @@ def filbert(job: Job, precision: str) -> Once:
     from filbert.checkpoints.checkpoint import with_new_head
     from filbert.data.columns import ColumnNames
     from filbert.data.records import Row
-    from filbert.speed.precision import choose_precision
+    from filbert.model.precision import choose_precision
     from filbert.tasks.base import TaskOptions
     from filbert.tasks.classification import Classification
     from filbert.train.distributed import start

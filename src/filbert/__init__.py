@@ -23,10 +23,10 @@ from filbert.errors import ConfigError, FilbertError, FormatError, InputError, R
 if TYPE_CHECKING:
     from filbert.api import Comparison, Run, compare, distill, finetune, load, pretrain
     from filbert.batch import PackedBatch
+    from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import explain
     from filbert.inspect.page import inspect
     from filbert.model.config import EncoderConfig
-    from filbert.predict import Predictor
     from filbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -35,7 +35,7 @@ _HOME = {
     "Comparison": "filbert.api",
     "EncoderConfig": "filbert.model.config",
     "PackedBatch": "filbert.batch",
-    "Predictor": "filbert.predict",
+    "Predictor": "filbert.inference.predictor",
     "Run": "filbert.api",
     "Tokenizer": "filbert.text.tokenizer",
     "compare": "filbert.api",

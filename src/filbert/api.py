@@ -16,7 +16,7 @@ from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
 
 if TYPE_CHECKING:
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Run:
     @cached_property
     def model(self) -> Predictor:
         """The model that the run left, loaded."""
-        from filbert.predict import Predictor
+        from filbert.inference.predictor import Predictor
 
         return Predictor.load(self.folder / "model")
 
@@ -64,7 +64,7 @@ class Comparison:
 
 def load(name: str | Path, **options: Any) -> Predictor:
     """Load a model folder, a built-in name ("filbert-mini") or a Hub id; see `Predictor.load`."""
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     return Predictor.load(name, **options)
 
@@ -160,9 +160,9 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
+    from filbert.compare.options import StudyFlags
+    from filbert.compare.recipe import read_study
     from filbert.recipes import call_of_study, read_recipe, recipe_path
-    from filbert.study.options import StudyFlags
-    from filbert.study.recipe import read_study
 
     flags = StudyFlags.from_keywords(options)
     name = "study"
@@ -173,7 +173,7 @@ def compare(
     of_study = {key: value for key, value in recipe.items() if key not in call}
     study = read_study(of_study, flags, name=name)
 
-    from filbert.study.engine import run_study
+    from filbert.compare.engine import run_study
 
     results = run_study(
         study,

@@ -26,7 +26,7 @@ class PackedBatch:
         token_type_ids: int64 (T,).
         lengths: the S sequence lengths as Python integers. They live on the host, so that planning
             attention never waits for the device. In inference there may be tokens behind the last
-            sequence, which belong to nobody (see speed/shapes.py).
+            sequence, which belong to nobody (see model/shapes.py).
     """
 
     input_ids: Tensor

@@ -14,11 +14,11 @@ from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable
+from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.predictor import Predictor
+from filbert.inference.quantize import mean_cosine, quantized, sensitive_layers, sensitivities
 from filbert.model.heads import Model
-from filbert.predict import Predictor
-from filbert.speed.loss import precision_loss, whole_of
-from filbert.speed.precision import Precision
-from filbert.speed.quantize import mean_cosine, quantized, sensitive_layers, sensitivities
+from filbert.model.precision import Precision
 
 log = logging.getLogger(__name__)
 

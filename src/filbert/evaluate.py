@@ -14,9 +14,9 @@ from filbert.data.records import Row, read_rows
 from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
 from filbert.files import write_json
-from filbert.fill import has_masked_lm
-from filbert.masked_text import pretrained_length, text_figures
-from filbert.predict import Predictor
+from filbert.inference.fill import has_masked_lm
+from filbert.inference.masked_text import pretrained_length, text_figures
+from filbert.inference.predictor import Predictor
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.span_qa import SpanQA

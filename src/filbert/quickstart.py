@@ -8,6 +8,9 @@ from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
+from filbert.compare.costs import Watch
+from filbert.compare.linear import WordCounts, fit_linear, joined
+from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
 from filbert.data.findings import Report
@@ -15,9 +18,6 @@ from filbert.data.records import Row
 from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
-from filbert.study.costs import Watch
-from filbert.study.linear import WordCounts, fit_linear, joined
-from filbert.study.predictions import side_by_side
 from filbert.tasks.base import Prediction, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.train.finetune import finetune

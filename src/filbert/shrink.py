@@ -27,8 +27,8 @@ from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
 from filbert.evaluate import evaluate_model, figure_names
 from filbert.files import replace_folder
-from filbert.masked_text import pretraining_of
-from filbert.predict import Predictor
+from filbert.inference.masked_text import pretraining_of
+from filbert.inference.predictor import Predictor
 from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 

@@ -21,7 +21,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
 from filbert.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from filbert.errors import ConfigError, FilbertError, FormatError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.text.tokenizer import Tokenizer
 
 VOCAB, POSITIONS, TYPES = 34, 24, 2

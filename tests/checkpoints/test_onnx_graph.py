@@ -21,8 +21,8 @@ from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.checkpoints.onnx_folder import MODEL_FILE, WEIGHTS_FILE, save_graph
 from filbert.checkpoints.onnx_graph import OPSET, build_graph, input_names
 from filbert.checkpoints.sentence_transformers import SentenceVectors
+from filbert.inference.onnx_session import Session, SessionModel, integer_product
 from filbert.model.pooling import Dense, pool
-from filbert.speed.onnx_session import Session, SessionModel, integer_product
 
 VOCAB = 97
 LENGTHS = (9, 3, 17, 1, 12, 40)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from filbert.data.build import locked
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 ROWS = 330
 # The command line with chunks small enough for a test: 64 rows.

@@ -37,11 +37,11 @@ def test_resume_begins_anew_beside_an_older_file_where_no_chunk_was_whole(call, 
 
 def test_auto_goes_on_in_the_format_that_a_file_was_begun_in(call, model, tmp_path, monkeypatch):
     def gain(times):
-        monkeypatch.setattr("filbert.speed.precision.bf16_gain", lambda: times)
+        monkeypatch.setattr("filbert.model.precision.bf16_gain", lambda: times)
 
     source = write(tmp_path / "rows.txt", 10, bad=9)
     arguments = ("embed", model, source, "--out", tmp_path / "v.npy", "--precision", "auto")
-    monkeypatch.setattr("filbert.predict.keeping_answers", lambda fast, *_: fast)
+    monkeypatch.setattr("filbert.inference.predictor.keeping_answers", lambda fast, *_: fast)
     gain(9.0)
     assert "8 rows are kept" in call(*arguments).err
     write(source, 10)

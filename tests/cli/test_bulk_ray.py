@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from filbert.bulk import cluster, on_ray
-from filbert.bulk.job import Job
-from filbert.bulk.work import Answers, Chunk, Vectors, rows_digest
 from filbert.data.records import Row
 from filbert.errors import ConfigError, RunError
 from filbert.export import export_onnx
-from filbert.speed import precision
+from filbert.inference.bulk import cluster, on_ray
+from filbert.inference.bulk.job import Job
+from filbert.inference.bulk.work import Answers, Chunk, Vectors, rows_digest
+from filbert.model import precision
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: make test-ray")

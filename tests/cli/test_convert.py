@@ -18,7 +18,7 @@ from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokeni
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, InputError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.text.tokenizer import Tokenizer
 
 SIZES = {"vocab_size": 34, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}

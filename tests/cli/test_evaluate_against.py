@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from filbert.inference.predictor import Predictor
 from filbert.model.quantized import QuantizedLinear
-from filbert.predict import Predictor
 
 
 @pytest.fixture

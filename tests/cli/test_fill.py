@@ -24,7 +24,7 @@ def model(masked_lm):
 def test_json_is_what_python_gives(model, capsys):
     fill(model, "the film was [MASK] and [MASK]", top=3, json=True)
     answer = json.loads(capsys.readouterr().out)
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     assert answer == Predictor.load(model).fill("the film was [MASK] and [MASK]", top=3)
     assert answer.keys() == {"candidates", "truncated", "num_tokens"}
@@ -153,7 +153,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_loaded(
     def load(*names, **options):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("filbert.predict.Predictor.load", load)
+    monkeypatch.setattr("filbert.inference.predictor.Predictor.load", load)
     with pytest.raises(kind, match=sentence):
         fill(*arguments, **options)
 

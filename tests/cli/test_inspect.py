@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from filbert.inference.predictor import Predictor
 from filbert.inspect.explain import explain
-from filbert.predict import Predictor
 
 
 def test_inspect_writes_a_page_and_prints_a_map(call, tiny_model, tmp_path):

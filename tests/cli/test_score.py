@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 ROWS = 'n,comment\n1,"the film, good"\n2,\n3,zebra\n4,{}\n'.format("very " * 80)
 

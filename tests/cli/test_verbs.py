@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 TEXTS = ["the film was good", "bad", "", "he and she see the play , the play was very very good"]
 

@@ -12,8 +12,8 @@ from filbert.batch import pack
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.data.loader import Loader
-from filbert.model.lessons import Lesson
-from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached
+from filbert.losses.matching import Lesson
+from filbert.losses.student import SoftWords, Student, Teacher, freeze_unreached
 from filbert.tasks.distillation import PretrainingDistillation
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward

@@ -184,7 +184,7 @@ def measure(parallel: Any, case: str, corpus: Any, tokenizer: Any) -> dict[str, 
 
     from filbert.data.examples import collate
     from filbert.data.instances import ObjectiveOptions, PretrainLoader
-    from filbert.speed.precision import Precision
+    from filbert.model.precision import Precision
     from filbert.tasks.pretraining import Pretraining, ReplacedTokens
     from filbert.train.distributed import unwrapped
     from filbert.train.step import accumulate, model_forward

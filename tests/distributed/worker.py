@@ -21,7 +21,7 @@ from filbert.data.loader import Loader
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 from filbert.train.distributed import Parallel, start, unwrapped, zero_loss
 from filbert.train.optimizer import new_optimizer

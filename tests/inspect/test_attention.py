@@ -12,6 +12,8 @@ from tokenizers import models, normalizers
 
 from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
+from filbert.inference.quantize import quantized
 from filbert.inspect import attention
 from filbert.inspect.attention import (
     attention_and_vectors,
@@ -26,8 +28,6 @@ from filbert.inspect.attention import (
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
-from filbert.predict import Predictor
-from filbert.speed.quantize import quantized
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocabulary import Vocabulary
 

@@ -13,10 +13,10 @@ import torch
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect import explain as module
 from filbert.inspect.explain import METHODS, attribute, explain, find_target, log_odds
 from filbert.model.heads import Model
-from filbert.predict import Predictor
 from filbert.tasks.classification import Classification
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression

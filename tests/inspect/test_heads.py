@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from filbert.errors import InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect import heads
 from filbert.inspect.heads import STATISTICS, summarise_heads
-from filbert.predict import Predictor
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from filbert.errors import ConfigError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.layers import probe_layers, states_by_layer
-from filbert.predict import Predictor
 
 
 @pytest.fixture(scope="module")

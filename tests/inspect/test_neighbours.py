@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.neighbours import Sentence, find_neighbours, word_pattern
-from filbert.predict import Predictor
 
 
 @pytest.fixture(scope="module")

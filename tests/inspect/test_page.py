@@ -10,10 +10,10 @@ import pytest
 
 import filbert
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect import page
 from filbert.inspect.attention import View
 from filbert.inspect.page import most_focused_head, pack_maps, pack_vectors, plan_storage
-from filbert.predict import Predictor
 
 
 @pytest.fixture(scope="module")

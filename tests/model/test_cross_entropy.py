@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from filbert.model import cross_entropy as module
-from filbert.model.cross_entropy import cross_entropy
+from filbert.losses import cross_entropy as module
+from filbert.losses.cross_entropy import cross_entropy
 
 
 def pair(logits, labels, scale=0.7):

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from filbert.model.distil_losses import (
+from filbert.losses.distillation import (
     cosine_distance,
     patient_distance,
     soft_binary_targets,

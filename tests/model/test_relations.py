@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from filbert.batch import PackedBatch, pack
-from filbert.model import relations
-from filbert.model.relations import EVERYTHING, Sight, recut, relation_divergence, score_error
+from filbert.losses import relations
+from filbert.losses.relations import EVERYTHING, Sight, recut, relation_divergence, score_error
 
 # Sums of some thousand float32 numbers in another order.
 CLOSE = 1e-5

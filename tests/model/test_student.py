@@ -12,16 +12,16 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError
-from filbert.model import student as module
+from filbert.losses import student as module
+from filbert.losses.distillation import cosine_distance, soft_targets
+from filbert.losses.matching import Lesson, check_lessons, lesson_sum
+from filbert.losses.student import SoftWords, Student, Teacher, freeze_unreached, own_weights
 from filbert.model.attention import attend
 from filbert.model.attention_plan import plan_attention
 from filbert.model.config import EncoderConfig
-from filbert.model.distil_losses import cosine_distance, soft_targets
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.model.lessons import Lesson, check_lessons, lesson_sum
 from filbert.model.rotary import rotate
-from filbert.model.student import SoftWords, Student, Teacher, freeze_unreached, own_weights
 from filbert.model.trace import traced
 
 # Sums of some hundred float32 numbers in another order.

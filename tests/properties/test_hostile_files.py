@@ -21,7 +21,7 @@ from filbert.checkpoints import huggingface, weights
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError, FormatError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.protobuf import encode_field
 from filbert.text import spiece, vocabulary
 from filbert.text.tokenizer import Tokenizer

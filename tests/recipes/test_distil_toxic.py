@@ -10,9 +10,9 @@ import random
 import pytest
 
 import filbert
+from filbert.compare.options import StudyFlags
+from filbert.compare.recipe import read_study
 from filbert.recipes import read_recipe, recipe_path
-from filbert.study.options import StudyFlags
-from filbert.study.recipe import read_study
 
 RECIPE = read_recipe(recipe_path("distil-toxic", "compare"))
 STUDY = read_recipe(recipe_path("toxic-study", "compare"))

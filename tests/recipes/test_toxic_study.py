@@ -11,9 +11,9 @@ import pytest
 
 import filbert
 from filbert.cli.main import run
+from filbert.compare.options import StudyFlags
+from filbert.compare.recipe import read_study
 from filbert.recipes import built_in, read_recipe, recipe_path
-from filbert.study.options import StudyFlags
-from filbert.study.recipe import read_study
 
 STUDY = recipe_path("toxic-study", "compare")
 RECIPE = read_recipe(STUDY)

@@ -15,8 +15,8 @@ from filbert.batch import from_padded
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
+from filbert.inference.predictor import Predictor
 from filbert.model.encoder import initialize
-from filbert.predict import Predictor
 from filbert.text.tokenizer import Tokenizer
 
 with warnings.catch_warnings():

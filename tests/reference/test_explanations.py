@@ -18,8 +18,8 @@ from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.errors import ConfigError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.explain import attribute, explain, find_target
-from filbert.predict import Predictor
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.tagging import Tagging

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from filbert.checkpoints import huggingface
+from filbert.inference.predictor import Predictor
 from filbert.inspect.neighbours import find_neighbours
-from filbert.predict import Predictor
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -26,8 +26,8 @@ from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model, split_re
 from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus, write_corpus
-from filbert.masked_text import measure
-from filbert.speed.precision import Precision
+from filbert.inference.masked_text import measure
+from filbert.model.precision import Precision
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel

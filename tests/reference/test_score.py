@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ import torch
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.verbs.convert import convert
 from filbert.errors import ConfigError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

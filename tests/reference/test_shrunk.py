@@ -12,7 +12,7 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.shrink import ShrinkOptions, shrink
 
 with warnings.catch_warnings():

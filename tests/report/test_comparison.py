@@ -313,7 +313,7 @@ def test_confusions_use_the_threshold_that_the_figures_were_made_with(small):
 
 
 def test_the_statistics_of_compare_are_shown_as_they_are(tmp_path, undrawn):
-    from filbert.study.statistics import judge
+    from filbert.compare.statistics import judge
 
     results = write_study(tmp_path, contestants=CONTESTANTS[4:6], seeds=2, num_rows=120,
                           failed=False, with_cleaning=False, every_prediction=True)  # fmt: skip

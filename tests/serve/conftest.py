@@ -19,7 +19,7 @@ import uvicorn
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.serve.app import make_app
 from filbert.serve.engine import Engine, Engines
 from filbert.serve.metrics import Metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filbert.errors import ConfigError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine, Engines, NoSuchModel
 
 

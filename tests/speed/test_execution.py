@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import filbert
+from filbert.inference.forward import default_max_tokens
+from filbert.inference.vectors import run_vectors
 from filbert.model.config import EncoderConfig
-from filbert.speed.execution import default_max_tokens
-from filbert.speed.vectors import run_vectors
 
 CPU = torch.device("cpu")
 BASE = EncoderConfig(
@@ -40,7 +40,7 @@ def test_batches_are_as_wide_as_each_format_bears(number_format, width, tokens):
 
 
 def test_a_loaded_model_has_batches_of_its_format(film_run, monkeypatch):
-    monkeypatch.setattr("filbert.speed.execution._WIDEST", {"float32": 2**16, "int8": 2**17})
+    monkeypatch.setattr("filbert.inference.forward._WIDEST", {"float32": 2**16, "int8": 2**17})
     width = film_run.model.model.config.intermediate_size
     for precision, values in (("float32", 2**16), ("int8", 2**17)):
         found = filbert.load(film_run.folder / "model", precision=precision)
@@ -55,7 +55,7 @@ def test_a_model_has_been_asked_for_vectors_before_the_first_text(tiny_model, mo
         asked.append(len(examples))
         return run_vectors(model, examples, **options)
 
-    monkeypatch.setattr("filbert.predict.run_vectors", noted)
+    monkeypatch.setattr("filbert.inference.predictor.run_vectors", noted)
     model = filbert.load(tiny_model)
     assert asked == [1]
     model.embed(["one", "two"])

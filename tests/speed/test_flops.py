@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from filbert.data.examples import Example, collate
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
+from filbert.model.flops import forward_flops, training_flops
 from filbert.model.heads import Model, new_head
-from filbert.speed.flops import forward_flops, training_flops
 
 SMALL = EncoderConfig(
     vocab_size=10,

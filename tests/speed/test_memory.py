@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from filbert.speed import memory
+from filbert.model import memory
 
 # glibc's own counts: blocks that it maps one by one, and bytes of its heap (mallinfo(3)).
 SCRIPT = """
 import ctypes
 import numpy as np
-from filbert.speed.memory import all_memory_kept
+from filbert.model.memory import all_memory_kept
 
 class Counts(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"

@@ -14,8 +14,8 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
 from filbert.export import export_onnx
-from filbert.speed import onnx_session
-from filbert.speed.onnx_session import Session, session_threads, sharing_cores
+from filbert.inference import onnx_session
+from filbert.inference.onnx_session import Session, session_threads, sharing_cores
 
 TEXTS = ["good", "the film was bad"]
 
@@ -26,7 +26,7 @@ def test_a_session_takes_no_more_threads_than_there_are_cores():
 
 def test_an_export_in_int8_says_what_it_computes_in(film_run, tmp_path, caplog):
     export_onnx(str(film_run.folder / "model"), tmp_path / "out", int8=True)
-    with caplog.at_level(logging.INFO, logger="filbert.speed.onnx_session"):
+    with caplog.at_level(logging.INFO, logger="filbert.inference.onnx_session"):
         filbert.load(tmp_path / "out", backend="onnxruntime", precision="float32")
     assert "was exported in int8 and computes in it" in caplog.text
 

@@ -11,12 +11,12 @@ import torch
 import filbert
 from filbert.batch import pack
 from filbert.errors import ConfigError
+from filbert.inference.packing import pack_layers
+from filbert.inference.quantize import quantized
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
 from filbert.model.packed import PackedLinear
-from filbert.speed.packing import pack_layers
-from filbert.speed.quantize import quantized
 
 
 def drawn(**settings) -> Model:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from filbert.errors import ConfigError
-from filbert.speed import precision
-from filbert.speed.precision import choose_device, choose_precision
+from filbert.model import precision
+from filbert.model.precision import choose_device, choose_precision
 
 CPU = torch.device("cpu")
 

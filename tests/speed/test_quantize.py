@@ -6,13 +6,13 @@ import torch
 
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.errors import ConfigError
+from filbert.inference import quantize
+from filbert.inference.predictor import Predictor
+from filbert.inference.quantize import dense_layers, quantized, sensitive_layers, sensitivities
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.quantized import QuantizedLinear
-from filbert.predict import Predictor
-from filbert.speed import quantize
-from filbert.speed.quantize import dense_layers, quantized, sensitive_layers, sensitivities
 
 TEXTS = ["the film was good", "a", "he was not very good and she was bad !", "it", "to see a play"]
 

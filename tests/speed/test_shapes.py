@@ -8,12 +8,13 @@ import torch
 
 from filbert.batch import PackedBatch, pack
 from filbert.data.examples import Example
+from filbert.inference import forward as execution
+from filbert.inference import vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.speed import execution, vectors
-from filbert.speed.precision import Precision
-from filbert.speed.shapes import few_rows, few_shapes, next_size
+from filbert.model.precision import Precision
+from filbert.model.shapes import few_rows, few_shapes, next_size
 
 TINY = EncoderConfig(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filbert.data.loader import by_length
-from filbert.speed import streams
-from filbert.speed.streams import batches_on, finished
+from filbert.inference import streams
+from filbert.inference.streams import batches_on, finished
 
 CPU = torch.device("cpu")
 

@@ -12,12 +12,12 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.errors import ConfigError
+from filbert.losses.matching import Lesson
+from filbert.losses.student import SoftWords, Student, Taught, Teacher
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.model.lessons import Lesson
-from filbert.model.student import SoftWords, Student, Taught, Teacher
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import task_names
 from filbert.tasks.distillation import (
     PretrainingDistillation,

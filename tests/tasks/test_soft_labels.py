@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from filbert.data.examples import Example
-from filbert.model.student import Taught
+from filbert.losses.student import Taught
 from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import Embedding
 from filbert.tasks.multiple_choice import MultipleChoice

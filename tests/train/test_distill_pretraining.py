@@ -19,9 +19,9 @@ from filbert.checkpoints.fresh import fresh_checkpoint, grow_vocabulary
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.data.build import build_corpus
 from filbert.errors import ConfigError
+from filbert.losses.matching import Lesson
+from filbert.losses.student import Student, Teacher
 from filbert.model.encoder import initialize
-from filbert.model.lessons import Lesson
-from filbert.model.student import Student, Teacher
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import trainer

@@ -16,11 +16,11 @@ from filbert.batch import pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.main import run as command
+from filbert.inference.forward import run_model
+from filbert.inference.predictor import Predictor
+from filbert.losses.matching import Lesson
+from filbert.losses.student import Student, Teacher
 from filbert.model.encoder import initialize
-from filbert.model.lessons import Lesson
-from filbert.model.student import Student, Teacher
-from filbert.predict import Predictor
-from filbert.speed.execution import run_model
 from filbert.train import trainer
 from filbert.train.distill_task import distill_task
 from filbert.train.state import digest_of

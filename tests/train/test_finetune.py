@@ -13,7 +13,7 @@ import filbert
 from filbert import files
 from filbert.cli.main import run as cli
 from filbert.errors import InputError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.train import trainer
 from filbert.train.distributed import Parallel
 

@@ -13,9 +13,9 @@ import filbert
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint
+from filbert.inference.forward import run_model
 from filbert.model.heads import Model
-from filbert.speed.execution import run_model
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.multiple_choice import MultipleChoice

@@ -13,9 +13,9 @@ from tests.train.conftest import stress
 
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
-from filbert.predict import Predictor
-from filbert.speed import precision
-from filbert.stored_task import int8_warning
+from filbert.inference.predictor import Predictor
+from filbert.inference.stored_task import int8_warning
+from filbert.model import precision
 from filbert.train import precision_check
 from filbert.train.finetune import finetune
 

@@ -13,7 +13,7 @@ import filbert
 from filbert.checkpoints import huggingface
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import folder, trainer
 from filbert.train import pretrain as module

@@ -12,7 +12,7 @@ from filbert.model.batched import float32_is_exact
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.regression import Regression
 from filbert.train.distributed import start

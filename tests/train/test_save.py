@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 
 import filbert
 from filbert.files import portable, sha256_of
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.train.facts import commit
 
 

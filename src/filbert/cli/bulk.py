@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from filbert.bulk.job import Job
-from filbert.bulk.output import Output, Stream, begun_precision, unfinished
-from filbert.bulk.run import Engine, carry_out, here
-from filbert.bulk.work import Work
 from filbert.cli.bulk_flags import BulkFlags, is_regular, is_stream
 from filbert.cli.counts import Counts
 from filbert.cli.flags import output
 from filbert.data.records import ExpectedRows, Row
+from filbert.inference.bulk.job import Job
+from filbert.inference.bulk.output import Output, Stream, begun_precision, unfinished
+from filbert.inference.bulk.run import Engine, carry_out, here
+from filbert.inference.bulk.work import Work
 
 
 def job_of(job: Job, flags: BulkFlags, out: str | None) -> Job:
@@ -67,7 +67,7 @@ def _engine(
     flags: BulkFlags, job: Job, work: Work, counts: Counts, *, ahead: bool
 ) -> AbstractContextManager[Engine]:
     if flags.engine == "ray":
-        from filbert.bulk.on_ray import on_ray
+        from filbert.inference.bulk.on_ray import on_ray
 
         return on_ray(job, work, flags.workers)
     return nullcontext(here(work, counts.share, ahead=ahead))

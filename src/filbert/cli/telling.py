@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
 # Seconds between two lines.
 BETWEEN = 10.0
@@ -33,7 +33,7 @@ def teller() -> Callable[[str], None]:
 
 def warn_of_int8(predictor: Predictor) -> None:
     """Say where answers are in int8 and nobody has seen what that costs them."""
-    from filbert.stored_task import int8_warning
+    from filbert.inference.stored_task import int8_warning
 
     warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     if warning is not None:

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from filbert.batch import PackedBatch, pack, split
 from filbert.data.texts import Text, cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
+from filbert.inference.stored_task import check_max_length
 from filbert.model.attention_plan import AttentionPlan, distance
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.model.rotary import rotate
 from filbert.model.trace import traced
-from filbert.predict import Predictor
-from filbert.stored_task import check_max_length
 from filbert.text.tokenizer import Encoding, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32.

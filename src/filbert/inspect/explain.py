@@ -20,10 +20,10 @@ from torch import Tensor
 from filbert.batch import pack
 from filbert.data.conll import sentence_of, spread
 from filbert.errors import ConfigError, InputError, printable
+from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
 from filbert.model.heads import Features, Head, Model
-from filbert.predict import Predictor
 from filbert.tasks.classification import Classification
 from filbert.tasks.regression import Regression
 from filbert.tasks.span_qa import SpanQA

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from filbert.batch import pack
 from filbert.errors import InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import (
     attention_maps,
     check_size,
@@ -22,7 +23,6 @@ from filbert.inspect.attention import (
     pruned_heads,
 )
 from filbert.model.heads import Model
-from filbert.predict import Predictor
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Attention weights that are computed at once: 128 MiB in float32.

@@ -16,9 +16,9 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.errors import ConfigError
+from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.pooling import hidden_states
-from filbert.predict import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.tasks.classification import Classification
 from filbert.tasks.tagging import Tagging

@@ -16,8 +16,8 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.texts import cleaned
 from filbert.errors import ConfigError, InputError, printable
+from filbert.inference.predictor import Predictor
 from filbert.inspect.layers import split_layers, states_by_layer
-from filbert.predict import Predictor
 from filbert.text.tokenizer import UNSPACED, Encoding
 
 # Scripts without spaces: a word is found wherever its characters are.

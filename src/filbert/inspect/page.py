@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
-from filbert.predict import Predictor
 
 # More views do not fit next to each other.
 MOST_VIEWS = 6

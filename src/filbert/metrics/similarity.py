@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from filbert.errors import InputError
-from filbert.model.pair_losses import share_a_text
+from filbert.losses.contrastive import share_a_text
 
 # A side whose values differ by less than this share of their size is constant but for rounding.
 ROUNDING = 1e-13

@@ -26,7 +26,7 @@ _FLOAT32_ERROR = 1e-6
 def products(first: Tensor, second: Tensor, count: int = 1, out: Tensor | None = None) -> Tensor:
     """B matrices (B, i, j) by as many (B, j, k), off the tape: (B, i, k).
 
-    oneDNN keeps half a megabyte for every number of matrices that it meets (see speed/shapes.py),
+    oneDNN keeps half a megabyte for every number of matrices that it meets (see model/shapes.py),
     so it gets those of 1, 2, 4 ... sequences at a time, the most first.
 
     Args:

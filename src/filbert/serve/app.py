@@ -26,7 +26,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filbert.errors import ConfigError, FilbertError, FormatError
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
+from filbert.inference.stored_task import int8_warning
 from filbert.serve.engine import Engine, Engines
 from filbert.serve.errors import add_handlers
 from filbert.serve.limits import Limits
@@ -35,7 +36,6 @@ from filbert.serve.metrics import FOLDER_VARIABLE, CountRequests, Metrics
 from filbert.serve.queries import HealthQuery
 from filbert.serve.routes import about, openai, own, tei
 from filbert.serve.settings import Batching, Operation, Settings
-from filbert.stored_task import int8_warning
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, FilbertError, InputError, printable
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.serve.metrics import Metrics
 from filbert.serve.queries import (
     HealthQuery,

@@ -19,12 +19,12 @@ from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate, rows_of
 from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, FormatError
-from filbert.fill import Scorer, candidates_of, mask_examples, scorer_of
+from filbert.inference.fill import Scorer, candidates_of, mask_examples, scorer_of
+from filbert.inference.forward import run_model
+from filbert.inference.onnx_session import HIDDEN
+from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
 from filbert.model.heads import Model
-from filbert.predict import Predictor
-from filbert.speed.execution import run_model
-from filbert.speed.onnx_session import HIDDEN
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Encoding
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from filbert.data.examples import Example
 from filbert.errors import ConfigError
+from filbert.losses.cross_entropy import cross_entropy
+from filbert.losses.matching import Lesson
+from filbert.losses.student import Taught
 from filbert.model.config import EncoderConfig
-from filbert.model.cross_entropy import cross_entropy
-from filbert.model.lessons import Lesson
-from filbert.model.student import Taught
 from filbert.tasks.base import Targets
 from filbert.tasks.pretraining import masked_words
 

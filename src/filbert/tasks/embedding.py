@@ -33,6 +33,7 @@ from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import CHUNK_ROWS, Text, read_texts, text_of, text_row
 from filbert.errors import ConfigError, InputError
+from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
 from filbert.metrics.similarity import (
     own_pair_ranks,
     regression_metrics,
@@ -41,7 +42,6 @@ from filbert.metrics.similarity import (
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Head, VectorHead
-from filbert.model.pair_losses import contrastive_loss, cosine_loss, text_ids
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 

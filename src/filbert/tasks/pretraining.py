@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.examples import Example
-from filbert.model.cross_entropy import cross_entropy
+from filbert.losses.cross_entropy import cross_entropy
 from filbert.tasks.base import Targets
 
 # Clark et al. 2020, section 3.1: the weight of the discriminator's loss.

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.data.examples import Example, rows_of
-from filbert.model.distil_losses import soft_binary_targets, soft_targets, squared_error
+from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
+from filbert.losses.matching import Lesson
+from filbert.losses.student import Taught
 from filbert.model.grouping import mean_of_groups, table_of_groups
-from filbert.model.lessons import Lesson
-from filbert.model.student import Taught
 from filbert.tasks.base import Targets, Task
 from filbert.tasks.distillation import lesson_counts
 

@@ -14,8 +14,8 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.speed.execution import default_max_tokens, run_model
-from filbert.speed.precision import Precision
+from filbert.inference.forward import default_max_tokens, run_model
+from filbert.model.precision import Precision
 from filbert.tasks.base import Prediction, Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import Embedding

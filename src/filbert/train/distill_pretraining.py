@@ -25,12 +25,12 @@ from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.loader import by_length
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
-from filbert.masked_text import measure
+from filbert.inference.forward import default_max_tokens
+from filbert.inference.masked_text import measure
+from filbert.losses.matching import check_lessons
+from filbert.losses.student import SoftWords, Student, Taught, Teacher, freeze_unreached
 from filbert.model.config import EncoderConfig
-from filbert.model.lessons import check_lessons
-from filbert.model.student import SoftWords, Student, Taught, Teacher, freeze_unreached
-from filbert.speed.execution import default_max_tokens
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     PretrainingDistillation,
     cosine_lessons,

@@ -25,14 +25,14 @@ from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.fill import fill_masks, masked_lm_part
+from filbert.inference.fill import fill_masks, masked_lm_part
+from filbert.inference.predictor import Predictor
+from filbert.inference.stored_task import check_max_length
+from filbert.losses.matching import Lesson, check_lessons
+from filbert.losses.student import Student, Teacher, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.model.lessons import Lesson, check_lessons
-from filbert.model.student import Student, Teacher, freeze_unreached
-from filbert.predict import Predictor
-from filbert.speed.precision import Precision
-from filbert.stored_task import check_max_length
+from filbert.model.precision import Precision
 from filbert.tasks.base import Task
 from filbert.tasks.distillation import patient_lessons, tinybert_lessons
 from filbert.tasks.soft_labels import Inside, SoftLabels

@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from filbert.errors import ConfigError
+from filbert.losses.student import Student
 from filbert.model.heads import Model
+from filbert.model.precision import choose_device
 from filbert.model.replaced import ReplacedTokenModel
-from filbert.model.student import Student
-from filbert.speed.precision import choose_device
 
 # What can be trained.
 Trainable = Model | ReplacedTokenModel | Student

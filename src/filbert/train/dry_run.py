@@ -14,8 +14,8 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
+from filbert.model.flops import training_flops
 from filbert.model.replaced import ReplacedTokenModel
-from filbert.speed.flops import training_flops
 from filbert.train.distributed import Parallel, start
 from filbert.train.optimizer import new_optimizer
 from filbert.train.pretrain import Job, prepare

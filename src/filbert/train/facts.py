@@ -24,7 +24,7 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.weights import weight_files
 from filbert.errors import FormatError
 from filbert.files import portable, sha256_of
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.options import DECLARED, PATHS, TrainOptions

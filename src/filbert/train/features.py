@@ -15,7 +15,7 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 
 # Features above this size are not kept, because they could exhaust the memory.

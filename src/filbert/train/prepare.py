@@ -16,8 +16,8 @@ from filbert.data.records import Row, file_digest
 from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError
 from filbert.files import portable
+from filbert.inference.stored_task import check_max_length
 from filbert.model.heads import Model
-from filbert.stored_task import check_max_length
 from filbert.tasks.base import Task, task_class, uncleaned
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable

@@ -33,12 +33,12 @@ from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
-from filbert.masked_text import measure
+from filbert.inference.forward import default_max_tokens
+from filbert.inference.masked_text import measure
+from filbert.losses.student import Student, own_weights
 from filbert.model.heads import Model
+from filbert.model.precision import Precision
 from filbert.model.replaced import ReplacedTokenModel
-from filbert.model.student import Student, own_weights
-from filbert.speed.execution import default_max_tokens
-from filbert.speed.precision import Precision
 from filbert.tasks.distillation import PretrainingDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.extend import add_entries

@@ -16,7 +16,7 @@ from filbert.data.examples import Example, collate
 from filbert.model.attention_plan import group_lengths, max_scores_on
 from filbert.model.batched import float32_by_onednn
 from filbert.model.linear import fuses
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss
 

@@ -20,9 +20,9 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import lengths_of, rows_of
 from filbert.data.loader import Loader
 from filbert.files import write_atomically, write_json
+from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
-from filbert.speed.execution import default_max_tokens, run_model
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Task
 from filbert.tasks.classification import Classification
 from filbert.text.tokenizer import Tokenizer

@@ -30,10 +30,10 @@ from filbert.data.labels import listed
 from filbert.data.records import Row
 from filbert.errors import ConfigError, FormatError
 from filbert.files import read_json, write_atomically, write_json
+from filbert.inference.forward import run_model
+from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
-from filbert.predict import Predictor
-from filbert.speed.execution import run_model
-from filbert.speed.precision import Precision
+from filbert.model.precision import Precision
 from filbert.tasks.base import Task, task_class
 from filbert.train.log import progress_bar
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.data.loader import Ahead, Batches
 from filbert.errors import ConfigError, Interrupted, RunError
-from filbert.speed.memory import all_memory_kept
-from filbert.speed.precision import Precision
+from filbert.model.memory import all_memory_kept
+from filbert.model.precision import Precision
 from filbert.tasks.base import Objective
 from filbert.train.course import Course
 from filbert.train.distributed import Parallel, Trainable

@@ -129,8 +129,8 @@ def test_a_machine_that_cannot_go_on_says_so_and_leaves_nothing(
     refused, monkeypatch, kind, command
 ):
     raising, status, words = MACHINE[kind]
-    monkeypatch.setattr("filbert.bulk.work.Vectors.answer", raising)
-    monkeypatch.setattr("filbert.bulk.work.Answers.answer", raising)
+    monkeypatch.setattr("filbert.inference.bulk.work.Vectors.answer", raising)
+    monkeypatch.setattr("filbert.inference.bulk.work.Answers.answer", raising)
     refused(command, *words, stdin="good\n", status=status)
 
 
@@ -222,7 +222,7 @@ def test_a_hub_that_does_not_answer_is_a_sentence(refused, monkeypatch, tmp_path
 def test_a_processor_without_fast_bf16_is_told_and_not_refused(
     call, films, models, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("filbert.speed.precision.bf16_gain", lambda: 0.1)
+    monkeypatch.setattr("filbert.model.precision.bf16_gain", lambda: 0.1)
     done = call(
         "finetune", "--task", "classification", "--model", models["TINY"], "--train",
         films / "dev.csv", "--out", tmp_path / "out", "--steps", 1, "--precision", "auto",

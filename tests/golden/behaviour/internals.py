@@ -31,9 +31,9 @@ def cheap() -> Iterator[None]:
 
     import torch
 
+    from filbert.compare.child import Ended
+    from filbert.compare.contestants import carry_out
     from filbert.errors import FilbertError
-    from filbert.study.child import Ended
-    from filbert.study.contestants import carry_out
 
     def run_here(job: Any, path: Path, **_: Any) -> Ended:
         Path(job.out).parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def cheap() -> Iterator[None]:
     torch.set_num_threads(1)
     with (
         mock.patch("filbert.report.canvas.save", undrawn),
-        mock.patch("filbert.study.engine.run_child", run_here),
+        mock.patch("filbert.compare.engine.run_child", run_here),
     ):
         yield
     torch.set_num_threads(threads)
@@ -84,7 +84,7 @@ def logits(folder: Path, items: Sequence[Any]) -> list[np.ndarray]:
     An item is what `predict` takes; without a task, a text.
     """
     import filbert
-    from filbert.speed.execution import run_model
+    from filbert.inference.forward import run_model
 
     model = filbert.load(folder)
     if model.task is None:
@@ -129,7 +129,7 @@ def gradient(folder: Path, rows: Path, micro_batches: int) -> dict[str, np.ndarr
     import filbert
     from filbert.checkpoints.opening import read_checkpoint
     from filbert.data.columns import ColumnNames
-    from filbert.speed.precision import Precision
+    from filbert.model.precision import Precision
     from filbert.train.distributed import start
     from filbert.train.step import accumulate, model_forward
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import filbert
+from filbert.inference.predictor import Predictor
 from filbert.inspect import page as page_module
 from filbert.inspect.attention import merge_words
-from filbert.predict import Predictor
 
 expect = pytest.importorskip("playwright.sync_api").expect
 

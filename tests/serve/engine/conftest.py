@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Engine
 from filbert.serve.metrics import Metrics
 from filbert.serve.queries import EmbedQuery

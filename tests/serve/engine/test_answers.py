@@ -11,8 +11,8 @@ import pytest
 
 from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
+from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps
-from filbert.predict import Predictor
 from filbert.serve.engine import Engine
 
 Texts = Callable[..., list[str]]

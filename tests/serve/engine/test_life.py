@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from filbert.data.examples import Example
-from filbert.predict import Predictor
+from filbert.inference.predictor import Predictor
 from filbert.serve.engine import Closed, Engine, Failed
 from filbert.serve.engine import _Request as Request
 from filbert.serve.queries import EmbedQuery

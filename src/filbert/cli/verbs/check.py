@@ -80,7 +80,7 @@ def check(
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.checkpoints.opening import find_model, read_tokenizer
-        from filbert.stored_task import cleaned_alike
+        from filbert.inference.stored_task import cleaned_alike
 
         place = find_model(model)
         tokenizer = read_tokenizer(place)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.study.options import StudyFlags
+from filbert.compare.options import StudyFlags
 
 
 def compare(

@@ -147,7 +147,7 @@ def _choose_int8(
 ) -> dict[str, Any]:
     from filbert.calibrate import choose_float_layers
     from filbert.cli.flags import columns_of
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     assert data is not None
     exact = Predictor.load(source, device="cpu")

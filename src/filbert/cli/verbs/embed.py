@@ -74,9 +74,9 @@ def embed(
             f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
         ) from error
 
-    from filbert.bulk.job import Job
-    from filbert.bulk.work import Vectors
     from filbert.cli.bulk import job_of, work_through
+    from filbert.inference.bulk.job import Job
+    from filbert.inference.bulk.work import Vectors
 
     make = partial(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen

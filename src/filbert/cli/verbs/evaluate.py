@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from filbert.train.options import DataFlags
 
 if TYPE_CHECKING:
-    from filbert.speed.loss import MetricChange
+    from filbert.inference.precision_loss import MetricChange
 
 
 def evaluate(
@@ -98,8 +98,8 @@ def evaluate(
     from filbert.cli.flags import STDIO, print_json
     from filbert.cli.telling import warn_of_int8
     from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
-    from filbert.predict import Predictor
-    from filbert.speed.loss import precision_loss, whole_of
+    from filbert.inference.precision_loss import precision_loss, whole_of
+    from filbert.inference.predictor import Predictor
     from filbert.tasks.base import TaskOptions, task_class
 
     if against is not None and data == STDIO:

@@ -58,8 +58,8 @@ def explain(
     """
     from filbert.cli.flags import print_json
     from filbert.cli.page_file import check_page, write_page
+    from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import attribute, explanation_page, find_target
-    from filbert.predict import Predictor
 
     check_page(out, printed="--json" if json else None)
     points = _steps_by_method(method, steps, top)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from filbert.data.columns import ColumnNames
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
 # What fills a text when no model is named.
 BUILT_IN = "filbert-mini"
@@ -90,7 +90,7 @@ def fill(
     if file is not None:
         refuse_own_source(file, out)
         check_lines_file(out)
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     predictor = Predictor.load(
         model if model is not None else built_in(),

@@ -120,7 +120,7 @@ def _facts(name: str) -> dict[str, Any]:
     from filbert.checkpoints.checkpoint import meta_model
     from filbert.checkpoints.onnx_folder import is_export
     from filbert.checkpoints.opening import find_model
-    from filbert.predict import Predictor
+    from filbert.inference.predictor import Predictor
 
     exported = is_export(find_model(name))
     predictor = Predictor.load(name, device="cpu", backend="onnxruntime" if exported else "torch")

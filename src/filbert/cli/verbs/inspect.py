@@ -203,8 +203,8 @@ def heads(
     from filbert.cli.flags import print_json
     from filbert.data.texts import holds_text, read_texts, text_of
     from filbert.errors import ConfigError, InputError
+    from filbert.inference.predictor import Predictor
     from filbert.inspect.heads import STATISTICS, summarise_heads
-    from filbert.predict import Predictor
 
     if limit < 1:
         raise ConfigError(f"--limit is {limit}; give at least 1.")
@@ -267,8 +267,8 @@ def neighbours(
         cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.cli.flags import print_json
+    from filbert.inference.predictor import Predictor
     from filbert.inspect.neighbours import find_neighbours, word_pattern
-    from filbert.predict import Predictor
 
     word_pattern(word)
     sentences = _sentences(file, ColumnNames(text_column=text_column), sense_column)
@@ -357,8 +357,8 @@ def layers(
         cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.cli.flags import columns_of, print_json
+    from filbert.inference.predictor import Predictor
     from filbert.inspect.layers import probe_layers
-    from filbert.predict import Predictor
 
     predictor = Predictor.load(model, device=device, max_length=max_length)
     scores = probe_layers(predictor, task, train=train, dev=dev, names=columns_of(columns))

@@ -44,10 +44,10 @@ def predict(
     check_options(file, out, flags)
     check_lines_file(out)
 
-    from filbert.bulk.job import Job
-    from filbert.bulk.work import Answers
     from filbert.cli.bulk import job_of, work_through
     from filbert.cli.telling import warn_of_int8
+    from filbert.inference.bulk.job import Job
+    from filbert.inference.bulk.work import Answers
 
     names = columns_of(columns)
     loading = flags.loading | {"null_threshold": null_threshold}

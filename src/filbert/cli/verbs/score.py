@@ -66,8 +66,8 @@ def score(
         raise ConfigError("--json and --out - both go to stdout. Leave one out.")
     rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
 
-    from filbert.predict import Predictor
-    from filbert.score import check_whole, perplexity
+    from filbert.inference.predictor import Predictor
+    from filbert.inference.score import check_whole, perplexity
 
     predictor = Predictor.load(
         model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens

@@ -1,0 +1,191 @@
+"""How well a model fills masks in held-out text: the same sequences and masks at every time.
+
+K masked tokens, S sequences, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.build import CorpusOptions, build_corpus
+from filbert.data.examples import Example, collate
+from filbert.data.instances import fixed_examples
+from filbert.data.loader import by_length
+from filbert.data.masking import ObjectiveOptions
+from filbert.data.shards import Corpus
+from filbert.errors import InputError
+from filbert.inference.fill import masked_lm_part
+from filbert.inference.onnx_session import SessionModel
+from filbert.losses.cross_entropy import cross_entropy
+from filbert.model.heads import Model, PretrainingHead
+from filbert.model.precision import Precision
+from filbert.tasks.base import Objective
+from filbert.tasks.pretraining import Pretraining
+from filbert.text.tokenizer import Tokenizer
+
+# Of masked-word logits on the host: 128 MB at 30,522 entries.
+_MOST_ROWS = 1_024
+
+# Tokens per batch where the model draws samples: the same for every run and device.
+_SAMPLED_TOKENS = 4_096
+
+
+def text_figures(
+    model: Model | SessionModel,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    path: str,
+    *,
+    text_column: str = "text",
+    max_length: int,
+    max_tokens: int,
+    precision: Precision,
+) -> dict[str, float]:
+    """The figures of a model on a text file: 15 % of the tokens masked as in BERT, always the same.
+
+    Args:
+        model: with a masked-LM head, or one for pairs too, in eval mode.
+        checkpoint: of the same folder: which pairs the model knows.
+        tokenizer: of the same folder.
+        path: text with a blank line between documents, JSON Lines, CSV, TSV or Parquet.
+        text_column: of rows, the one with the text.
+        max_length: tokens per row, special tokens included.
+        max_tokens: per batch; the figures do not hang on it.
+        precision: of the matrix products.
+
+    Returns:
+        As `measure`.
+
+    Raises:
+        ConfigError: the model has no masked-LM head.
+        InputError: the file cannot be read, or nothing in it can be masked.
+    """
+    masked_lm_part(model)
+    assert isinstance(model, Model)
+    task = Pretraining(pair=_pair_of(model, checkpoint))
+    asked = ObjectiveOptions(pair=task.pair, max_length=max_length)
+    with tempfile.TemporaryDirectory() as spare:
+        place = Path(spare) / "text"
+        build_corpus([path], tokenizer, place, options=CorpusOptions(text_column=text_column))
+        examples = fixed_examples(Corpus.open(place), tokenizer, asked)
+    if not any(len(example.target.labels) for example in examples):
+        raise InputError(f"{path}: nothing in it can be masked. Give more text.")
+    return measure(model, task, examples, max_tokens=max_tokens, precision=precision)
+
+
+def pretraining_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What filbert.json tells of a model's pre-training: "max_length" and "pair", or neither.
+
+    The run that wrote the model says so among its options; a model made of that one by `shrink`
+    keeps these two.
+    """
+    story = checkpoint.filbert or {}
+    made = story.get("command") in ("pretrain", "distill")
+    told = story.get("options" if made else "pretrained")
+    told = told if isinstance(told, dict) else {}
+    return {key: told[key] for key in ("max_length", "pair") if told.get(key) is not None}
+
+
+def pretrained_length(checkpoint: Checkpoint) -> int | None:
+    """Tokens of a row in the first phase of a model's pre-training, where filbert.json tells it."""
+    length = pretraining_of(checkpoint).get("max_length")
+    return length if isinstance(length, int) else None
+
+
+def _pair_of(model: Model, checkpoint: Checkpoint) -> str:
+    """What the second half of a pre-training head was asked: its run says so, else its family."""
+    if not isinstance(model.head, PretrainingHead):
+        return "none"
+    told = pretraining_of(checkpoint).get("pair")
+    return told if told in ("nsp", "sop") else "sop" if checkpoint.family == "albert" else "nsp"
+
+
+def measure(
+    model: nn.Module,
+    task: Objective,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+    seed: int = 0,
+) -> dict[str, float]:
+    """The figures of held-out sequences.
+
+    Args:
+        model: as in training; without dropout here.
+        task: gives the targets.
+        examples: with masks.
+        max_tokens: per batch; the figures do not hang on it.
+        precision: of the matrix products.
+        seed: of the generator's samples in replaced-token detection.
+
+    Returns:
+        mlm_loss (nats a masked token), mlm_accuracy, perplexity, and where there are pairs
+        nsp_accuracy or sop_accuracy with nsp_loss or sop_loss; of replaced tokens replaced_loss and
+        replaced_accuracy.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    sums: dict[str, float] = {}
+    if examples and task.targets(examples[:1]).are_seen:
+        # The samples of a batch are drawn together, so they hang on what else is in it.
+        max_tokens = _SAMPLED_TOKENS
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = [examples[i] for i in indices]
+        targets = task.targets(batch).to(device)
+        torch.manual_seed(seed)
+        with torch.inference_mode(), precision.autocast(device):
+            packed = collate(batch).to(device)
+            seen = (targets.values,) if targets.are_seen else ()
+            output = model(packed, targets.at, *seen)
+        masked, *rest = (output,) if isinstance(output, Tensor) else output
+        _add(sums, "masked", len(targets.values))
+        for start in range(0, len(masked), _MOST_ROWS):
+            logits = masked[start : start + _MOST_ROWS]
+            labels = targets.values[start : start + _MOST_ROWS]
+            _add(sums, "mlm_loss", float(cross_entropy(logits, labels)))
+            _add(sums, "mlm_right", int((logits.argmax(-1) == labels).sum()))
+        if targets.pair is not None:
+            _add(sums, "pairs", len(targets.pair))
+            _add(sums, "pair_loss", float(cross_entropy(rest[0], targets.pair)))
+            _add(sums, "pair_right", int((rest[0].argmax(-1) == targets.pair).sum()))
+        elif rest:
+            logits, is_replaced = rest[0].float(), rest[1]
+            _add(sums, "tokens", len(logits))
+            loss = F.binary_cross_entropy_with_logits(logits, is_replaced.float(), reduction="sum")
+            _add(sums, "replaced_loss", float(loss))
+            _add(sums, "replaced_right", int(((logits > 0) == is_replaced).sum()))
+    model.train(was_training)
+    return _figures(sums, task)
+
+
+def _figures(sums: dict[str, float], task: Objective) -> dict[str, float]:
+    loss = sums["mlm_loss"] / max(sums["masked"], 1)
+    found = {
+        "mlm_loss": loss,
+        "mlm_accuracy": sums["mlm_right"] / max(sums["masked"], 1),
+        # A fresh model may be so wrong that the power overflows.
+        "perplexity": math.exp(min(loss, 700.0)),
+    }
+    if "pairs" in sums:
+        name = task.loss_names[1].removesuffix("_loss")
+        found[f"{name}_loss"] = sums["pair_loss"] / sums["pairs"]
+        found[f"{name}_accuracy"] = sums["pair_right"] / sums["pairs"]
+    if "tokens" in sums:
+        found["replaced_loss"] = sums["replaced_loss"] / sums["tokens"]
+        found["replaced_accuracy"] = sums["replaced_right"] / sums["tokens"]
+    return found
+
+
+def _add(sums: dict[str, float], name: str, value: float) -> None:
+    sums[name] = sums.get(name, 0.0) + value

@@ -1,0 +1,396 @@
+"""From texts to answers: load a model folder once, then predict, fill or embed any number of rows.
+
+H hidden size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.checkpoints.onnx_folder import read_export
+from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.sentence_transformers import (
+    ModelFolder,
+    SentenceVectors,
+    read_sentence_vectors,
+)
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned, refuse_one_text
+from filbert.errors import ConfigError
+from filbert.inference.building import built, number_format
+from filbert.inference.fill import fill_masks
+from filbert.inference.forward import default_max_tokens, first_pass, run_model
+from filbert.inference.onnx_session import SessionModel, check_backend
+from filbert.inference.score import score_texts
+from filbert.inference.stored_task import (
+    check_max_length,
+    keeping_answers,
+    stored_max_length,
+    task_of,
+)
+from filbert.inference.vectors import run_vectors
+from filbert.model.heads import Model
+from filbert.model.memory import keep_freed_memory
+from filbert.model.pooling import check_pooling
+from filbert.model.precision import Precision, choose_device, choose_precision
+from filbert.model.precision_names import INFERENCE_PRECISIONS
+from filbert.tasks.base import Prediction, Task, uncleaned
+from filbert.text.masks import check_masked
+from filbert.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Predictor:
+    """A loaded model.
+
+    Attributes:
+        model: encoder and head, in eval mode.
+        tokenizer: of the same folder.
+        task: what the head answers; None for a bare encoder.
+        max_length: tokens of the longest sequence; longer texts are cut, counted and marked.
+        max_tokens: tokens per packed batch.
+        number_format: what products are in: "float32", "bf16" or "int8".
+    """
+
+    def __init__(
+        self,
+        model: Model | SessionModel,
+        tokenizer: Tokenizer,
+        task: Task | None = None,
+        *,
+        max_length: int | None = None,
+        max_tokens: int | None = None,
+        precision: Precision | None = None,
+        sentence_vectors: SentenceVectors | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.checkpoint = checkpoint
+        self.tokenizer = tokenizer
+        self.task = task
+        self.device = model.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        positions = model.config.max_tokens_per_sequence
+        self.max_length = max_length or min(tokenizer.max_length or positions, positions)
+        self.precision = precision or Precision("float32", "default")
+        self.number_format = number_format(model, self.precision, checkpoint)
+        usual = default_max_tokens(self.device, model.config, self.number_format)
+        self.max_tokens = max_tokens or usual
+        self.sentence_vectors = sentence_vectors or SentenceVectors()
+
+    @classmethod
+    def load(
+        cls,
+        name: str | Path,
+        *,
+        precision: str = "float32",
+        backend: str = "torch",
+        device: str | None = None,
+        max_length: int | None = None,
+        max_tokens: int | None = None,
+        packed: bool = False,
+        null_threshold: float | None = None,
+    ) -> Predictor:
+        """Load a folder, a built-in name ("filbert-mini", "minilm") or a Hugging Face Hub id.
+
+        Args:
+            precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
+            backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
+            device: "cpu", "cuda" ...; the first GPU when there is one.
+            max_length: cut texts to this many tokens; the model's own limit when not given.
+            max_tokens: tokens per packed batch.
+            packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
+            null_threshold: a question with a null score above it gets the answer ""; the stored
+                threshold when not given. Models of other tools store none and always answer.
+
+        Raises:
+            InputError, FormatError: there is no such model, or it is damaged.
+            ConfigError: an option is unknown or does not fit the model.
+        """
+        folder = find_model(str(name))
+        check_backend(backend, folder, precision=precision, device=device)
+        exported = backend == "onnxruntime"
+        opened = ModelFolder(folder)
+        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+        tokenizer = read_tokenizer(opened)
+        config = checkpoint.config
+        notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
+        for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
+            log.info(note)
+        vectors = read_sentence_vectors(opened, config.hidden_size)
+        limit = stored_max_length(checkpoint, folder)
+        max_length = check_max_length(limit if max_length is None else max_length, config)
+        if max_length is None and vectors.max_length is not None:
+            max_length = min(vectors.max_length, config.max_tokens_per_sequence)
+        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
+            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
+        target = choose_device("cpu" if exported else device)
+        task = task_of(checkpoint, folder, null_threshold)
+        wanted = "float32" if exported else precision
+        chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
+        if wanted == "auto":
+            chosen = keeping_answers(chosen, checkpoint, task)
+        model: Model | SessionModel = (
+            SessionModel(folder, checkpoint)
+            if exported
+            else built(checkpoint, chosen, target, packed=packed)
+        )
+        if task is not None and task.head_kind is None:
+            model.head = task.head(config)
+        predictor = cls(
+            model,
+            tokenizer,
+            task,
+            max_length=max_length,
+            max_tokens=max_tokens,
+            # Weights that are bf16 themselves need no casts.
+            precision=None if chosen.name == "bf16" else chosen,
+            sentence_vectors=vectors,
+            checkpoint=checkpoint,
+        )
+        if target.type == "cpu":
+            predictor.warm_up()
+        return predictor
+
+    def warm_up(self) -> None:
+        """Run a few short passes, so that the first request does not pay for them."""
+        first_pass(self.model, self.precision, self.max_length)
+        if self.model.head is None:
+            self.embed(["."])
+
+    def predict(self, items: Sequence[Any]) -> list[Prediction]:
+        """One answer an item, in order, in the shape of INTERFACE.
+
+        Args:
+            items: texts or pairs of texts; for other tasks what their rows hold: lists of words or
+                texts (tagging), {"question", "context"}, {"context", "choices"}.
+
+        Raises:
+            ConfigError: the model has no task head.
+            InputError: an item is of another kind; with its index.
+        """
+        task = self.known_task()
+        refuse_one_text(items)
+        return list(self.predict_rows([task.row(item, i) for i, item in enumerate(items)]))
+
+    def answer(self, question: str, context: str) -> Prediction:
+        """The answer to a question within a text of any length, with its place there."""
+        return self._only("span_qa", {"question": question, "context": context})
+
+    def tag(self, text: str | Sequence[str]) -> Prediction:
+        """One tag per word of a text or list of words, and the entities they make."""
+        return self._only("tagging", text if isinstance(text, str) else list(text))
+
+    def _only(self, task: str, item: Any) -> Prediction:
+        if self.task is None or self.task.name != task:
+            name = "no task head" if self.task is None else f"a {self.task.name} head"
+            raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
+        return self.predict([item])[0]
+
+    def known_task(self) -> Task:
+        """The task of the model.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.task is None:
+            raise ConfigError(
+                "This model has no task head, so there is nothing to predict. Fine-tune it "
+                "(filbert finetune), or use embed."
+            )
+        return self.task
+
+    def predict_rows(self, rows: Iterable[Row]) -> Iterator[Prediction]:
+        """Answers in the order of `rows`, in fixed memory however many there are."""
+        raw = uncleaned(self.known_task())
+        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
+            yield from self.answers(self.row_examples(chunk))
+
+    def row_examples(self, rows: Sequence[Row]) -> list[Example]:
+        """Rows as what `answers` takes: tokenised, nothing computed."""
+        return self.known_task().examples(
+            rows, self.tokenizer, max_length=self.max_length, with_targets=False
+        )
+
+    def answers(
+        self, examples: Sequence[Example], on_batch: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[Prediction]:
+        """One answer per row of the examples, in order."""
+        outputs = run_model(
+            self.model,
+            examples,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            on_batch=on_batch,
+        )
+        return self.known_task().decode(outputs, examples)
+
+    def fill(
+        self, texts: str | Sequence[str], *, top: int = 5
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """The words that the model expects in place of every [MASK]; see `fill.fill_masks`.
+
+        Args:
+            texts: one text, which gets one answer, or a list of texts, which gets a list.
+            top: candidates per mask.
+        """
+        if not isinstance(texts, str):
+            return list(self.fill_texts(texts, top=top))
+        (answer,) = self.fill_texts([check_masked(texts, self.tokenizer, "The text")], top=top)
+        return answer
+
+    def fill_texts(self, texts: Iterable[str], *, top: int = 5) -> Iterator[dict[str, Any]]:
+        """As `fill`, one answer at a time, in order and in fixed memory."""
+        return fill_masks(
+            self.model,
+            self.tokenizer,
+            texts,
+            max_length=self.max_length,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            top=top,
+        )
+
+    def score(self, texts: str | Sequence[str]) -> dict[str, Any] | list[dict[str, Any]]:
+        """How likely the model finds one text, or each of a list; see `score.score_texts`."""
+        found = list(self.score_texts([texts] if isinstance(texts, str) else texts))
+        return found[0] if isinstance(texts, str) else found
+
+    def score_texts(
+        self,
+        texts: Iterable[str],
+        *,
+        with_tokens: bool = False,
+        on_share: Callable[[int, float], None] = lambda rows, share: None,
+    ) -> Iterator[dict[str, Any]]:
+        """As `score`, one answer at a time, in order and in fixed memory."""
+        return score_texts(
+            self.model,
+            self.tokenizer,
+            texts,
+            max_length=self.max_length,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            with_tokens=with_tokens,
+            on_share=on_share,
+        )
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+    ) -> np.ndarray | list[np.ndarray]:
+        """Vectors of texts.
+
+        Args:
+            texts: n texts or pairs.
+            pooling: "mean" over all tokens, "cls" (the first token; of a causal encoder the last),
+                "last", "max", "mean_sqrt_len" (sum by root of the length), several with "+" between
+                or "none" for one vector a token. When not given: as sentence-transformers' files in
+                the folder say (with prompt, dense layers and unit length), else the mean.
+            normalize: scale to unit length.
+            layers: which layers' outputs to join end to end; 0 is the embedding layer, -1 the last.
+
+        Returns:
+            float32 (n, `vector_size`); for pooling "none" a list of n arrays (tokens, H * layers).
+        """
+        vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
+        if pooling == "none":
+            return vectors
+        return np.array(vectors, np.float32).reshape(-1, self.vector_size(pooling, layers))
+
+    def embed_texts(
+        self,
+        texts: Iterable[Text],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+    ) -> Iterator[np.ndarray]:
+        """As `embed`, one at a time, in order and in fixed memory."""
+        num_cut = 0
+        for chunk in chunks(checked_texts(texts), characters_in):
+            examples = self.text_examples(chunk, pooling=pooling, layers=layers)
+            num_cut += sum(example.truncated for example in examples)
+            yield from self.vectors(examples, pooling=pooling, normalize=normalize, layers=layers)
+        if num_cut:
+            log.warning("%s texts have more than %s tokens and were cut", num_cut, self.max_length)
+
+    def text_examples(
+        self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)
+    ) -> list[Example]:
+        """Texts as what `vectors` takes: tokenised, nothing computed."""
+        way = self._way(pooling, layers)
+        clean = getattr(self.task, "clean", None)
+        prepared = [way.prepared(cleaned(text, clean)) for text in texts]
+        encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
+        return [
+            Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+        ]
+
+    def vectors(
+        self,
+        examples: Sequence[Example],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] = (-1,),
+        on_batch: Callable[[int], None] = lambda num_tokens: None,
+    ) -> list[np.ndarray]:
+        """The vector of every example, in order; with pooling "none" its matrix."""
+        way = self._way(pooling, layers)
+        return run_vectors(
+            self.model,
+            examples,
+            layers=self._layer_numbers(layers),
+            pooling=way.pooling,
+            dense=way.dense,
+            normalize=way.normalize if normalize is None else normalize,
+            max_tokens=self.max_tokens,
+            precision=self.precision,
+            on_batch=on_batch,
+        )
+
+    def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
+        """The width of what `embed` gives for a pooling and layers."""
+        width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
+        return self._way(pooling, layers).dimension(width)
+
+    def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
+        """How vectors are made: the folder's way, unless a pooling is named."""
+        if pooling is not None:
+            check_pooling(pooling)
+            return SentenceVectors(pooling)
+        way = self.sentence_vectors
+        if way.dense and tuple(layers) != (-1,):
+            raise ConfigError(
+                "Dense layers take this model's last layer alone. Name a pooling to have others."
+            )
+        return way
+
+    def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
+        """0 for the embeddings, 1..N for the layers."""
+        count = self.model.config.num_hidden_layers
+        if isinstance(layers, int | str) or not layers:
+            raise ConfigError(f"layers is {layers!r}; give a list of numbers, such as [-1].")
+        for layer in layers:
+            if not isinstance(layer, int | np.integer) or not -count - 1 <= layer <= count:
+                raise ConfigError(f"layer {layer!r} is not in {-count - 1}..{count}.")
+        chosen = tuple(layer % (count + 1) for layer in layers)
+        if len(set(chosen)) < len(chosen):
+            raise ConfigError("layers names a layer twice; -1 is the last. Give each once.")
+        if isinstance(self.model, SessionModel) and chosen != (count,):
+            raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
+        return chosen

@@ -1,0 +1,193 @@
+"""How likely a model finds a text: every token masked in turn, and what it gave to the right one.
+
+K masks, V vocabulary.
+
+Source: Salazar et al. 2020, section 2: pseudo-log-likelihood and pseudo-perplexity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.data.examples import Example
+from filbert.data.texts import characters_in, chunks, refuse_one_text
+from filbert.errors import InputError, printable
+from filbert.inference.fill import mask_logits, masked_lm_part, sequences_around
+from filbert.inference.onnx_session import SessionModel
+from filbert.model.heads import Model
+from filbert.model.precision import Precision
+from filbert.text.masks import mask_name, mask_spans
+from filbert.text.tokenizer import Encoding, Tokenizer
+
+# Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
+_CHUNK_CHARACTERS = 2**16
+# Beyond it a float has no room.
+_LARGEST_EXPONENT = 700.0
+
+
+def score_texts(
+    model: Model | SessionModel,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    *,
+    max_length: int,
+    max_tokens: int,
+    precision: Precision,
+    with_tokens: bool = False,
+    on_share: Callable[[int, float], None] = lambda rows, share: None,
+) -> Iterator[dict[str, Any]]:
+    """The pseudo-log-likelihood of every text, in order and in fixed memory.
+
+    A text of n tokens is n sequences, each with another token masked. In a text beyond `max_length`
+    tokens the model sees so many around each mask; every token is scored.
+
+    Args:
+        model: with a masked-LM or a pre-training head, in eval mode. Its pooler does not run.
+        tokenizer: of the same folder.
+        texts: without masks of their own.
+        max_length: longest sequence, special tokens included.
+        max_tokens: tokens per packed batch.
+        precision: of the matrix products.
+        with_tokens: say it of every token, too.
+        on_share: told how many texts are at work, and which share of their masks is done.
+
+    Returns:
+        For each text `pll` (the sum over its tokens of the natural logarithm of the probability,
+        among all V entries of the word table, of the token that stands there), `perplexity`,
+        `num_scored` (tokens without the special ones that are added), `num_unknown` of them that
+        the vocabulary could not write, `truncated` and `num_tokens`; with `with_tokens`, `tokens`:
+        `token`, `start` and `end` (characters of the text) and `log_probability` of each.
+
+    Raises:
+        ConfigError: the model has no masked-LM head.
+        FormatError: the vocabulary has no mask.
+        InputError: a text with a mask in it, or something that is no text; with its index.
+    """
+    masked_lm_part(model)
+    assert not isinstance(model, SessionModel)
+    mask_name(tokenizer)
+    refuse_one_text(texts)
+    whole = (check_whole(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
+
+    def scored() -> Iterator[dict[str, Any]]:
+        for chunk in chunks(whole, characters_in, _CHUNK_CHARACTERS):
+            encodings = tokenizer.encode(chunk, with_offsets=True)
+            found = _log_probabilities(
+                model, tokenizer, encodings, max_length, max_tokens, precision, on_share
+            )
+            for encoding, logs in zip(encodings, found, strict=True):
+                answer = _answer(encoding, logs, tokenizer, max_length)
+                if with_tokens:
+                    answer["tokens"] = _tokens(encoding, logs, tokenizer)
+                yield answer
+
+    return scored()
+
+
+def check_whole(text: Any, tokenizer: Tokenizer, where: str) -> str:
+    """The same text, if no word of it is masked.
+
+    Raises:
+        InputError: one is, or it is no text; it begins with `where`.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"{where} is a {type(text).__name__}; a text is wanted.")
+    spans = mask_spans(text, tokenizer)
+    if spans:
+        raise InputError(
+            f"{where} has the mask {text[slice(*spans[0])]} in it: {printable(text)!r}. Write the "
+            "word that is meant; filbert fill says which ones fit there."
+        )
+    return text
+
+
+def perplexity(pll: float, num_scored: int) -> float | None:
+    """The exponential of a token's mean surprise (nats); None where no token was scored."""
+    return math.exp(min(-pll / num_scored, _LARGEST_EXPONENT)) if num_scored else None
+
+
+def _own(encoding: Encoding) -> np.ndarray:
+    """Places of the text's own tokens, int64."""
+    assert encoding.sequence is not None
+    return np.flatnonzero(encoding.sequence == 0)
+
+
+def _log_probabilities(
+    model: Model,
+    tokenizer: Tokenizer,
+    encodings: Sequence[Encoding],
+    max_length: int,
+    max_tokens: int,
+    precision: Precision,
+    on_share: Callable[[int, float], None],
+) -> list[np.ndarray]:
+    """Of each text's own tokens, float64."""
+    places = [_own(encoding) for encoding in encodings]
+    found = [np.empty(len(own)) for own in places]
+    total, done = sum(map(len, places)), 0
+    order = sorted(range(len(encodings)), key=lambda row: len(encodings[row].input_ids))
+    masks = ((row, number) for row in order for number in range(len(places[row])))
+    for piece in chunks(masks, lambda mask: 1):
+        wanted = [int(encodings[row].input_ids[places[row][number]]) for row, number in piece]
+        examples = [
+            _masked(row, encodings[row], int(places[row][number]), max_length, tokenizer)
+            for row, number in piece
+        ]
+        for owners, logits_KV in mask_logits(
+            model, examples, max_tokens=max_tokens, precision=precision
+        ):
+            ids = torch.tensor([wanted[owner] for owner in owners], device=logits_KV.device)
+            right = logits_KV.gather(1, ids[:, None]).squeeze(1)
+            logs = (right - logits_KV.logsumexp(-1)).tolist()
+            for owner, log in zip(owners, logs, strict=True):
+                row, number = piece[owner]
+                found[row][number] = log
+        done += len(piece)
+        on_share(len(encodings), done / total)
+    return found
+
+
+def _masked(
+    row: int, encoding: Encoding, place: int, max_length: int, tokenizer: Tokenizer
+) -> Example:
+    """The text with the token at `place` masked, or what is around it."""
+    (example,) = sequences_around(row, encoding, [place], max_length)
+    ids = example.input_ids.copy()
+    ids[example.target] = tokenizer.mask_id
+    return replace(example, input_ids=ids)
+
+
+def _answer(
+    encoding: Encoding, logs: np.ndarray, tokenizer: Tokenizer, max_length: int
+) -> dict[str, Any]:
+    ids = encoding.input_ids[_own(encoding)]
+    unknown = 0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum())
+    pll = math.fsum(logs)
+    return {
+        "pll": pll,
+        "perplexity": perplexity(pll, len(logs)),
+        "num_scored": len(logs),
+        "num_unknown": unknown,
+        "truncated": encoding.num_tokens > max_length,
+        "num_tokens": encoding.num_tokens,
+    }
+
+
+def _tokens(encoding: Encoding, logs: np.ndarray, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    own = _own(encoding)
+    assert encoding.offsets is not None
+    return [
+        {"token": token, "start": start, "end": end, "log_probability": log}
+        for token, (start, end), log in zip(
+            tokenizer.tokens(encoding.input_ids[own]),
+            encoding.offsets[own].tolist(),
+            logs.tolist(),
+            strict=True,
+        )
+    ]

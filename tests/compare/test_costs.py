@@ -1,0 +1,99 @@
+"""Costs: what is timed, how often, and what of an interrupted run can be told."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from filbert.compare import costs
+from filbert.compare.costs import latency, measure, weight_bytes
+from filbert.data.records import Row
+from filbert.inference.predictor import Predictor
+
+
+@pytest.fixture
+def rows():
+    return [Row({"text": str(i)}, "x", i + 1) for i in range(5000)]
+
+
+class Clock:
+    """A predictor that takes so many seconds a row, and the clock that it moves."""
+
+    def __init__(self, *paces: float) -> None:
+        self.now, self.paces, self.seen = 0.0, list(paces), []
+
+    def predict(self, rows):
+        self.seen.append([row.line for row in rows])
+        pace = self.paces.pop(0) if len(self.paces) > 1 else self.paces[0]
+        self.now += len(rows) * pace
+
+
+def timed(monkeypatch, clock, rows, tmp_path):
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: clock.now)
+    return measure(clock.predict, rows, tmp_path)
+
+
+def test_the_rows_that_are_timed_are_spread_from_the_first_to_the_last(rows, tmp_path, monkeypatch):
+    clock = Clock(0.001)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["timed_rows"] == 1024 and found["timed_passes"] == 5
+    lines = clock.seen[-1]
+    assert (lines[0], lines[-1]) == (1, 5000)
+    gaps = {b - a for a, b in zip(lines, lines[1:], strict=False)}
+    assert gaps <= {4, 5}
+
+
+def test_the_pace_is_the_median_pass_and_the_spread_is_kept(rows, tmp_path, monkeypatch):
+    clock = Clock(0.001, 0.001, 0.002, 0.004, 0.001, 0.002)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["rows_per_second"] == pytest.approx(500)
+    assert found["rows_per_second_low"] == pytest.approx(250)
+    assert found["rows_per_second_high"] == pytest.approx(1000)
+
+
+def test_a_slow_model_is_timed_on_fewer_rows_and_in_fewer_passes(rows, tmp_path, monkeypatch):
+    clock = Clock(0.1)
+    found = timed(monkeypatch, clock, rows, tmp_path)
+    assert found["timed_rows"] == 100 and found["timed_passes"] == 3
+    # The warm-up, and three passes.
+    assert clock.now == pytest.approx(36.4)
+
+
+def test_few_rows_are_timed_all(rows, tmp_path, monkeypatch):
+    assert timed(monkeypatch, Clock(0.001), rows[:10], tmp_path)["timed_rows"] == 10
+
+
+def test_the_processors_seconds_grow_with_work():
+    watch = costs.Watch()
+    sum(i * i for i in range(200_000))
+    assert watch.so_far().cpu_seconds > 0 and costs.peak_memory()["peak_bytes"] > 10**7
+
+
+def test_the_latency_is_the_median_of_single_texts_after_a_warm_up(rows, monkeypatch):
+    clock = Clock(*[9.0] * 5, *[0.001] * 120, *[0.003] * 60, 0.5)
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: clock.now)
+    found = latency(clock.predict, rows)
+    assert {len(seen) for seen in clock.seen} == {1}
+    assert found["latency_seconds"] == pytest.approx(0.001)
+    assert found["latency_seconds_p95"] == pytest.approx(0.5)
+    # The last twenty take half a second each: time was over after ten seconds.
+    assert 190 < found["latency_rows"] == len(clock.seen) - 5 <= 200
+
+
+def test_the_latency_of_a_slow_model_is_that_of_fewer_texts(rows, monkeypatch):
+    clock = Clock(2.0)
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: clock.now)
+    assert latency(clock.predict, rows)["latency_rows"] == 6
+
+
+def test_weights_count_in_the_format_that_they_are_kept_in(tiny_model):
+    model = Predictor.load(tiny_model).model
+    exact = weight_bytes(model)
+    assert exact == 4 * sum(p.numel() for p in model.parameters())
+    dense = [m.weight.numel() for layer in model.encoder.layers for m in layer.modules()
+             if isinstance(m, nn.Linear)]  # fmt: skip
+    small = weight_bytes(Predictor.load(tiny_model, precision="int8").model)
+    # A byte for four; scales and sums take some of it back.
+    assert exact - 3 * sum(dense) <= small < exact - 2 * sum(dense)
+    bf16 = weight_bytes(Predictor.load(tiny_model, precision="bf16").model)
+    assert bf16 == exact / 2

@@ -1,0 +1,269 @@
+"""Predictions of runs: reading, slices and the comparison of two models."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.compare.predictions import (
+    Judged,
+    by_column,
+    by_length,
+    prepared_rows,
+    read_predictions,
+    side_by_side,
+    slice_figures,
+    slice_intervals,
+)
+from filbert.errors import FormatError, InputError
+
+LABELS = ["ok", "rude"]
+GOLD = ["ok", "ok", "rude", "ok", "ok", "rude", "ok", "rude"]
+
+
+def lines_of(gold: list[str] = GOLD) -> list[dict]:
+    return [
+        {"row": row, "gold": label, "scores": {"rude": row / 10, "ok": 1 - row / 10}}
+        for row, label in enumerate(gold)
+    ]
+
+
+def run(folder: Path, lines: list[dict]) -> Path:
+    place = folder / "predictions" / "test.jsonl"
+    place.parent.mkdir(parents=True)
+    place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def two_runs(folder: Path, lines: list[dict]) -> dict[str, dict[int, Path]]:
+    return {
+        "one": {0: run(folder / "one", lines_of())},
+        "two": {4: run(folder / "two", lines)},
+    }
+
+
+def prepare(study: Path, gold: list[str]) -> None:
+    (study / "data").mkdir(exist_ok=True)
+    with gzip.open(study / "data" / "test.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"text": "a b", "label": label}) + "\n" for label in gold)
+
+
+def test_gold_and_probabilities_stand_in_the_order_of_the_labels(tmp_path):
+    found = read_predictions("test", two_runs(tmp_path, lines_of()), LABELS)
+    assert found.gold.tolist() == [0, 0, 1, 0, 0, 1, 0, 1]
+    np.testing.assert_allclose(found.probabilities["two"][4][:, 1], np.arange(8) / 10)
+
+
+def other_gold(lines):
+    lines[5]["gold"] = "ok"
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_gold, "the gold label of row 5 is 'rude' and 'ok'"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is of row 0 and of row 1"),
+        (lambda lines: lines[:-1], "8 against 7 rows"),
+    ],
+)
+def test_runs_of_other_rows_are_not_compared(tmp_path, change, said):
+    runs = two_runs(tmp_path, change(lines_of()))
+    both = r"one \(seed 0\) and two \(seed 4\) were not measured on the same test rows: "
+    with pytest.raises(InputError, match=both + said):
+        read_predictions("test", runs, LABELS)
+
+
+def without_a_score(lines):
+    del lines[2]["scores"]["rude"]
+    return lines
+
+
+def not_a_number(lines):
+    lines[2]["scores"]["rude"] = float("nan")
+    return lines
+
+
+def strange_gold(lines):
+    lines[2]["gold"] = "odd"
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_score, r"test\.jsonl:3: a prediction needs row, gold and a number"),
+        (not_a_number, r"test\.jsonl: a score of row 3 is nan"),
+        (strange_gold, r"test\.jsonl:3: gold label 'odd' is not one of ok, rude"),
+    ],
+)
+def test_a_damaged_prediction_is_named_by_file_and_line(tmp_path, change, said):
+    with pytest.raises(FormatError, match=said):
+        read_predictions("test", two_runs(tmp_path, change(lines_of())), LABELS)
+
+
+def test_a_run_without_predictions_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"two \(seed 4\): .* is missing or empty"):
+        read_predictions("test", two_runs(tmp_path, []), LABELS)
+
+
+def test_prepared_rows_are_given_when_they_are_the_judged_ones(tmp_path):
+    gold = np.array([LABELS.index(label) for label in GOLD])
+    assert prepared_rows(tmp_path, "test", gold, LABELS) is None
+    prepare(tmp_path, GOLD)
+    rows = prepared_rows(tmp_path, "test", gold, LABELS)
+    assert rows is not None and [row["label"] for row in rows] == GOLD
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        (GOLD[1:], "holds 7 rows, the predictions are of 8"),
+        (["rude", *GOLD[1:]], r"test\.jsonl\.gz:1: label 'rude', but .* is 'ok'"),
+    ],
+)
+def test_data_prepared_anew_does_not_pass_for_the_judged_rows(tmp_path, gold, said):
+    prepare(tmp_path, gold)
+    with pytest.raises(InputError, match=said):
+        prepared_rows(tmp_path, "test", np.array([LABELS.index(x) for x in GOLD]), LABELS)
+
+
+def texts(*lengths: int) -> list[dict]:
+    return [{"text": " ".join(["word"] * length)} for length in lengths]
+
+
+def named(parts) -> list[tuple[str, list[int]]]:
+    return [(name, at.tolist()) for name, at in parts]
+
+
+def values(*given) -> list[dict]:
+    return [{"text": "a", "group": value} for value in given]
+
+
+def test_lengths_fall_into_quartiles_of_whole_words():
+    assert named(by_length(texts(8, 1, 2, 3, 4, 5, 6, 7))) == [
+        ("1-2 words", [1, 2]),
+        ("3-4 words", [3, 4]),
+        ("5-6 words", [5, 6]),
+        ("7-8 words", [0, 7]),
+    ]
+
+
+def test_rows_of_one_length_stay_together():
+    assert named(by_length(texts(1, 1, 1, 1, 1, 1, 2, 1400))) == [
+        ("1 word", [0, 1, 2, 3, 4, 5]),
+        ("2-1,400 words", [6, 7]),
+    ]
+
+
+def test_texts_of_one_length_and_no_texts_give_no_part():
+    assert by_length(texts(4, 4, 4)) == [] and by_length([]) == []
+
+
+def test_both_texts_of_a_pair_count():
+    rows = [{"text": "a b", "text_pair": "c"}, {"text": "", "text_pair": None}]
+    assert named(by_length(rows)) == [("0 words", [1]), ("3 words", [0])]
+
+
+@pytest.mark.parametrize(
+    ("given", "yes", "no"),
+    [
+        (("1", "0", "1"), [0, 2], [1]),
+        ((0.5, 0.499, "0.8333"), [0, 2], [1]),
+        ((True, False, False), [0], [1, 2]),
+        (("true", "False", "0"), [0], [1, 2]),
+    ],
+)
+def test_shares_and_truth_values_become_yes_and_no(given, yes, no):
+    assert named(by_column(values(*given), "group")) == [("yes", yes), ("no", no)]
+
+
+@pytest.mark.parametrize("gone", ["nan", "NA", " null ", "None", float("nan")])
+def test_a_word_for_nothing_in_a_column_of_shares_is_a_missing_value(gone):
+    found = named(by_column(values("0.1", "0.7", gone, 0.2), "group"))
+    assert found == [("yes", [1]), ("no", [0, 3]), ("not stated", [2])]
+
+
+def test_names_stay_names_the_most_frequent_first():
+    found = named(by_column(values("b", "a", "b", None, " "), "group"))
+    assert found == [("b", [0, 2]), ("a", [1]), ("not stated", [3, 4])]
+
+
+def test_numbers_beyond_one_are_names():
+    found = named(by_column(values("1998", "0", "1998"), "group"))
+    assert found == [("1998", [0, 2]), ("0", [1])]
+
+
+def test_rare_values_share_a_slice():
+    found = by_column(values(*(["often"] * 3), *(f"v{n:02}" for n in range(30))), "group")
+    assert len(found) == 20
+    assert (found[0][0], found[-1][0]) == ("often", "12 other values")
+    assert sum(len(at) for _, at in found) == 33
+
+
+def test_a_column_that_is_not_there_is_refused_with_the_nearest_name():
+    with pytest.raises(InputError, match=r'"groups".*are: group\. Did you mean group\?'):
+        by_column(values("a"), "groups")
+
+
+def judged(gold, scores) -> Judged:
+    table = np.stack([1 - np.array(scores), np.array(scores)], axis=1)
+    return Judged(np.array(gold), table, 1, 0.5)
+
+
+def test_a_slice_without_positives_has_only_what_negatives_tell():
+    found = slice_figures(judged([0, 0, 0, 0], [0.1, 0.6, 0.2, 0.3]))
+    assert found["false_positive_rate"] == 0.25 and found["accuracy"] == 0.75
+    missing = {key for key, value in found.items() if value is None}
+    assert missing == {"roc_auc", "pr_auc", "f1", "precision", "recall"}
+
+
+def test_a_slice_without_negatives_has_no_false_positive_rate():
+    assert slice_figures(judged([1, 1], [0.9, 0.4]))["false_positive_rate"] is None
+
+
+@pytest.mark.parametrize(("num_positives", "is_there"), [(9, False), (10, True)])
+def test_an_interval_needs_ten_rows_of_each_class(num_positives, is_there):
+    gold = [1] * num_positives + [0] * 30
+    scores = np.random.default_rng(0).random(len(gold))
+    found = slice_intervals({"one": judged(gold, scores)}, resamples=50, level=0.95, seed=0)
+    assert bool(found["one"]) == is_there
+
+
+def answers(scores):
+    return [{"scores": {"neg": 1 - s, "pos": s}} for s in scores]
+
+
+def compared(first, second, gold):
+    return side_by_side(
+        ["pos" if g else "neg" for g in gold],
+        {"a": answers(first), "b": answers(second)},
+        {"a": 0.5, "b": 0.5},
+        positive="pos",
+        resamples=199,
+    )
+
+
+def test_a_perfect_model_is_told_from_one_that_guesses():
+    draw = np.random.default_rng(0)
+    gold = draw.random(300) < 0.3
+    found = compared(np.where(gold, 0.9, 0.1), draw.random(300), gold)
+    assert found["intervals"]["a"]["roc_auc"]["value"] == 1.0
+    pair = found["pair"]
+    assert (pair["one"], pair["other"]) == ("a", "b")
+    for metric in ("roc_auc", "pr_auc", "f1"):
+        assert pair[metric]["low"] > 0 and pair[metric]["p"] <= 0.02
+    assert pair["mcnemar"]["only_other_right"] == 0 and pair["mcnemar"]["p"] < 0.001
+
+
+def test_a_model_is_not_told_from_itself():
+    draw = np.random.default_rng(1)
+    gold, scores = draw.random(200) < 0.4, draw.random(200)
+    pair = compared(scores, scores, gold)["pair"]
+    for metric in ("roc_auc", "pr_auc", "f1"):
+        assert (pair[metric]["low"], pair[metric]["high"], pair[metric]["p"]) == (0, 0, 1)
+    assert pair["mcnemar"]["p"] == 1

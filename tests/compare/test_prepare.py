@@ -1,0 +1,239 @@
+"""The rows that all contestants share."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import random
+import sys
+
+import pytest
+from pyarrow import Table, parquet
+
+from filbert.compare.prepare import prepare
+from filbert.data.labels import label_order
+from filbert.data.records import read_rows
+from filbert.errors import ConfigError, InputError
+
+
+def write(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+WORDS = ["apple", "bread", "cloud", "drum", "eagle", "flute", "grape", "house", "iron", "jelly"]
+
+
+def sentence(i: int) -> str:
+    draw = random.Random(i)
+    return " ".join(draw.choices(WORDS, k=12)) + f" number {i}"
+
+
+@pytest.fixture
+def whole(recipe):
+    """A recipe of one file that is split."""
+
+    def make(path, **more):
+        plain = {k: v for k, v in recipe.items() if k not in ("train", "dev", "test", "positive")}
+        return plain | {"data": path} | more
+
+    return make
+
+
+def test_every_row_lands_in_one_split_and_the_same_seed_gives_the_same_bytes(whole, read, tmp_path):
+    rows = [[sentence(i), i % 3 == 0] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "label"], [[t, int(y)] for t, y in rows])
+    one = prepare(read(whole(path)), tmp_path / "one")
+    same = prepare(read(whole(path)), tmp_path / "same")
+    other = prepare(read(whole(path, seed=1)), tmp_path / "other")
+    texts = [
+        row.values["text"]
+        for name in ("train", "dev", "test")
+        for row in read_rows(tmp_path / "one" / f"{name}.jsonl.gz")
+    ]
+    assert sorted(texts) == sorted(text for text, _ in rows)
+    assert one["train"]["sha256"] == same["train"]["sha256"] != other["train"]["sha256"]
+    assert one["labels"] == ["0", "1"] and one["positive"] == "1"
+    assert one["source"][0]["rows"] == 60
+
+
+def test_any_text_and_any_kept_value_that_is_read_is_written_too(whole, read, tmp_path):
+    rows = [{"text": sentence(i), "label": i % 3 == 0, "when": dt.date(2020, 1, 1)}
+            for i in range(60)]  # fmt: skip
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
+    made = prepare(read(whole(str(tmp_path / "a.parquet"), keep_columns=["when"])), tmp_path / "p")
+    assert made["train"]["rows"] > 30
+    assert next(read_rows(tmp_path / "p/train.jsonl.gz")).values["when"] == "2020-01-01"
+    # Half of an emoji, as where a text was cut.
+    half = [{"text": f"{sentence(i)} \ud83d", "label": i % 3 == 0} for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in half))
+    prepare(read(whole(str(tmp_path / "a.jsonl"))), tmp_path / "j")
+    assert next(read_rows(tmp_path / "j/train.jsonl.gz")).values["text"].endswith(" \ud83d")
+
+
+def test_rows_that_repeat_each_other_stay_in_one_split_unless_told_otherwise(whole, read, tmp_path):
+    rows = [[sentence(i // 3), (i // 3) % 2] for i in range(120)]
+    path = write(tmp_path / "a.csv", ["text", "label"], rows)
+    together = prepare(read(whole(path, near_duplicates="together")), tmp_path / "t")
+    counted = prepare(read(whole(path, near_duplicates="report")), tmp_path / "r")
+    assert together["near_duplicates"]["test_like_train"] == 0
+    assert together["near_duplicates"]["rows_in_clusters"] == 120
+    assert counted["near_duplicates"]["test_like_train"] > 0
+
+
+def test_several_columns_become_one_label_and_further_columns_are_kept(whole, read, tmp_path):
+    rows = [[sentence(i), i % 4 == 0, i % 6 == 0, f"g{i % 2}"] for i in range(60)]
+    path = write(
+        tmp_path / "a.csv",
+        ["text", "loud", "rude", "group"],
+        [[t, int(a), int(b), g] for t, a, b, g in rows],
+    )
+    facts = prepare(
+        read(whole(path, merge_labels=["loud", "rude"], merge_as="bad", keep_columns=["group"])),
+        tmp_path / "m",
+    )
+    assert facts["positive"] == "bad"
+    total = sum(facts[name]["label_counts"]["bad"] for name in ("train", "dev", "test"))
+    assert total == sum(a or b for _, a, b, _ in rows)
+    (row, *_) = read_rows(tmp_path / "m" / "train.jsonl.gz")
+    assert set(row.values) == {"text", "group", "label"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "kind", "sentence_"),
+    [
+        ([["a b", 0]] * 20 + [["c d", 1]], {}, InputError, "no row with the label"),
+        ([["a b", 0]] * 20, {}, InputError, "one label|no row"),
+        ([["a b", ""]] * 20, {}, InputError, r"a.csv:2: no label"),
+        (
+            [[sentence(i), i % 2] for i in range(40)],
+            {"positive": "yes"},
+            ConfigError,
+            "positive is 'yes'",
+        ),
+        (
+            [["x", 0], ["y", 2]] * 20,
+            {"merge_labels": ["label"], "merge_as": "bad"},
+            InputError,
+            "a.csv:3: column 'label' holds '2'; a label column holds 0 or 1",
+        ),
+        (
+            [["x", 0], ["y", 1], ["z", 1], ["w", 2]] * 9,
+            {"positive": "1"},
+            InputError,
+            r"a.csv:5: label '2', after \['0', '1'\]. With positive '1' there are two labels",
+        ),
+        ([["x", 0], ["y", 1]] * 20, {"text_column": "txt"}, InputError, 'no column "txt"'),
+        ([["x", 0], ["y", 1]] * 20, {"keep_columns": ["age"]}, InputError, 'no column "age"'),
+    ],
+)
+def test_wrong_rows_are_one_sentence(rows, more, kind, sentence_, whole, read, tmp_path):
+    path = write(tmp_path / "a.csv", ["text", "label"], rows)
+    with pytest.raises(kind, match=sentence_):
+        prepare(read(whole(path, **more)), tmp_path / "out")
+
+
+def test_a_given_split_that_lacks_a_class_is_refused(recipe, read, tmp_path):
+    recipe["test"] = write(tmp_path / "t.csv", ["text", "label"], [["the film", "neg"]] * 3)
+    with pytest.raises(InputError, match="No row of test has the label 'pos'"):
+        prepare(read(recipe), tmp_path / "out")
+
+
+def test_dev_is_a_part_of_train_when_only_train_and_test_are_given(recipe, read, tmp_path):
+    del recipe["dev"]
+    facts = prepare(read(recipe), tmp_path / "out")
+    assert facts["train"]["rows"] + facts["dev"]["rows"] == 256
+    assert facts["test"]["rows"] == 64
+
+
+def test_a_merged_column_can_be_kept_for_slices(whole, read, tmp_path):
+    rows = [[sentence(i), int(i % 4 == 0), int(i % 6 == 0)] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "loud", "rude"], rows)
+    more = {"merge_labels": ["loud", "rude"], "merge_as": "bad", "keep_columns": ["rude"]}
+    prepare(read(whole(path, **more)), tmp_path / "m")
+    found = list(read_rows(tmp_path / "m" / "test.jsonl.gz"))
+    assert {row.values["rude"] for row in found} == {"0", "1"}
+
+
+def test_a_kept_column_that_no_test_row_has_is_refused(recipe, read, tmp_path):
+    for name, group in (("train", "g"), ("dev", "g"), ("test", "")):
+        rows = [[sentence(i), i % 2, group] for i in range(20)]
+        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label", "group"], rows)
+    recipe |= {"positive": "1", "keep_columns": ["group"]}
+    with pytest.raises(InputError, match="no test row has a value in the column 'group'"):
+        prepare(read(recipe), tmp_path / "out")
+
+
+def test_a_wrong_label_is_found_before_repeats_are_searched(whole, read, tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("the long search began")
+
+    monkeypatch.setattr(sys.modules["filbert.compare.prepare"], "near_duplicates", never)
+    path = write(tmp_path / "a.csv", ["text", "label"], [[sentence(i), i % 3] for i in range(40)])
+    with pytest.raises(InputError, match="a.csv:4: label '2'"):
+        prepare(read(whole(path, positive="1", near_duplicates="together")), tmp_path / "out")
+
+
+def test_test_rows_that_repeat_dev_rows_are_counted_too(recipe, read, tmp_path):
+    for at, name in enumerate(("train", "dev", "test")):
+        # Test holds ten rows of dev, two of them with the other label.
+        rows = [[sentence(1000 * at + i), i % 2] for i in range(20)]
+        if name == "test":
+            rows += [[sentence(1000 + i), (i + (i < 2)) % 2] for i in range(10)]
+        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label"], rows)
+    recipe |= {"positive": "1", "near_duplicates": "report"}
+    found = prepare(read(recipe), tmp_path / "out")["near_duplicates"]
+    assert found["test_like_train"] == 0
+    assert (found["test_like_dev"], found["test_like_dev_other_label"]) == (10, 2)
+
+
+def test_the_rule_that_is_told_is_what_could_be_done_with_the_splits_as_given(
+    recipe, whole, read, tmp_path
+):
+    rows = [[sentence(i // 2), i % 2] for i in range(80)]
+    path = write(tmp_path / "rows.csv", ["text", "label"], rows)
+    parts = {**recipe, "train": path, "dev": path, "test": path, "positive": "1"}
+    parts["near_duplicates"] = "together"
+    assert rule(parts, read, tmp_path / "a") == "report"
+    del parts["dev"]
+    assert rule(parts, read, tmp_path / "b") == "together but for the test rows"
+    assert rule(parts | {"near_duplicates": "report"}, read, tmp_path / "c") == "report"
+    assert rule(whole(path, near_duplicates="together"), read, tmp_path / "d") == "together"
+
+
+def rule(recipe, read, folder) -> str:
+    return prepare(read(recipe), folder)["near_duplicates"]["rule"]
+
+
+def test_blanks_around_the_merged_label_are_no_part_of_it(whole, read, tmp_path):
+    rows = [[sentence(i), int(i % 4 == 0)] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "loud"], rows)
+    facts = prepare(read(whole(path, merge_labels=["loud"], merge_as=" bad ")), tmp_path / "m")
+    assert facts["positive"] == "bad" and "bad" in facts["labels"]
+
+
+def test_a_column_of_missing_values_makes_no_slices(recipe, read, tmp_path):
+    for name in ("train", "dev", "test"):
+        rows = [[sentence(i), i % 2, ("nan", "NA", "", "None")[i % 4]] for i in range(20)]
+        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label", "group"], rows)
+    recipe |= {"positive": "1", "keep_columns": ["group"]}
+    with pytest.raises(InputError, match="no test row has a value in the column 'group'"):
+        prepare(read(recipe), tmp_path / "out")
+
+
+@pytest.mark.parametrize("more", [{}, {"positive": "1"}])
+def test_one_number_in_two_spellings_is_refused(more, whole, read, tmp_path):
+    rows = [[sentence(i), ("0", "1", "1.0")[i % 3]] for i in range(60)]
+    path = write(tmp_path / "a.csv", ["text", "label"], rows)
+    with pytest.raises(InputError, match="labels '1' and '1.0' are one number. Write it one way"):
+        prepare(read(whole(path, **more)), tmp_path / "out")
+
+
+def test_labels_that_read_like_no_finite_number_are_words():
+    labels = ["nan", "2", "inf", "10", "arts", "-inf", "1"]
+    wanted = ["1", "2", "10", "-inf", "arts", "inf", "nan"]
+    for _ in labels:
+        labels = [*labels[1:], labels[0]]
+        assert sorted(labels, key=label_order) == wanted

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from filbert.compare.predictions import Judged
+from filbert.compare.statistics import judge
+from filbert.errors import ConfigError, InputError
+from filbert.metrics import ranking
+from filbert.metrics.bootstrap import draws, ends, holm, two_sided_p
+from filbert.metrics.classification import binary_metrics
+
+LABELS = ["ok", "rude"]
+THREE = ["apple", "pear", "plum"]
+NUM_ROWS = 120
+
+
+def f1_at(gold, scores, threshold: float) -> float:
+    called = scores >= threshold
+    return 2 * (gold & called).sum() / (gold.sum() + called.sum())
+
+
+def resampled_slowly(metric, gold, scores, resamples: int) -> np.ndarray:
+    """The metric of the rows of each resample, repeated as they were drawn."""
+    weights = np.concatenate([*draws(gold, resamples=resamples, seed=0)], axis=1)
+    rows = [np.repeat(np.arange(len(gold)), column) for column in weights.T]
+    return np.array([metric(gold[at], scores[at]) for at in rows])
+
+
+def gold_of(split: str, labels=LABELS) -> list[str]:
+    chance = np.random.default_rng([7, split == "test"])
+    shares = [0.7, 0.3] if len(labels) == 2 else [0.5, 0.3, 0.2]
+    return list(chance.choice(labels, size=NUM_ROWS, p=shares))
+
+
+def predicted(gold: list[str], strength: float, seed: int, labels=LABELS) -> np.ndarray:
+    chance = np.random.default_rng(seed)
+    logits = chance.normal(size=(len(gold), len(labels)))
+    logits[np.arange(len(gold)), [labels.index(g) for g in gold]] += strength
+    powers = np.exp(logits)
+    return powers / powers.sum(1, keepdims=True)
+
+
+def lines_of(gold: list[str], table: np.ndarray, labels=LABELS) -> list[dict]:
+    return [
+        {
+            "row": row,
+            "line": row + 2,
+            "gold": label,
+            "label": labels[int(scores.argmax())],
+            "score": float(scores.max()),
+            "scores": dict(zip(labels, scores.tolist(), strict=True)),
+        }
+        for row, (label, scores) in enumerate(zip(gold, table, strict=True))
+    ]
+
+
+def write(folder: Path, split: str, lines: list[dict]) -> None:
+    place = folder / "predictions" / f"{split}.jsonl"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def run(study: Path, name: str, seed: int, strength: float, labels=LABELS) -> Path:
+    folder = study / "contestants" / name / f"seed-{seed}"
+    for number, split in enumerate(("dev", "test")):
+        gold = gold_of(split, labels)
+        draws = sum(map(ord, name)) * 100 + seed * 10 + number
+        write(folder, split, lines_of(gold, predicted(gold, strength, draws, labels), labels))
+    return folder
+
+
+def prepare(study: Path, labels=LABELS) -> None:
+    (study / "data").mkdir(parents=True)
+    with gzip.open(study / "data" / "test.jsonl.gz", "wt") as file:
+        for row, label in enumerate(gold_of("test", labels)):
+            values = {
+                "text": " ".join(["word"] * (1 + row // 10)),
+                "label": label,
+                "cats": ["0", "0.2", "1", "0.5", ""][row % 5],
+                "topic": ["sea", "hills", "sea"][row % 3],
+            }
+            file.write(json.dumps(values) + "\n")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seeds_of(study):
+    strengths = {"good": 2.0, "fair": 1.2, "poor": 0.3}
+    return {
+        name: {seed: run(study, name, seed, strength) for seed in range(2)}
+        for name, strength in strengths.items()
+    }
+
+
+def judged(study, seeds_of, **options):
+    options = {"labels": LABELS, "positive": "rude", "resamples": 199} | options
+    return judge(study, seeds_of, **options)
+
+
+@pytest.fixture(scope="module")
+def results(study, seeds_of):
+    return judged(study, seeds_of, slices=["cats", "topic"])
+
+
+def scores_of(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
+    text = (folder / "predictions" / f"{split}.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    gold = np.array([line["gold"] == "rude" for line in lines])
+    return gold, np.array([line["scores"]["rude"] for line in lines])
+
+
+def test_all_of_it_is_json_without_nan(results):
+    json.dumps(results, allow_nan=False)
+
+
+def test_test_figures_stand_at_the_threshold_that_was_best_on_dev(results, seeds_of):
+    for contestant in results["contestants"]:
+        for one in contestant["seeds"]:
+            folder = seeds_of[contestant["name"]][one["seed"]]
+            threshold = ranking.best_f1_threshold(*scores_of(folder, "dev"))
+            wanted = binary_metrics(*scores_of(folder, "test"), threshold)
+            assert {key: one["test"][key] for key in wanted} == pytest.approx(wanted, abs=1e-12)
+            assert one["dev"]["threshold"] == threshold
+
+
+def test_every_metric_of_the_contract_is_there_for_both_splits(results):
+    wanted = {
+        "roc_auc", "pr_auc", "f1", "f1_at_half", "threshold", "precision", "recall", "accuracy",
+        "mcc", "precision_at_recall_50", "precision_at_recall_80", "precision_at_recall_90",
+        "precision_at_recall_95", "ece", "brier", "loss",
+    }  # fmt: skip
+    for one in results["contestants"][0]["seeds"]:
+        assert set(one["dev"]) == set(one["test"]) == wanted
+    assert set(results["contestants"][0]["test"]) == wanted
+
+
+def test_intervals_are_those_of_the_seed_that_is_best_on_dev(results, seeds_of):
+    for contestant in results["contestants"]:
+        dev = {one["seed"]: one["dev"]["pr_auc"] for one in contestant["seeds"]}
+        assert contestant["best_seed"] == max(dev, key=dev.get)
+        folder = seeds_of[contestant["name"]][contestant["best_seed"]]
+        gold, scores = scores_of(folder, "test")
+        wanted = ends(resampled_slowly(ranking.roc_auc, gold, scores, 199), 0.95)
+        found = contestant["test"]["roc_auc"]
+        assert found["interval_of"] == pytest.approx(ranking.roc_auc(gold, scores), abs=1e-12)
+        assert (found["low"], found["high"]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_every_figure_lies_within_its_interval(results):
+    for contestant in results["contestants"]:
+        for metric, found in contestant["test"].items():
+            if metric not in ("ece", "threshold"):
+                assert found["low"] <= found["interval_of"] <= found["high"], metric
+
+
+def test_a_form_of_rows_that_count_once_gives_the_figures_themselves(seeds_of):
+    gold, scores = scores_of(seeds_of["fair"][0], "test")
+    table = np.stack([1 - scores, scores], axis=1)
+    judged = Judged(gold.astype(int), table, 1, 0.4)
+    names, form = judged.form()
+    once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
+    wanted = judged.metrics()
+    assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
+    names, form = judged.tested_form()
+    once = form(np.ones((len(gold), 1), dtype=np.int32))[:, 0]
+    assert once.tolist() == pytest.approx([wanted[name] for name in names], abs=1e-12)
+
+
+def test_value_and_deviation_are_mean_and_spread_of_the_seeds(results):
+    found = results["contestants"][1]["test"]["f1"]
+    first, second = found["seeds"]
+    assert found["value"] == pytest.approx((first + second) / 2, abs=1e-15)
+    assert found["deviation"] == pytest.approx(abs(first - second) / 2**0.5, abs=1e-12)
+
+
+def test_the_calibration_error_gets_no_interval(results):
+    found = results["contestants"][0]["test"]["ece"]
+    assert found["value"] is not None and found["low"] is None
+
+
+def test_a_pair_is_tested_as_paired_bootstrap_does_it(study, seeds_of):
+    # With 3 pairs at least 599 resamples are needed for p_holm to reach 0.01.
+    found = judged(study, seeds_of, resamples=199)
+    assert found["statistics"]["resamples_for_pairs"] == 599
+    best = {c["name"]: c for c in found["contestants"]}
+    pair = found["pairs"][0]
+    gold, one = scores_of(seeds_of["good"][best["good"]["best_seed"]], "test")
+    _, other = scores_of(seeds_of["fair"][best["fair"]["best_seed"]], "test")
+    metrics = []
+    for name in ("good", "fair"):
+        chosen = best[name]["best_seed"]
+        dev = next(s["dev"] for s in best[name]["seeds"] if s["seed"] == chosen)
+        cut = dev["threshold"]
+        metrics.append(lambda gold, scores, cut=cut: f1_at(gold, scores, cut))
+    for key, mine, theirs in [
+        ("roc_auc", ranking.roc_auc, ranking.roc_auc),
+        ("pr_auc", ranking.pr_auc, ranking.pr_auc),
+        ("f1", *metrics),
+    ]:
+        drawn = resampled_slowly(mine, gold, one, 599) - resampled_slowly(theirs, gold, other, 599)
+        wanted = [mine(gold, one) - theirs(gold, other), *ends(drawn, 0.95), two_sided_p(drawn)]
+        got = [pair[key][part] for part in ("difference", "low", "high", "p")]
+        assert got == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("num_contestants", [2, 5])
+def test_interval_and_p_of_a_pair_never_contradict_each_other(tmp_path, num_contestants):
+    # Strengths so near that some differences lie at the edge.
+    runs = {f"m{n}": {0: run(tmp_path, f"m{n}", 0, 1.0 + 0.2 * n)} for n in range(num_contestants)}
+    for pair in judged(tmp_path, runs, resamples=2000)["pairs"]:
+        for metric in ("roc_auc", "pr_auc", "f1"):
+            found = pair[metric]
+            assert (found["p"] <= 0.05) == (found["low"] > 0 or found["high"] < 0)
+
+
+def test_many_pairs_get_so_many_resamples_that_a_difference_can_be_found(tmp_path):
+    runs = {f"m{n:02}": {0: run(tmp_path, f"m{n:02}", 0, 0.1)} for n in range(11)}
+    runs["best"] = {0: run(tmp_path, "best", 0, 9.0)}
+    found = judged(tmp_path, runs, resamples=199)
+    assert found["statistics"]["resamples_for_pairs"] == 66 * 200 - 1
+    with_best = [pair for pair in found["pairs"] if pair["other"] == "best"]
+    assert max(pair["roc_auc"]["p_holm"] for pair in with_best) <= 0.01
+
+
+def test_all_pairs_are_there_and_holm_is_taken_over_all_of_them_metric_by_metric(results):
+    pairs = results["pairs"]
+    names = [(pair["one"], pair["other"]) for pair in pairs]
+    assert names == list(itertools.combinations(["good", "fair", "poor"], 2))
+    for test in ("roc_auc", "pr_auc", "f1", "mcnemar"):
+        wanted = holm([pair[test]["p"] for pair in pairs])
+        assert [pair[test]["p_holm"] for pair in pairs] == wanted
+    assert pairs[1]["roc_auc"]["p_holm"] < 0.05
+
+
+def test_mcnemar_counts_the_rows_that_only_one_of_two_got_right(results):
+    first = results["pairs"][0]
+    accuracy = {c["name"]: c["test"]["accuracy"]["interval_of"] for c in results["contestants"]}
+    surplus = first["mcnemar"]["only_one"] - first["mcnemar"]["only_other"]
+    assert surplus == round(NUM_ROWS * (accuracy["good"] - accuracy["fair"]))
+    equal = NUM_ROWS - first["mcnemar"]["only_one"] - first["mcnemar"]["only_other"]
+    assert results["agreement"]["matrix"][0][1] == pytest.approx(equal / NUM_ROWS, abs=1e-12)
+
+
+def test_agreement_is_symmetric_and_whole_with_itself(results):
+    matrix = np.array(results["agreement"]["matrix"])
+    assert results["agreement"]["names"] == ["good", "fair", "poor"]
+    assert (matrix == matrix.T).all() and (np.diag(matrix) == 1).all()
+    kappa = np.array(results["agreement"]["kappa"])
+    assert (np.diag(kappa) == 1).all() and (kappa <= matrix).all()
+
+
+def test_what_the_pairs_use_is_said(results, study, seeds_of):
+    assert results["pairs_use"] == "best seed on dev"
+    alone = judged(study, {name: {0: seeds[0]} for name, seeds in seeds_of.items()})
+    assert alone["pairs_use"] == "the only seed"
+    assert any("One seed" in note for note in alone["statistics"]["notes"])
+    assert alone["contestants"][0]["test"]["f1"]["deviation"] is None
+    assert "over_seeds" not in alone["contestants"][0]["test"]["f1"]
+    assert "over_seeds" not in alone["pairs"][0]["roc_auc"]
+
+
+def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
+    steady = {seed: run(tmp_path, "steady", seed, 1.2) for seed in range(3)}
+    shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
+    found = judged(tmp_path, {"steady": steady, "shaky": shaky}, resamples=499)
+    widths = []
+    for contestant in found["contestants"]:
+        over = contestant["test"]["roc_auc"]["over_seeds"]
+        widths.append(over["high"] - over["low"])
+        value = contestant["test"]["roc_auc"]["value"]
+        assert over["low"] < value < over["high"]
+    assert widths[1] > 2 * widths[0]
+    over = found["pairs"][0]["roc_auc"]["over_seeds"]
+    values = [c["test"]["roc_auc"]["value"] for c in found["contestants"]]
+    assert over["difference"] == pytest.approx(values[0] - values[1], abs=1e-12)
+    assert over["low"] < over["difference"] < over["high"]
+
+
+def test_the_interval_over_seeds_stays_within_what_a_figure_can_be(tmp_path):
+    seeds = {0: run(tmp_path, "one", 0, 9.0), 1: run(tmp_path, "one", 1, -0.5)}
+    (one,) = judged(tmp_path, {"one": seeds}, resamples=499)["contestants"]
+    found = {m: f["over_seeds"] for m, f in one["test"].items() if "over_seeds" in f}
+    assert found["roc_auc"]["high"] == 1.0
+    for metric, over in found.items():
+        least = -1 if metric == "mcc" else 0
+        assert least <= over["low"] <= over["high"]
+        assert over["high"] <= 1 or metric == "loss"
+    assert found["mcc"]["low"] < 0
+    assert found["loss"]["high"] > 1
+
+
+def test_a_side_with_one_seed_counts_as_constant_beside_one_with_several(tmp_path):
+    shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
+    alone = {0: run(tmp_path, "alone", 0, 1.2)}
+    also = {0: run(tmp_path, "also", 0, 1.0)}
+    found = judged(tmp_path, {"shaky": shaky, "alone": alone, "also": also}, resamples=499)
+    first, second, neither = (pair["roc_auc"] for pair in found["pairs"])
+    for pair in (first, second):
+        over = pair["over_seeds"]
+        assert over["low"] < over["difference"] < over["high"]
+        # The seeds spread far more than the rows.
+        assert over["high"] - over["low"] > 2 * (pair["high"] - pair["low"])
+    values = [c["test"]["roc_auc"]["value"] for c in found["contestants"]]
+    assert first["over_seeds"]["difference"] == pytest.approx(values[0] - values[1], abs=1e-12)
+    assert "over_seeds" not in neither
+    assert "over_seeds" not in found["contestants"][1]["test"]["roc_auc"]
+
+
+def test_slices_cover_each_row_once_and_have_readable_names(results):
+    by: dict[str, list] = {}
+    for one in results["slices"]:
+        by.setdefault(one["by"], []).append(one)
+    for parts in by.values():
+        assert sum(part["rows"] for part in parts) == NUM_ROWS
+        assert sum(part["positives"] for part in parts) == gold_of("test").count("rude")
+    names = {key: [(part["slice"], part["rows"]) for part in parts] for key, parts in by.items()}
+    assert names == {
+        "length": [("1-3 words", 30), ("4-6 words", 30), ("7-9 words", 30), ("10-12 words", 30)],
+        "cats": [("yes", 48), ("no", 48), ("not stated", 24)],
+        "topic": [("sea", 80), ("hills", 40)],
+    }
+
+
+def test_a_slices_figures_are_those_of_its_rows(results, seeds_of):
+    part = next(one for one in results["slices"] if one["slice"] == "hills")
+    contestant = results["contestants"][1]
+    seed = contestant["best_seed"]
+    gold, scores = scores_of(seeds_of["fair"][seed], "test")
+    threshold = next(s for s in contestant["seeds"] if s["seed"] == seed)["dev"]["threshold"]
+    gold, scores = gold[1::3], scores[1::3]
+    wanted = binary_metrics(gold, scores, threshold)
+    found = part["contestants"]["fair"]
+    assert {k: found[k] for k in ("roc_auc", "pr_auc", "f1")} == pytest.approx(
+        {k: wanted[k] for k in ("roc_auc", "pr_auc", "f1")}, abs=1e-12
+    )
+    alarms = float(np.mean(scores[~gold] >= threshold))
+    assert found["false_positive_rate"] == pytest.approx(alarms, abs=1e-12)
+    low, high = part["intervals"]["fair"]["roc_auc"]
+    assert low < found["roc_auc"] < high
+
+
+def test_without_prepared_rows_there_are_no_slices_and_a_note(tmp_path):
+    runs = {"one": {0: run(tmp_path, "one", 0, 1.0)}}
+    found = judged(tmp_path, runs)
+    assert found["slices"] == [] and found["pairs"] == []
+    assert any("no slices" in note for note in found["statistics"]["notes"])
+    with pytest.raises(InputError, match=r"test\.jsonl\.gz is missing"):
+        judged(tmp_path, runs, slices=["cats"])
+
+
+def test_a_column_that_is_not_there_is_refused_with_the_nearest_name(study, seeds_of):
+    with pytest.raises(InputError, match=r'"topics".*Did you mean topic\?'):
+        judged(study, seeds_of, slices=["topics"])
+
+
+def test_few_positive_rows_are_remarked_upon(results):
+    assert any("'rude'" in note for note in results["statistics"]["notes"])
+
+
+def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_path):
+    prepare(tmp_path, THREE)
+    runs = {
+        name: {seed: run(tmp_path, name, seed, strength, THREE) for seed in range(2)}
+        for name, strength in (("good", 2.5), ("poor", 0.2))
+    }
+    found = judge(tmp_path, runs, labels=THREE, positive=None, resamples=199, slices=["topic"])
+    json.dumps(found, allow_nan=False)
+    (pair,) = found["pairs"]
+    assert set(pair) == {"one", "other", "accuracy", "macro_f1", "mcnemar"}
+    assert pair["macro_f1"]["low"] > 0 and pair["accuracy"]["p_holm"] < 0.05
+    figures = found["contestants"][0]["test"]
+    assert set(figures) == {"accuracy", "macro_f1", "weighted_f1", "loss", "ece"}
+    assert figures["macro_f1"]["low"] < figures["macro_f1"]["interval_of"]
+    assert found["slices"][-1]["positives"] is None
+    assert set(found["slices"][-1]["contestants"]["good"]) == {"accuracy", "macro_f1"}
+
+
+def test_odd_options_are_refused(study, seeds_of):
+    with pytest.raises(ConfigError, match="positive is 'bad'"):
+        judged(study, seeds_of, positive="bad")
+    with pytest.raises(ConfigError, match="level is 95"):
+        judged(study, seeds_of, level=95)
+    with pytest.raises(ConfigError, match="two different labels"):
+        judged(study, seeds_of, labels=["ok"])
+    with pytest.raises(InputError, match="no finished contestant"):
+        judged(study, {"good": {}})
+
+
+def test_a_contestant_that_joins_changes_no_interval_of_the_others(results, study, seeds_of):
+    fewer = judged(study, {name: seeds_of[name] for name in ("fair", "good")})
+    mine = {c["name"]: c["test"] for c in fewer["contestants"]}
+    assert mine["good"] == results["contestants"][0]["test"]
