@@ -25,7 +25,7 @@ from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.inference.fill import fill_masks, masked_lm_part
+from filbert.inference.fill import masked_lm_part
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
 from filbert.losses.matching import Lesson, check_lessons
@@ -649,13 +649,8 @@ class _Filler:
             if not mask_spans(text, tokenizer)
             for start, end in own
         ]
-        filled = fill_masks(
-            self.predictor.model,  # type: ignore[arg-type]
-            tokenizer,
+        filled = self.predictor.fill_texts(
             [texts[n][:start] + mask + texts[n][end:] for n, start, end in asked],
-            max_length=self.predictor.max_length,
-            max_tokens=self.predictor.max_tokens,
-            precision=Precision("float32", "default"),
             top=min(self.most + _SPARE, tokenizer.vocab_size),
         )
         found: list[list[list[str]]] = [[[] for _ in own] for own in places]
