@@ -57,7 +57,7 @@ def explain(
         cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.cli.flags import print_json
-    from filbert.cli.page_file import check_page, write_page
+    from filbert.cli.output import check_page, write_page
     from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import attribute, explanation_page, find_target
 
