@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import filbert
+from filbert.cli.arguments import AsJson, Device, ModelName, TextColumn
 from filbert.cli.flags import STDIO, columns_of, print_json, typed_text
 from filbert.cli.output import check_page, print_table, write_page
 from filbert.data.columns import ColumnNames
@@ -26,7 +27,7 @@ _NAMED = 4
 
 
 def inspect(
-    model: str,
+    model: ModelName,
     text: str,
     text_b: str | None = None,
     /,
@@ -40,14 +41,12 @@ def inspect(
     and_text: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
     neurons: list[str] | None = None,
     max_length: int | None = None,
-    device: str | None = None,
+    device: Device = None,
 ) -> None:
     """Show the attention of every head, as a page for the browser or a table on the terminal.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     text:
         text that the model reads; - is stdin.
     text_b:
@@ -70,8 +69,6 @@ def inspect(
         heads such as 3.7 (layer.head) whose queries and keys the page of a long text holds.
     max_length:
         truncate the text to this many tokens; without it a text that is too long is refused.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     if out is None and not print_text:
         raise ConfigError("Write a page with --out page.html, or print a table with --text.")
@@ -151,34 +148,26 @@ def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) 
 
 
 def heads(
-    model: str,
+    model: ModelName,
     file: str,
     /,
     *,
     limit: int = 200,
     max_length: int = 512,
-    text_column: str = "text",
-    json: bool = False,
-    device: str | None = None,
+    text_column: TextColumn = "text",
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Summarise every attention head: distance, entropy, and the share on special tokens.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     file:
         texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     limit:
         number of texts to read.
     max_length:
         truncate texts to this many tokens, or to what the model reads.
-    text_column:
-        name of the column with the text.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     from itertools import islice
 
@@ -208,25 +197,23 @@ def heads(
 
 
 def neighbours(
-    model: str,
+    model: ModelName,
     file: str,
     /,
     *,
     word: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
     layer: Annotated[int, Parameter(allow_leading_hyphen=True)] = -1,
     limit: int = 100,
-    text_column: str = "text",
+    text_column: TextColumn = "text",
     sense_column: str | None = None,
     max_length: int | None = None,
-    json: bool = False,
-    device: str | None = None,
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Compare the contextual vectors of one word in different sentences.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     file:
         texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     word:
@@ -235,16 +222,10 @@ def neighbours(
         0 is the embedding layer, -1 the last layer.
     limit:
         number of occurrences to compare.
-    text_column:
-        name of the column with the text.
     sense_column:
         name of the column with the known sense of the word.
     max_length:
         cut texts around the word to this many tokens.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.inference.predictor import Predictor
     from filbert.inspect.neighbours import find_neighbours, word_pattern
@@ -300,7 +281,7 @@ def _sentences(file: str, columns: ColumnNames, sense_column: str | None) -> Seq
 
 
 def layers(
-    model: str,
+    model: ModelName,
     /,
     *,
     task: str,
@@ -308,15 +289,13 @@ def layers(
     dev: str,
     columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
     max_length: int | None = None,
-    json: bool = False,
-    device: str | None = None,
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     task:
         classification (one label) or tagging.
     train:
@@ -327,10 +306,6 @@ def layers(
         names of the columns of both files.
     max_length:
         truncate texts to this many tokens.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.inference.predictor import Predictor
     from filbert.inspect.layers import probe_layers
