@@ -76,9 +76,9 @@ class Problems:
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
-        for level, kind, message, where, count in findings:
+        for level, kind, message, where, times in findings:
             key = (level, kind, message)
-            self._counts[key] += count
+            self._counts[key] += times
             places = self._places.setdefault(key, [])
             if where and len(places) < self.shown_at_most:
                 places.append(where)
@@ -293,11 +293,11 @@ class Rows:
 
     def split(self, index: int) -> str:
         """The name of a row's file."""
-        return self.scans[self.file_of[index]].name
+        return self.scans[int(self.file_of[index])].name
 
     def place(self, index: int) -> str:
         """The file and line of a row."""
-        number = self.file_of[index]
+        number = int(self.file_of[index])
         return self.scans[number].where(index - int(self._starts[number]))
 
     def joined(self, one: int, verb: str, other: int) -> str:
@@ -368,7 +368,7 @@ def lengths(rows: Rows) -> Iterator[Finding]:
             share = scan.unknown / scan.tokens
             level = "warning" if share > UNKNOWN_SHARE else "note"
             message = f"{scan.name}: tokens that are unknown ({share:.2%})."
-            yield Finding(level, "unknown_tokens", message, count=scan.unknown)
+            yield Finding(level, "unknown_tokens", message, times=scan.unknown)
 
 
 def labels(rows: Rows) -> Iterator[Finding]:

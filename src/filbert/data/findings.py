@@ -28,7 +28,7 @@ class Finding(NamedTuple):
     kind: str
     message: str
     where: str = ""
-    count: int = 1
+    times: int = 1
 
 
 @dataclass(frozen=True)
