@@ -101,7 +101,7 @@ def evaluate(
     from pathlib import Path
 
     from filbert.cli.flags import STDIO, print_json
-    from filbert.cli.telling import warn_of_int8
+    from filbert.cli.output import warn_of_int8
     from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
     from filbert.inference.precision_loss import precision_loss, whole_of
     from filbert.inference.predictor import Predictor
