@@ -78,7 +78,7 @@ def default_max_tokens(
         return MAX_TOKENS_CUDA
     if config is None:
         return MAX_TOKENS_CPU
-    return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.intermediate_size))
+    return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.feed_forward.width))
 
 
 def forward(
@@ -213,7 +213,7 @@ def run_vectors(
         precision: Of the matrix products.
         on_batch: Called with the tokens of each batch.
     """
-    causal = model.config.causal
+    causal = model.config.attention.causal
     only_last = layers == (model.config.num_hidden_layers,)
     dense = [layer.to(model.device) for layer in dense]
 

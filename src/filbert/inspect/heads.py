@@ -84,7 +84,7 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
     model = predictor.model
     layers_and_heads(model)
     assert isinstance(model, Model)
-    shape = (model.config.num_hidden_layers, model.config.num_attention_heads)
+    shape = (model.config.num_hidden_layers, model.config.attention.heads)
     sums = {name: np.zeros(shape) for name in STATISTICS}
     num_rows = 0
     encodings = predictor.tokenizer.encode(
@@ -132,7 +132,7 @@ def _maps(predictor: Predictor, encodings: Sequence[Encoding]) -> Iterator[tuple
     assert isinstance(model, Model)
     longest = max((len(encoding.input_ids) for encoding in encodings), default=1)
     check_size(model.config, longest)
-    heads = model.config.num_hidden_layers * model.config.num_attention_heads
+    heads = model.config.num_hidden_layers * model.config.attention.heads
     examples = [
         Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
     ]

@@ -53,7 +53,9 @@ class Features:
 
 def one_only(model: Model) -> bool:
     """Whether the head reads only one token of a sequence: the first or the last."""
-    return model.head is not None and model.head.reads_pooled and model.config.pooled == "cls"
+    return (
+        model.head is not None and model.head.reads_pooled and model.config.pooling.token == "cls"
+    )
 
 
 def num_bytes(model: Model, examples: Sequence[Example]) -> int:
@@ -74,7 +76,7 @@ def compute_features(
     only_one = one_only(model)
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        at = standing_rows(batch, causal=model.config.causal) if only_one else None
+        at = standing_rows(batch, causal=model.config.attention.causal) if only_one else None
         return (encode(model, batch, at),)
 
     states: dict[int, Tensor] = {}
