@@ -106,7 +106,7 @@ def score_error(
     Source: Jiao et al. 2020, equation 7. Their mean is over padded texts; here every token has the
     same weight.
     """
-    sides = [*student_T2AD.split(1, 1), *teacher_T2AD.split(1, 1)]
+    sides = [*torch.split(student_T2AD, 1, 1), *torch.split(teacher_T2AD, 1, 1)]
     return _sum_over_blocks(_squared_differences, sides, batch, mask)
 
 
