@@ -39,7 +39,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
     LayerDistillation,
-    distilbert_losses,
+    cosine_losses,
     even_map,
     minilm_losses,
     spread,
@@ -278,7 +278,7 @@ def _task(
             "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
         )
     return LayerDistillation(
-        distilbert_losses(*configs, options.cosine_weight),
+        cosine_losses(*configs, options.cosine_weight),
         soft_weight=options.soft_weight,
         soft_at_masked=options.soft_on == "masked",
         masked_weight=options.mlm_weight,
