@@ -14,7 +14,7 @@ from filbert.calibrate import choose_float_layers
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.bulk.work import Answers, plan_of
+from filbert.inference.bulk import Answers, plan_of
 from filbert.inference.predictor import Predictor
 from filbert.model.quantized import QuantizedLinear
 

@@ -14,9 +14,9 @@ from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.int8 import mean_cosine, quantized, sensitive_layers, sensitivities
+from filbert.inference.precision import precision_loss, whole_of
 from filbert.inference.predictor import Predictor
-from filbert.inference.quantize import mean_cosine, quantized, sensitive_layers, sensitivities
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 

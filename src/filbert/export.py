@@ -35,10 +35,10 @@ from filbert.data.records import file_digest
 from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable, replace_folder, sha256_of
-from filbert.inference.building import float_layers
 from filbert.inference.forward import encode, forward
+from filbert.inference.int8 import float_layers
 from filbert.inference.onnx_session import SessionModel, joined
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision import precision_loss, whole_of
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model.heads import Model

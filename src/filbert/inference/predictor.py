@@ -24,10 +24,10 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned, refuse_one_text
 from filbert.errors import ConfigError
-from filbert.inference.building import built, number_format
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
+from filbert.inference.precision import built, number_format
 from filbert.inference.score import score_texts
 from filbert.inference.stored_task import (
     check_max_length,
