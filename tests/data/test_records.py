@@ -404,6 +404,10 @@ def test_rows_that_are_closed_keep_no_file_open(tmp_path):
     assert is_open()
     rows.close()
     assert not is_open()
+    # The traceback of an error refers to the reader.
+    with pytest.raises(InputError) as caught:
+        list(read_rows(put(tmp_path, "a.csv", "text\n" + "a,b\n" * 200_000)))
+    assert not is_open() and caught.value.__traceback__ is not None
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.csv.gz"])

@@ -6,6 +6,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -55,7 +56,8 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
     require_file(path, once=True)
     if not Path(path).is_file():
         return False
-    first = [line.rstrip(_BLANKS) for line in islice(Lines(path), _FIRST_LINES)]
+    with closing(Lines(path)) as lines:
+        first = [line.rstrip(_BLANKS) for line in islice(lines, _FIRST_LINES)]
     words = [line for line in first if line and not line.startswith("-DOCSTART-")]
     counts = {len(line.split("\t" if "\t" in line else None)) for line in words}
     if len(words) < 3 or len(counts) > 1 or counts == {1}:

@@ -13,6 +13,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -136,11 +137,12 @@ def column_names(path: str | Path, separator: str | None = None) -> list[str]:
         return list(open_parquet(path).schema_arrow.names)
     if kind == "text":
         return ["text"]
-    lines, report = Lines(path), Report(None)
-    if kind != "jsonl":
-        return _header(path, _records(kind, lines, report, separator))
-    for _, values in _objects(lines, iter(lines), report):
-        return list(values)
+    report = Report(None)
+    with closing(Lines(path)) as lines:
+        if kind != "jsonl":
+            return _header(path, _records(kind, lines, report, separator))
+        for _, values in _objects(lines, iter(lines), report):
+            return list(values)
     raise InputError(f"{path}: an empty file; there is no row in it.")
 
 
@@ -192,23 +194,26 @@ def guarded(rows: Iterator[Row], report: Report, empty: str) -> Iterator[Row]:
 def _rows(path: str | Path, choice: Choice, separator: str | None, report: Report) -> Iterator[Row]:
     kind = _format_of(path)
     if kind == "parquet":
-        return _parquet_rows(str(path), choice, report)
-    lines = Lines(path)
-    if kind in ("csv", "tsv"):
-        records = _records(kind, lines, report, separator)
-        return _table_rows(str(path), records, choice, report, kind)
-    source = iter(lines)
-    if str(path) == "-":
-        head = []
-        for line in source:
-            head.append(line)
-            if not line.isspace():
-                break
-        source = chain(head, source)
-        kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
-    if kind == "jsonl":
-        return _object_rows(str(path), _objects(lines, source, report), choice, report)
-    return _text_rows(lines, source, choice, report)
+        yield from _parquet_rows(str(path), choice, report)
+        return
+    with closing(Lines(path)) as lines:
+        if kind in ("csv", "tsv"):
+            records = _records(kind, lines, report, separator)
+            yield from _table_rows(str(path), records, choice, report, kind)
+            return
+        source = iter(lines)
+        if str(path) == "-":
+            head = []
+            for line in source:
+                head.append(line)
+                if not line.isspace():
+                    break
+            source = chain(head, source)
+            kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
+        if kind == "jsonl":
+            yield from _object_rows(str(path), _objects(lines, source, report), choice, report)
+        else:
+            yield from _text_rows(lines, source, choice, report)
 
 
 # The choice of columns

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from weakref import ref
 
 from filbert.errors import InputError
 
@@ -121,6 +122,14 @@ class Lines:
         self.bad: dict[int, str] = {}
         self._count = 0  # lines decoded
         self._offset = 0  # bytes before the next line
+        # Weak, since the generator refers to these lines: the file is closed with the last reader.
+        self._source: ref[Generator[bytes, None, None]] | None = None
+
+    def close(self) -> None:
+        """Close the file, also if the traceback of an error still refers to the reader."""
+        source = None if self._source is None else self._source()
+        if source is not None:
+            source.close()
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._pieces())
@@ -135,7 +144,9 @@ class Lines:
     def _pieces(self) -> Iterator[Iterable[str]]:
         """Many whole lines at a time; of a line that is too long nothing is kept."""
         held, size = b"", 0  # the beginning of a line, and its size in bytes
-        for block in self.blocks():
+        source = self.blocks()
+        self._source = ref(source)
+        for block in source:
             if size > _MAX_BYTES and (first := block.find(b"\n") + 1):
                 yield self._skip(size + first)
                 block, held, size = block[first:], b"", 0
