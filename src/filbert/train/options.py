@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -367,8 +367,13 @@ class Option(NamedTuple):
     doc: str
 
 
-def options_in(kind: type) -> dict[str, Option]:
-    """Return all options of a class by flat name, those of inner values included."""
+def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
+    """Return all options of a class by flat name, those of inner values included.
+
+    Args:
+        kind: The class.
+        defaults: A value of the class that has the defaults instead of the class itself.
+    """
     types = get_type_hints(kind)
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
@@ -376,13 +381,14 @@ def options_in(kind: type) -> dict[str, Option]:
         docs |= dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", doc, re.MULTILINE))
     found: dict[str, Option] = {}
     for part in fields(kind):
+        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            inner = options_in(types[part.name])
+            inner = options_in(types[part.name], None if default is MISSING else default)
             found |= {n: o._replace(path=(part.name, *o.path)) for n, o in inner.items()}
         else:
             name = part.metadata.get("flat", part.name)
             doc = docs.get(part.name, "")
-            found[name] = Option(name, (part.name,), types[part.name], part.default, doc)
+            found[name] = Option(name, (part.name,), types[part.name], default, doc)
     return found
 
 
@@ -452,15 +458,17 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
     return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 
 
-def _built(kind: type[Options], values: Mapping[str, Any]) -> Options:
+def _built(kind: type[Options], values: Mapping[str, Any], defaults: Any = None) -> Options:
     types = get_type_hints(kind)
     arguments = {}
     for part in fields(kind):  # type: ignore[arg-type]
         name = part.metadata.get("flat", part.name)
+        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            arguments[part.name] = _built(types[part.name], values)  # type: ignore[arg-type]
-        elif name in values:
-            arguments[part.name] = values[name]
+            inner = None if default is MISSING else default
+            arguments[part.name] = _built(types[part.name], values, inner)  # type: ignore[arg-type]
+        elif name in values or default is not MISSING:
+            arguments[part.name] = values.get(name, default)
     return kind(**arguments)
 
 
