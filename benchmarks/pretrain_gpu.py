@@ -84,7 +84,7 @@ class Measured(NamedTuple):
 
 def config_of(size: str, length: int, dropout: float) -> EncoderConfig:
     layers, hidden, heads = SIZES[size]
-    return EncoderConfig(
+    return EncoderConfig.of(
         vocab_size=VOCAB_SIZE,
         hidden_size=hidden,
         num_hidden_layers=layers,

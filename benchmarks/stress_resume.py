@@ -46,7 +46,7 @@ def make_model(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=len(WORDS),
         hidden_size=64,
         num_hidden_layers=2,

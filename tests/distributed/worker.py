@@ -48,7 +48,7 @@ def config(**changes: Any) -> EncoderConfig:
         "attention_dropout": 0.0,
         "head_dropout": 0.0,
     }
-    return EncoderConfig(**(sizes | changes))
+    return EncoderConfig.of(**(sizes | changes))
 
 
 def new_model(kind: str, seed: int, **changes: Any) -> Model:

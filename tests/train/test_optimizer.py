@@ -30,7 +30,7 @@ def new_model(seed: int = 0, **changes) -> Model:
         "intermediate_size": 40,
         "max_position_embeddings": 32,
     }
-    config = EncoderConfig(**(sizes | changes))
+    config = EncoderConfig.of(**(sizes | changes))
     return Model(Encoder(config), new_head("masked_lm", config, None))
 
 

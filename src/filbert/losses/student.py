@@ -186,7 +186,7 @@ def _check_attention(
                 f"attention, {width}."
             )
     masks = [
-        (c.causal, c.local_window if c.is_local(n - 1) else None)
+        (c.attention.causal, c.attention.window if c.is_local(n - 1) else None)
         for (_, c), n in zip(sides, pair, strict=True)
     ]
     if masks[0] != masks[1]:
@@ -291,7 +291,7 @@ class Student(nn.Module):
                 answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
         sums = []
         for loss in self.losses:
-            around = (batch, self.projections, self.config.causal)
+            around = (batch, self.projections, self.config.attention.causal)
             parts = [
                 KINDS[loss.kind].compare(_Compared(loss, mine, theirs, layers, *around))
                 for layers in loss.layers

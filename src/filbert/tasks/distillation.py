@@ -175,7 +175,7 @@ def minilm_losses(
     theirs = teacher.num_hidden_layers if teacher_layer is None else teacher_layer + 1
     usual = next(heads for width, heads in _RELATION_HEADS if teacher.hidden_size >= width)
     divides = not student.hidden_size % usual and not teacher.hidden_size % usual
-    heads = relation_heads or (usual if divides else teacher.num_attention_heads)
+    heads = relation_heads or (usual if divides else teacher.attention.heads)
     return (LayerLoss("relations", ((student.num_hidden_layers, theirs),), heads=heads),)
 
 

@@ -100,7 +100,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     task = _task(options, checkpoint, whole)
     check_layer_losses(task.layer_losses, checkpoint.config, whole.config)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
     _check_length(options.objective.max_length, teacher=whole.config, student=config)
     student = _pair(options, task, checkpoint, whole, precision, parallel.device)

@@ -444,7 +444,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     folder = find_model(options.student or options.teacher)
     tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
         say(note)
     if options.keep_layers is not None:
         layers = layers_to_keep(options.keep_layers, config.num_hidden_layers)
@@ -456,7 +456,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     theirs = teacher.predictor
     limit = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
-    shares = _shares_tokens(tokenizer, config.type_vocab_size, max_length, teacher)
+    shares = _shares_tokens(tokenizer, config.embeddings.token_types, max_length, teacher)
     if not shares and (options.method != "soft" or teacher.task.head_kind == "spans"):
         what = f"method {options.method}" if options.method != "soft" else teacher.task.name
         raise ConfigError(
@@ -476,7 +476,10 @@ def _shares_tokens(
         tokenizer.fingerprint == theirs.tokenizer.fingerprint
         and max_length <= config.max_tokens_per_sequence
         # The teacher must know every token type that the tokenizer of the student writes.
-        and (config.type_vocab_size == 0 or (num_types < 2) == (config.type_vocab_size < 2))
+        and (
+            config.embeddings.token_types == 0
+            or (num_types < 2) == (config.embeddings.token_types < 2)
+        )
     )
 
 

@@ -101,7 +101,7 @@ def begun(
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "config": dataclasses.asdict(checkpoint.config),
+            "config": checkpoint.config.settings(),
             "notes": list(checkpoint.notes),
         },
         "tokenizer": {

@@ -133,7 +133,7 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
         say(note)
     positions = config.max_tokens_per_sequence
     max_length = check_max_length(options.data.max_length, checkpoint.config)

@@ -441,7 +441,9 @@ def _checkpoint(
     config = checkpoint.config
     if options.dropout is not None:
         checkpoint = _with_dropout(checkpoint, options.dropout)
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
+    for note in tokenizer.check_fits(
+        config.vocab_size, config.embeddings.token_types, Path("the model")
+    ):
         say(note)
     if longest > config.max_tokens_per_sequence:
         raise ConfigError(
