@@ -20,7 +20,7 @@ from filbert.model.precision import Precision
 from filbert.tasks.base import task_names
 from filbert.tasks.distillation import (
     LayerDistillation,
-    distilbert_losses,
+    cosine_losses,
     even_map,
     layer_pairs,
     minilm_losses,
@@ -94,8 +94,8 @@ def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
     kinds = [loss.kind for loss in tinybert_losses(student, teacher)]
     assert kinds == ["embeddings", "hidden", "scores"]
     assert tinybert_losses(student, teacher)[2].layers == ((1, 2), (2, 4))
-    assert distilbert_losses(student, teacher, 3.0) == (LayerLoss("cosine", ((2, 4),), 3.0),)
-    assert distilbert_losses(student, teacher, 0.0) == ()
+    assert cosine_losses(student, teacher, 3.0) == (LayerLoss("cosine", ((2, 4),), 3.0),)
+    assert cosine_losses(student, teacher, 0.0) == ()
     assert patient_losses(config(3), config(12), None, 90.0) == (
         LayerLoss("patient", ((1, 4), (2, 8)), 45.0),
     )

@@ -24,6 +24,8 @@ from filbert.text.tokenizer import UNSPACED, Tokenizer
 PAIRS = ("none", "nsp", "sop")
 UNITS = ("token", "word", "ngram", "span")
 
+# Styles that draw a number of tokens in each row, without replacement.
+_BY_COUNT = ("bert", "roberta")
 # A shorter row has no context next to its special tokens.
 MIN_LENGTH = 8
 
@@ -80,10 +82,10 @@ class ObjectiveOptions:
         for name, least in (("max_length", MIN_LENGTH), ("max_predictions", 1), ("duplicates", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ConfigError(f"{name} is {value}; give at least {least}.")
-        if self.mask_rarity and (unit != "token" or style not in ("bert", "roberta")):
+        if self.mask_rarity and (unit != "token" or style not in _BY_COUNT):
             raise ConfigError(
                 "mask_rarity draws single tokens, a number in each row; use masking token and "
-                "mask_style bert or roberta."
+                f"mask_style {' or '.join(_BY_COUNT)}."
             )
         if style == "collator" and unit not in ("token", "word"):
             raise ConfigError(f"mask_style collator masks tokens or words, not masking {unit}.")

@@ -134,7 +134,7 @@ def layer_pairs(
 # The layer losses of each method
 
 
-def distilbert_losses(
+def cosine_losses(
     student: EncoderConfig, teacher: EncoderConfig, weight: float = 1.0
 ) -> tuple[LayerLoss, ...]:
     """Compare the last hidden states by their cosine. Source: Sanh et al. 2019, section 3."""

@@ -6,7 +6,6 @@ filbert.json holds file names only, and no text of the data set.
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 import re
 import shutil
