@@ -515,7 +515,7 @@ def digest_of_tokens(examples: Sequence[Example]) -> str:
     digest = hashlib.sha256()
     for example in examples:
         digest.update(f"{example.row} {len(example.input_ids)} ".encode())
-        arrays = [example.input_ids, example.token_type_ids]
+        arrays: list[Any] = [example.input_ids, example.token_type_ids]
         # In tagging, the same tokens can belong to other words, which have other outputs.
         arrays += [getattr(example.source, name, None) for name in ("words", "rows", "leaders")]
         for array in arrays:

@@ -361,8 +361,8 @@ def _read_model(
     tokenizer = _tokenizer(options, continued)
     rows_from: dict[int, tuple[int, ...]] = {}
     if chosen.new_tokens is not None:
-        tokenizer, rows_from, notes = add_entries(tokenizer, _lines(chosen.new_tokens))
-        for note in notes:
+        tokenizer, rows_from, added = add_entries(tokenizer, _lines(chosen.new_tokens))
+        for note in added:
             say(f"vocabulary: {note}")
     generator = None
     if continued is None:
@@ -387,8 +387,8 @@ def _read_model(
     if generator is not None:
         generator = with_dropout(generator, options.train.dropout)
     elif head == "discriminator":
-        notes = [*checkpoint.notes, "new generator, drawn at random."]
-        checkpoint = dataclasses.replace(checkpoint, notes=tuple(notes))
+        notes = (*checkpoint.notes, "new generator, drawn at random.")
+        checkpoint = dataclasses.replace(checkpoint, notes=notes)
     config = checkpoint.config
     for note in tokenizer.check_fits(
         config.vocab_size, config.embeddings.token_types, Path("the model")

@@ -191,9 +191,10 @@ def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
             f"filbert trained."
         )
     record = read_json(path)
-    entries = {key: record.get(key) for key in _OBJECTS}
+    entries: dict[str, Any] = {key: record.get(key) for key in _OBJECTS}
     for key in ("data", "files", "metrics"):
-        entries |= entries[key] if isinstance(entries[key], dict) else {}
+        inner = entries[key]
+        entries |= inner if isinstance(inner, dict) else {}
     wrong = [key for key in ("options", "data", "metrics") if record.get(key) is None]
     wrong += [key for key, value in entries.items() if not isinstance(value, dict | None)]
     if wrong:
