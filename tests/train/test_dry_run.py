@@ -15,6 +15,7 @@ from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import dry_run as module
 from filbert.train.dry_run import dry_run
+from filbert.train.options import changed
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -101,7 +102,7 @@ def test_a_time_budget_is_filled_also_while_the_batch_grows(corpus, monkeypatch)
     # Whatever is timed takes a second.
     monkeypatch.setattr(module.time, "perf_counter", count().__next__)
     budget = options(corpus, steps=None, time="100s", max_tokens=1_000)
-    usual, growing = dry_run(budget), dry_run(replace(budget, batch_start=1, batch_warmup=30))
+    usual, growing = dry_run(budget), dry_run(changed(budget, batch_start=1, batch_warmup=30))
     assert growing["seconds"] == pytest.approx(100)
     epochs = [found["phases"][0]["epochs"] for found in (growing, usual)]
     assert epochs[0] == pytest.approx(epochs[1])

@@ -218,12 +218,14 @@ def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_p
     (tmp_path / "vocab" / "vocab.txt").write_text("\n".join([*words, "surplus"]) + "\n")
     with pytest.raises(FormatError, match="different models"):
         pretrain(
-            PretrainOptions(
-                corpus=(str(place / "train.txt"),),
-                tokenizer=str(tmp_path / "vocab"),
-                model=str(tiny_model),
-                out=str(tmp_path / "out"),
-                max_length=16,
+            PretrainOptions.from_keywords(
+                {
+                    "corpus": str(place / "train.txt"),
+                    "tokenizer": str(tmp_path / "vocab"),
+                    "model": str(tiny_model),
+                    "out": str(tmp_path / "out"),
+                    "max_length": 16,
+                }
             )
         )
 
@@ -242,11 +244,15 @@ def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp
     assert settle_precision(asked, alone) == other
 
 
-def test_a_batch_that_grows_needs_its_first_size_and_its_rows():
-    for given in ({"batch_start": 2}, {"batch_warmup": 9}):
-        with pytest.raises(ConfigError, match="go together"):
-            PretrainOptions(**given)
-    with pytest.raises(ConfigError, match="batch_warmup is -5; it must be zero or above"):
-        PretrainOptions(batch_start=2, batch_warmup=-5)
-    with pytest.raises(ConfigError, match="from 1 to 256"):
-        PretrainOptions(batch_start=300, batch_warmup=9)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_start": 2}, "go together"),
+        ({"batch_warmup": 9}, "go together"),
+        ({"batch_start": 2, "batch_warmup": -5}, "batch_warmup is -5; it must be zero or above"),
+        ({"batch_start": 300, "batch_warmup": 9}, "from 1 to 256"),
+    ],
+)
+def test_a_batch_that_grows_needs_its_first_size_and_its_rows(given, message):
+    with pytest.raises(ConfigError, match=message):
+        PretrainOptions.from_keywords({"corpus": "a.txt", "out": "x"} | given)

@@ -268,7 +268,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
     return TextRun(
         command="pretrain",
         options=options,
-        source=options.model.model,
+        source=options.model.name,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         corpora=corpora,
@@ -357,7 +357,7 @@ def _read_model(
         there is one, and the tokenizer.
     """
     chosen = options.model
-    continued = None if chosen.model is None else find_model(chosen.model)
+    continued = None if chosen.name is None else find_model(chosen.name)
     tokenizer = _tokenizer(options, continued)
     rows_from: dict[int, tuple[int, ...]] = {}
     if chosen.new_tokens is not None:

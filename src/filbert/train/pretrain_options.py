@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from filbert.data.masking import ObjectiveOptions
@@ -23,7 +23,7 @@ class ModelOptions:
     """The model to continue from, or the sizes of a new one.
 
     Attributes:
-        model: folder, built-in name or Hub id to continue from; a new model when not given.
+        name: folder, built-in name or Hub id to continue from; a new model when not given.
         new_tokens: file of words, one a line, that become vocabulary entries of their own.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
             model tells which words are not the original).
@@ -38,7 +38,7 @@ class ModelOptions:
         max_position_embeddings: rows of the position table.
     """
 
-    model: str | None = None
+    name: str | None = field(default=None, metadata={"flat": "model"})
     new_tokens: str | None = None
     objective: str = "mlm"
     generator_share: float = 0.25
@@ -55,9 +55,9 @@ class ModelOptions:
         check_choice("objective", self.objective, OBJECTIVES)
         check_range(self, ("generator_share",), "be in (0, 1]", lambda value: 0 < value <= 1)
         described = [*self.sizes, *(["family"] if self.family != "bert" else [])]
-        if self.model is not None and described:
+        if self.name is not None and described:
             raise ConfigError(
-                f"{', '.join(described)} describe a new model, but {self.model} is to be "
+                f"{', '.join(described)} describe a new model, but {self.name} is to be "
                 "continued. Leave out one or the other."
             )
 
