@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 import filbert
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.train.finetune import finetune
-from filbert.train.replay import LOOSE, Places, Verdict, replay
+from filbert.train.options import InputPaths
+from filbert.train.replay import LOOSE, Verdict, replay
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_the_model_folder_alone_is_enough_wherever_it_and_the_data_went(place, m
     with pytest.raises(InputError, match=r"data/train.csv.*--train.*--data-root"):
         replay("model", out="again")
     assert not (elsewhere / "again").exists()
-    places = Places(data_root=str(place / "rows"), model=str(place / "base"))
+    places = InputPaths(data_root=str(place / "rows"), model=str(place / "base"))
     verdict = replay("model", out="again", device="cpu", places=places)
     assert verdict.is_same and verdict.same_weights
 
@@ -82,7 +83,7 @@ def test_a_changed_data_file_is_named_before_anything_is_trained(place):
         replay("runs/x")
     assert not Path("runs/x-replay").exists()
     Path("old.csv").write_bytes(rows)
-    assert replay("runs/x", device="cpu", places=Places(train="old.csv")).same_weights
+    assert replay("runs/x", device="cpu", places=InputPaths(train="old.csv")).same_weights
 
 
 def test_a_changed_base_model_is_named_before_anything_is_trained(place):

@@ -339,6 +339,32 @@ class FinetuneOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputPaths:
+    """Current paths of the files of a recorded run; others are searched at their recorded paths.
+
+    Attributes:
+        train: where the training rows are now.
+        dev: where the dev rows, or the held-out text, are now.
+        test: where the test rows are now.
+        corpus: where the text or the token shards of a pre-training run are now; several between
+            commas.
+        model: where the model that the run started from is now.
+        tokenizer: where the vocabulary of a pre-training run is now.
+        new_tokens: where the list of new vocabulary entries is now.
+        data_root: folder in which all of these are searched by their names.
+    """
+
+    train: str | None = None
+    dev: str | None = None
+    test: str | None = None
+    corpus: str | None = None
+    model: str | None = None
+    tokenizer: str | None = None
+    new_tokens: str | None = None
+    data_root: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelledFileOptions:
     """How a file of labelled rows is read: its columns, and the options of its task."""
 

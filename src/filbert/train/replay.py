@@ -29,7 +29,7 @@ from filbert.train.facts import BUILT_IN, base_model, commit, device_name, versi
 from filbert.train.finetune import finetune
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions, names_of
+from filbert.train.options import FinetuneOptions, InputPaths, names_of
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -90,31 +90,6 @@ class Verdict:
         return near and not (self.tolerance == 0 and self.same_weights is False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Current paths of the files of a run; others are searched at their recorded paths.
-
-    Attributes:
-        train: Training rows.
-        dev: Dev rows; for pre-training held-out text, files separated by commas.
-        test: Test rows.
-        corpus: Text or token shards, files separated by commas.
-        model: The model that the run started from.
-        tokenizer: Folder of the vocabulary, for pre-training.
-        new_tokens: List of new vocabulary entries.
-        data_root: Folder in which all files are searched by their names.
-    """
-
-    train: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    corpus: str | None = None
-    model: str | None = None
-    tokenizer: str | None = None
-    new_tokens: str | None = None
-    data_root: str | None = None
-
-
 def replay(
     name: str,
     *,
@@ -122,7 +97,7 @@ def replay(
     tolerance: float | None = None,
     overwrite: bool = False,
     device: str | None = None,
-    places: Places | None = None,
+    places: InputPaths | None = None,
 ) -> Verdict:
     """Train a model again with the options of its filbert.json and compare the metrics.
 
@@ -148,7 +123,7 @@ def replay(
     run_options = {"out": out or _next_to(folder), "overwrite": overwrite}
     if device is not None:
         run_options["device"] = device
-    options = _options(folder, record, places or Places(), run_options)
+    options = _options(folder, record, places or InputPaths(), run_options)
     place = Path(options.run.out)
     before = torch.get_num_threads()
     torch.set_num_threads(_threads(record) or before)
@@ -206,7 +181,7 @@ def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _options(
-    folder: Path, record: Mapping[str, Any], places: Places, run_options: Mapping[str, Any]
+    folder: Path, record: Mapping[str, Any], places: InputPaths, run_options: Mapping[str, Any]
 ) -> FinetuneOptions | PretrainOptions:
     """Return the recorded options with current paths, for a run in another folder."""
     options = dict(record["options"])
@@ -290,11 +265,11 @@ class _Search(NamedTuple):
 
     options: Mapping[str, Any]
     typed: Mapping[str, Any]
-    places: Places
+    places: InputPaths
     folders: tuple[Path, ...]
 
     @classmethod
-    def of(cls, folder: Path, record: Mapping[str, Any], places: Places) -> _Search:
+    def of(cls, folder: Path, record: Mapping[str, Any], places: InputPaths) -> _Search:
         """Search the working folder, the folders above the model and `data_root`."""
         root = () if places.data_root is None else (Path(places.data_root),)
         run = (read_run(folder.absolute().parent) or {}).get("options")
@@ -365,7 +340,7 @@ def _digest_of_shards(path: Path) -> str | None:
     return Corpus.open(path).digest if (path / "manifest.json").is_file() else None
 
 
-def _find_sources(folder: Path, record: Mapping[str, Any], places: Places) -> dict[str, Any]:
+def _find_sources(folder: Path, record: Mapping[str, Any], places: InputPaths) -> dict[str, Any]:
     """Return the options that name files, with current paths; only recorded hashes are accepted.
 
     Raises:
@@ -410,7 +385,7 @@ def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
     try:
         record = read_json(folder / "filbert.json")
         facts = record["data"]["dev"]
-        file = _Search.of(folder, record, Places()).file("dev", facts["path"], facts["sha256"])
+        file = _Search.of(folder, record, InputPaths()).file("dev", facts["path"], facts["sha256"])
         return file, ColumnNames.recorded(record["options"])
     except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
         return None
