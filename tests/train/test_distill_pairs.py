@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,11 +97,7 @@ def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, ma
     [
         ("classification", {"teacher": "MODEL"}, "was trained for no task"),
         ("classification", {"student": None, "keep_layers": None}, "Name a smaller model"),
-        ("classification", {"keep_layers": "0,5"}, "rising numbers within 0-1"),
         ("classification", {"method": "pkd"}, "nothing to compare"),
-        ("classification", {"method": "tinybert", "layer_map": "2"}, "has 0 to 1"),
-        ("classification", {"method": "tinybert", "layer_map": "0,1"}, "needs one for each"),
-        ("classification", {"method": "tinybert", "student": "SIX"}, "6 attention heads"),
         ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "equal sizes"),
         ("classification", {"method": "tinybert", "student": "WORDS"}, "reads other tokens"),
         ("classification", {"metric": "bleu"}, "not one of"),
@@ -197,7 +192,6 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
     ("given", "said"),
     [
         ({"train": "a.csv", "corpus": "b.txt"}, "not both"),
-        ({}, "not both"),
         ({"train": "a.csv", "method": "tinibert"}, "Did you mean 'tinybert'"),
         ({"train": "a.csv", "method": "minilm"}, "learns from --corpus"),
         ({"corpus": "a.txt", "method": "pkd"}, "learns from --train"),
@@ -209,18 +203,10 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
         ({"train": "a.csv", "alpha": 1.5}, "from 0 to 1"),
         ({"train": "a.csv", "temperature": 0.0}, "above zero"),
         ({"train": "a.csv", "method": "tinybert", "layer_map": "1-3"}, "such as 1,3,5"),
-        ({"train": "a.csv", "method": "tinybert", "layer_map": ""}, "such as 1,3,5"),
-        ({"train": "a.csv", "method": "tinybert", "layer_map": []}, "such as 1,3,5"),
-        ({"train": "a.csv", "temperature": "2"}, "must be a finite number"),
-        ({"train": "a.csv", "temperature": math.inf}, "must be a finite number"),
-        ({"train": "a.csv", "alpha": True}, "must be a finite number"),
-        ({"corpus": "a.txt", "method": "distilbert", "soft_weight": None}, "a finite number"),
-        ({"corpus": "a.txt", "method": "distilbert", "layers": 2.5}, "must be a whole number"),
         ({"train": "a.csv", "augment_copies": 3}, "give --augment-with"),
         ({"train": "a.csv", "patience": 2}, "need dev rows"),
         ({"train": "a.csv", "seeds": 3}, "not for distillation"),
         ({"train": "-"}, "must be a file"),
-        ({"train": "a.csv", "temprature": 2}, "Did you mean 'temperature'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(given, said):

@@ -134,14 +134,6 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     refused("nothing .*masked", InputError, masking="word", dev=str(tmp_path / "long.txt"))
 
 
-def test_shards_of_an_earlier_try_with_other_text_are_made_anew(place, tmp_path):
-    for text in ("he was very good .\n" * 20, "she was not bad .\n" * 30):
-        (tmp_path / "text.txt").write_text(text)
-        given = {"corpus": str(tmp_path / "text.txt"), "second_length": None, "overwrite": True}
-        run = pretrain(options(place, tmp_path / "x", **given))
-        assert run["data"]["train"]["sentences"] == text.count("\n")
-
-
 def test_text_is_tokenised_alike_by_one_process_and_by_several_and_progress_is_told(
     place, tmp_path, monkeypatch, capfd
 ):
