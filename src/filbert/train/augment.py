@@ -9,9 +9,8 @@ import torch
 from filbert.data.augment import Places, augmented
 from filbert.data.records import Row
 from filbert.errors import ConfigError
-from filbert.inference.fill import fill_masks, masked_lm_part
+from filbert.inference.fill import masked_lm_part
 from filbert.inference.predictor import Predictor
-from filbert.model.precision import Precision
 from filbert.tasks.base import Task
 from filbert.text.masks import mask_name, mask_spans, piece_of
 from filbert.train.distill_options import AugmentOptions
@@ -72,13 +71,8 @@ class WordFiller:
             if not mask_spans(text, tokenizer)
             for index, (start, end) in enumerate(own)
         ]
-        filled = fill_masks(
-            self.predictor.model,  # type: ignore[arg-type]
-            tokenizer,
+        filled = self.predictor.fill_texts(
             [texts[n][:start] + mask + texts[n][end:] for n, _, start, end in asked],
-            max_length=self.predictor.max_length,
-            max_tokens=self.predictor.max_tokens,
-            precision=Precision("float32", "default"),
             top=min(self.most + _SPARE, tokenizer.vocab_size),
         )
         proposed: list[list[list[str]]] = [[[] for _ in own] for own in places]
