@@ -54,6 +54,10 @@ def test_answers_go_to_the_words_they_are_for_in_another_vocabulary():
         device = torch.device("cpu")
         head = SimpleNamespace(per_token=True)
 
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
         def forward(self, batch):
             return torch.stack([batch.input_ids.float(), -batch.input_ids.float()], -1)
 

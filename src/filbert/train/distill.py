@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,27 +76,54 @@ def distill(options: DistillOptions) -> dict[str, Any]:
     return run_task(options.run, lambda parallel: _prepare(options, parallel))
 
 
+class _Pair(NamedTuple):
+    """Teacher, student and rows of a run, read and checked.
+
+    Attributes:
+        options: Of the run.
+        parallel: The group of processes.
+        precision: Number format of the matrix products.
+        teacher: The fine-tuned model to learn from.
+        begin: The student before its first step.
+        model: The student, on the device.
+        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
+        rows: All rows of the run.
+        loader: Training batches.
+        answers: Outputs of the teacher for the training rows.
+        cache: The same in a folder, if there is one.
+        fingerprint: Hash of everything that determines the result.
+    """
+
+    options: DistillOptions
+    parallel: Parallel
+    precision: Precision
+    teacher: TaskTeacher
+    begin: Start
+    model: Model
+    layer_losses: tuple[LayerLoss, ...]
+    rows: Rows
+    loader: Loader
+    answers: StreamedAnswers
+    cache: CachedAnswers | None
+    fingerprint: str
+
+
 def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     """Read and check everything."""
-    device, loss = parallel.device, options.loss
+    device = parallel.device
     precision = settle_precision(options.run, parallel)
-    teacher = read_teacher(
-        options.model.teacher,
-        task=options.model.task,
-        precision=precision.name,
-        device=str(device),
-    )
+    teacher = read_teacher(options.model, precision=precision.name, device=str(device))
     task = teacher.task.reading(options.data.columns)
     _check_options(options, task)
     torch.manual_seed(options.run.seed)
     begin = read_student(options, teacher)
-    layer_losses = layer_losses_of(loss, begin.checkpoint.config, teacher.model.config)
+    layer_losses = layer_losses_of(options.loss, begin.checkpoint.config, teacher.model.config)
     model = build(begin.checkpoint, task)
     is_frozen = freeze(model, options.train.freeze)
     if is_frozen and layer_losses:
         raise ConfigError(
             f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
-            f"teacher, as method {loss.method} does."
+            f"teacher, as method {options.loss.method} does."
         )
     rows = read_rows(options, task, begin, teacher, device)
     loader = Loader(
@@ -107,8 +135,6 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     assert teacher.predictor.checkpoint is not None
     digest = digest_of(teacher.predictor.checkpoint.tensors)
     mark = fingerprint(options, model, rows.digests | {"teacher": digest})
-    pair = _Pair(options, parallel, precision, teacher, model.to(device), layer_losses, loader)
-    answers = StreamedAnswers(teacher.predictor, task, rows.own)
     cache = None
     if options.data.cache:
         key = f"{digest} {precision.name} {task.to_dict()} {rows.digest_of_tokens()}"
@@ -116,23 +142,35 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         cache = CachedAnswers(Path(options.data.cache), key, rows.examples)
         # No rank writes to the folder before all ranks have checked it.
         parallel.barrier()
+    pair = _Pair(
+        options,
+        parallel,
+        precision,
+        teacher,
+        begin,
+        model.to(device),
+        layer_losses,
+        rows,
+        loader,
+        StreamedAnswers(teacher.predictor, task, rows.own),
+        cache,
+        mark,
+    )
+    return _job(pair, task, is_frozen=is_frozen)
+
+
+def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
+    options, loss = pair.options, pair.options.loss
     trains_both = loss.method == "pkd"
     share = loss.hidden_share if loss.method == "tinybert" else 0.0
-
-    def before(folder: Path) -> Outcome | None:
-        """Write the cache, and train the first stage of TinyBERT, if there is one."""
-        if parallel.is_first:
-            size = sum(parameter.numel() for parameter in teacher.model.parameters())
-            say(f"teacher: {teacher.name}, {size:,} parameters; method {loss.method}")
-        if cache is not None:
-            if parallel.is_first:
-                clock, cpu = time.perf_counter(), time.process_time()
-                cache.write(answers)
-                rows.took["answers_seconds"] = time.perf_counter() - clock
-                rows.took["training_cpu_seconds"] += time.process_time() - cpu
-            parallel.barrier()
-        return _learn_layers(pair, folder / "stage-1", mark) if share else None
-
+    objective = SoftLabels(
+        task,
+        None if trains_both else pair.cache or pair.answers,
+        temperature=loss.soft_temperature,
+        alpha=0.0 if task.whole_batch else loss.hard_share,
+        by_cosine=_compares_cosines(pair, task),
+        layer_losses=pair.layer_losses if trains_both else (),
+    )
     return Job(
         options=options,
         train=options.train,
@@ -141,52 +179,39 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         source=options.model.student or options.model.teacher,
         task_name=task.name,
         task=task,
-        objective=SoftLabels(
-            task,
-            None if trains_both else cache or answers,
-            temperature=loss.soft_temperature,
-            alpha=0.0 if task.whole_batch else loss.hard_share,
-            by_cosine=_compares_cosines(pair, task),
-            layer_losses=layer_losses if trains_both else (),
-        ),
-        splits=rows.splits,
-        checkpoint=begin.checkpoint,
-        tokenizer=begin.tokenizer,
-        max_length=begin.max_length,
+        objective=objective,
+        splits=pair.rows.splits,
+        checkpoint=pair.begin.checkpoint,
+        tokenizer=pair.begin.tokenizer,
+        max_length=pair.begin.max_length,
         model=pair.model,
         trained=_student_with_teacher(pair, answers=True) if trains_both else pair.model,
         is_frozen=is_frozen,
-        loader=loader,
-        course=Course([Phase(loader)], _part_of(options.train, 1.0 - share)),
-        precision=precision,
-        fingerprint=mark,
-        tokenise_seconds=rows.tokenise_seconds,
-        took=rows.took,
-        before=before,
-        more=lambda: _comparison(pair, rows),
+        loader=pair.loader,
+        course=Course([Phase(pair.loader)], _part_of(options.train, 1.0 - share)),
+        precision=pair.precision,
+        fingerprint=pair.fingerprint,
+        tokenise_seconds=pair.rows.tokenise_seconds,
+        took=pair.rows.took,
+        before=partial(_before, pair),
+        more=partial(_comparison, pair),
     )
 
 
-class _Pair(NamedTuple):
-    """Teacher and student of a run.
-
-    Attributes:
-        options: Of the run.
-        parallel: The group of processes.
-        precision: Number format of the matrix products.
-        teacher: The fine-tuned model to learn from.
-        model: The student, on the device.
-        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
-        loader: Training batches.
-    """
-
-    options: DistillOptions
-    parallel: Parallel
-    precision: Precision
-    teacher: TaskTeacher
-    model: Model
-    layer_losses: tuple[LayerLoss, ...]
-    loader: Loader
+def _before(pair: _Pair, folder: Path) -> Outcome | None:
+    """Write the cache, and train the first stage of TinyBERT, if there is one."""
+    method, took = pair.options.loss.method, pair.rows.took
+    if pair.parallel.is_first:
+        size = sum(parameter.numel() for parameter in pair.teacher.model.parameters())
+        say(f"teacher: {pair.teacher.name}, {size:,} parameters; method {method}")
+    if pair.cache is not None:
+        if pair.parallel.is_first:
+            clock, cpu = time.perf_counter(), time.process_time()
+            pair.cache.write(pair.answers)
+            took["answers_seconds"] = time.perf_counter() - clock
+            took["training_cpu_seconds"] += time.process_time() - cpu
+        pair.parallel.barrier()
+    return _learn_layers(pair, folder / "stage-1") if method == "tinybert" else None
 
 
 def _check_options(options: DistillOptions, task: Task) -> None:
@@ -257,7 +282,7 @@ def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
     return student
 
 
-def _learn_layers(pair: _Pair, folder: Path, mark: str) -> Outcome:
+def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
     """Train the first stage of TinyBERT: embeddings, attention and hidden states, no outputs.
 
     The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
@@ -289,7 +314,7 @@ def _learn_layers(pair: _Pair, folder: Path, mark: str) -> Outcome:
             log=log,
             parallel=parallel,
             states=folder / "state",
-            fingerprint=mark,
+            fingerprint=pair.fingerprint,
         )
         log.say("stage 2: its answers")
     pair.model.requires_grad_(True)
@@ -313,9 +338,9 @@ def _part_of(options: TrainOptions, share: float) -> TrainOptions:
 # The comparison of teacher and student in run.json
 
 
-def _comparison(pair: _Pair, rows: Rows) -> dict[str, Any]:
+def _comparison(pair: _Pair) -> dict[str, Any]:
     """Return the entries of run.json that compare teacher and student."""
-    chosen, task = pair.options.model, pair.teacher.predictor.task
+    chosen, task, rows = pair.options.model, pair.teacher.predictor.task, pair.rows
     assert task is not None
     metrics: dict[str, Any] = {}
     for name, split in rows.splits.items():

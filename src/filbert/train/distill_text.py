@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -115,33 +116,8 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
     dev: list[Example] = []
     if "dev" in corpora:
         dev = held_out(corpora["dev"], tokenizer, objective, data.dev_rows)
-    teacher = student.teacher.model
     digests = {name: corpus.digest for name, corpus in corpora.items()}
-    digests["teacher"] = digest_of(teacher.state_dict())
-    most = default_max_tokens(device)
-    learns_words = checkpoint.head is not None
-
-    def measure_dev(model: Trainable, precision: Precision) -> dict[str, float]:
-        assert isinstance(model, Student)
-        metrics = mean_losses(model, task, dev, max_tokens=most, precision=precision)
-        if learns_words:
-            alone = measure(model.model, Pretraining(), dev, max_tokens=most, precision=precision)
-            metrics |= alone
-        return metrics
-
-    def more() -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "family": whole.family,
-            "parameters": sum(p.numel() for p in teacher.parameters()),
-            "layers": [list(loss.layers) for loss in task.layer_losses],
-        }
-        if dev and learns_words:
-            plain = Precision("float32", "final figures")
-            exact = for_pretraining(whole, "masked_lm").build().to(device)
-            metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
-            entry["metrics"] = {"dev": metrics}
-        return {"teacher": entry, "method": options.loss.method}
-
+    digests["teacher"] = digest_of(student.teacher.model.state_dict())
     phases = [Phase(loader)]
     return TextRun(
         command="distill",
@@ -157,9 +133,40 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         dev=dev,
         precision=precision,
         fingerprint=fingerprint(options, student, digests),
-        measure=measure_dev,
-        more=more,
+        measure=partial(_measure, task, dev),
+        more=partial(_describe_teacher, student, whole, dev, options.loss.method),
     )
+
+
+def _measure(
+    task: LayerDistillation, dev: list[Example], model: Trainable, precision: Precision
+) -> dict[str, float]:
+    """Compute all losses, and masked-LM metrics if the student scores words."""
+    assert isinstance(model, Student)
+    most = default_max_tokens(next(model.parameters()).device)
+    metrics = mean_losses(model, task, dev, max_tokens=most, precision=precision)
+    if model.head is not None:
+        alone = measure(model.model, Pretraining(), dev, max_tokens=most, precision=precision)
+        metrics |= alone
+    return metrics
+
+
+def _describe_teacher(
+    student: Student, whole: Checkpoint, dev: list[Example], method: str
+) -> dict[str, Any]:
+    """Return the entries of run.json about the teacher."""
+    teacher = student.teacher.model
+    entry: dict[str, Any] = {
+        "family": whole.family,
+        "parameters": sum(p.numel() for p in teacher.parameters()),
+        "layers": [list(loss.layers) for loss in student.losses],
+    }
+    if dev and student.head is not None:
+        exact = for_pretraining(whole, "masked_lm").build().to(teacher.device)
+        plain, most = Precision("float32", "final figures"), default_max_tokens(teacher.device)
+        metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
+        entry["metrics"] = {"dev": metrics}
+    return {"teacher": entry, "method": method}
 
 
 def _student_start(

@@ -99,7 +99,7 @@ def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
     Raises:
         ConfigError: It is neither text nor a list of texts and numbers.
     """
-    items = [given] if isinstance(given, str) else given
+    items = [given] if isinstance(given, str | Path) else given
     try:
         # A number may be the name of a label; texts are of any length, as lists of paths are.
         texts = [str(i) if isinstance(i, str | Path) else label_name(i) for i in items]

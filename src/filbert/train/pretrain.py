@@ -240,14 +240,14 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     data, train, objective = options.data, options.train, options.objective
-    is_electra = options.model.objective == "replaced"
-    task = ReplacedTokens() if is_electra else Pretraining(pair=objective.pair)
+    is_replaced = options.model.objective == "replaced"
+    task = ReplacedTokens() if is_replaced else Pretraining(pair=objective.pair)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     check_paths(*(data.corpus or ()), *(data.dev or ()))
     checkpoint, generator, tokenizer = _read_model(options, task.head_kind)
     corpora = open_corpora(data.corpus, data.dev, tokenizer, options.run.out, parallel)
-    if is_electra:
+    if is_replaced:
         share = options.model.generator_share
         model: Trainable = replaced_model(checkpoint, share=share, generator=generator)
     else:

@@ -34,6 +34,7 @@ from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task, task_class
+from filbert.train.distill_options import StudentOptions
 from filbert.train.log import progress_bar
 
 # Entries of a task that `calibrate` sets; the student is calibrated on its own dev rows.
@@ -65,12 +66,11 @@ class TaskTeacher:
         return self.predictor.model
 
 
-def read_teacher(name: str, *, task: str | None, precision: str, device: str) -> TaskTeacher:
+def read_teacher(options: StudentOptions, *, precision: str, device: str) -> TaskTeacher:
     """Read a teacher and its task.
 
     Args:
-        name: Folder, built-in name or Hub id.
-        task: The task that it must have been trained for, or None for any.
+        options: Name the teacher, and the task that it must have been trained for.
         precision: Number format of its weights: float32 or bf16.
         device: The device to put it on.
 
@@ -78,6 +78,7 @@ def read_teacher(name: str, *, task: str | None, precision: str, device: str) ->
         ConfigError: It was trained for no task, or for another one.
         InputError, FormatError: The model does not exist or is damaged.
     """
+    name, task = options.teacher, options.task
     predictor = Predictor.load(name, precision=precision, device=device)
     if predictor.task is None:
         raise ConfigError(
