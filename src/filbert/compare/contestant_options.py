@@ -184,8 +184,8 @@ def _check_trained(options: dict[str, Any], labels: int | None) -> None:
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.model.precision_names import PRECISIONS
     from filbert.tasks.classification import Classification
 
     names = tuple(map(str, range(labels))) if labels else None

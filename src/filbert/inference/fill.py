@@ -20,7 +20,6 @@ from filbert.errors import ConfigError, FormatError
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
 from filbert.model.precision import Precision
-from filbert.model.shapes import few_rows, few_shapes
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -249,11 +248,11 @@ def mask_logits(
         at = torch.from_numpy(np.concatenate(places)).to(table.device)
         batch = batch.to(table.device)
         with torch.inference_mode(), precision.autocast(table.device):
-            found_KH = encoder(few_shapes(batch, model), few_rows(at))
+            found_KH = encoder(batch, at)
         for begin in range(0, len(at), step):
             rows = slice(begin, begin + step)
             with torch.inference_mode(), precision.autocast(table.device):
-                features = Features(found_KH[: len(at)][rows], None, table, batch)
+                features = Features(found_KH[rows], None, table, batch)
                 logits_KV = head(features).float()
             yield owners[rows], logits_KV
 

@@ -18,7 +18,6 @@ from filbert.inference.streams import batches_on, finished
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.model.shapes import few_shapes
 
 # Of one batch; on a processor several run side by side (see inference/streams.py). Larger ones gain
 # nothing there, smaller ones spend more on each call; docs/log.md.
@@ -66,9 +65,9 @@ def run_model(
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
         batch = collate([examples[i] for i in indices])
         with torch.inference_mode(), precision.autocast(device):
-            output = model(few_shapes(batch.to(device), model))
+            output = model(batch.to(device))
         assert isinstance(output, Tensor)
-        arrived = to_host(output[: batch.num_tokens if per_token(model) else batch.num_sequences])
+        arrived = to_host(output)
 
         def finish() -> tuple[list[int], Sequence[Tensor]]:
             pieces = pieces_of(arrived(), batch, model)

@@ -17,11 +17,11 @@ from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.errors import ConfigError
+from filbert.model.cpu import bf16_is_fused
 from filbert.model.encoder import DENSE, Encoder, Layer
-from filbert.model.grouping import mean_of_sequences
 from filbert.model.heads import Model
-from filbert.model.linear import bf16_is_fused
-from filbert.model.quantized import LEAST, QuantizedLinear
+from filbert.model.int8 import LEAST, QuantizedLinear
+from filbert.model.pooling import mean_of_sequences
 
 
 class Sensitivity(NamedTuple):

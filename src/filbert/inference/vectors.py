@@ -15,10 +15,10 @@ from filbert.data.examples import Example, collate
 from filbert.inference.forward import in_eval_mode, to_host
 from filbert.inference.onnx_session import SessionModel, sharing_cores
 from filbert.inference.streams import batches_on, finished
+from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
-from filbert.model.pooling import Dense, hidden_states, pool, row_read
+from filbert.model.pooling import Dense, pool, row_read
 from filbert.model.precision import Precision
-from filbert.model.shapes import few_shapes
 
 
 def run_vectors(
@@ -56,15 +56,13 @@ def run_vectors(
     def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
         batch = collate([examples[i] for i in indices])
         moved = batch.to(device)
-        filled = few_shapes(moved, model) if last_alone else moved
-        at = row_read(filled, pooling, causal=causal) if may_choose else None
+        at = row_read(moved, pooling, causal=causal) if may_choose else None
         with torch.inference_mode():
             with precision.autocast(device):
                 if at is not None:
-                    hidden = encoder(filled, at)[: batch.num_sequences]
+                    hidden = encoder(moved, at)
                 else:
-                    hidden = hidden_states(encoder, filled, layers)
-                    hidden = hidden[: batch.num_tokens]
+                    hidden = hidden_states(encoder, moved, layers)
             hidden = hidden.float()
             pooled = list(hidden) if at is not None else pool(hidden, moved, pooling, causal=causal)
             if pooling == "none":

@@ -19,9 +19,9 @@ from filbert.errors import ConfigError
 from filbert.losses.distillation import cosine_distance, patient_distance, squared_error
 from filbert.losses.relations import Sight, recut, relation_divergence, score_error
 from filbert.model.config import EncoderConfig
-from filbert.model.grouping import standing_rows
-from filbert.model.rotary import rotate
-from filbert.model.trace import Trace
+from filbert.model.encoder import Trace
+from filbert.model.pooling import standing_rows
+from filbert.model.positions import rotate
 
 
 class _Kind(NamedTuple):
@@ -211,7 +211,7 @@ class _Pair(NamedTuple):
 def _scores(pair: _Pair) -> Tensor:
     plans = (pair.student.plans[pair.ours], pair.teacher.plans[pair.theirs])
     turned = [
-        qkv if plan.rotary is None else rotate(qkv, plan.rotary)
+        qkv if plan.angles is None else rotate(qkv, plan.angles)
         for qkv, plan in zip(pair.qkv(), plans, strict=True)
     ]
     return score_error(turned[0][:, :2], turned[1][:, :2], pair.batch, pair.sight())

@@ -1,7 +1,7 @@
 """How tokens stand to each other, in a student as in its teacher: attention scores and relations.
 
 T tokens in the batch, A heads, D head size. A group is n neighbouring sequences of near-equal
-length (model/attention_plan.py), the longest of L tokens.
+length (model/attention.py), the longest of L tokens.
 
 A token's row of scores is as long as its sequence, so all of them grow with its square. They are
 made a block of rows at a time, and once more on the way back: memory is that of a block.
@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from filbert.batch import PackedBatch
-from filbert.model.attention import to_heads
-from filbert.model.attention_plan import Group, plan_attention
+from filbert.model.attention import AttentionPlan, Group, to_heads
 
 # In a block, of each of the two models: 16 MB of float32.
 MOST_SCORES = 2**22
@@ -132,7 +131,7 @@ def _over_blocks(
     sight: Sight,
 ) -> Tensor:
     """The sum of a loss over all blocks of all groups."""
-    groups = plan_attention(batch).groups
+    groups = AttentionPlan(batch).groups
     # Cut in one go: the gradient of many slices would be as many tensors of full size.
     sizes = [group.end - group.start for group in groups]
     cut = [torch.split(part, sizes) for part in (*student, *teacher)]

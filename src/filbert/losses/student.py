@@ -16,9 +16,8 @@ from filbert.batch import PackedBatch
 from filbert.losses.distillation import soft_targets
 from filbert.losses.matching import Lesson, lesson_sum, new_projections
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
+from filbert.model.encoder import Encoder, Trace, traced
 from filbert.model.heads import Model
-from filbert.model.trace import Trace, traced
 
 _PROJECTIONS = "projections."
 # Logits over a vocabulary of both models at a time: 128 MB of float32 each.

@@ -19,7 +19,7 @@ from filbert.data.examples import Example, rows_of
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
 from filbert.losses.matching import Lesson
 from filbert.losses.student import Taught
-from filbert.model.grouping import mean_of_groups, table_of_groups
+from filbert.model.pooling import mean_of_groups, table_of_groups
 from filbert.tasks.base import Targets, Task
 from filbert.tasks.distillation import lesson_counts
 

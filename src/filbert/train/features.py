@@ -13,8 +13,8 @@ from torch import Tensor
 
 from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
-from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
+from filbert.model.pooling import standing_rows
 from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 
