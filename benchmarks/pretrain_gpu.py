@@ -215,7 +215,7 @@ def measure(
     initialize(encoder, config.initializer_range)
     objective = Pretraining()
     model = Model(encoder, new_head(objective.head_kind, config)).to(device)
-    options = TrainOptions(lr=lr, device=str(device))
+    options = TrainOptions(lr=lr)
     optimizer = new_optimizer(model, options)
     parallel = Parallel(0, 1, device, "single")
     settled = choose_precision(precision, device)

@@ -106,7 +106,7 @@ def options(task: str, model: Path, files: dict[str, str], out: Path, **more: An
         "save_every": 3,
         "precision": "float32",
     }
-    return FinetuneOptions(**given | more)
+    return FinetuneOptions.from_keywords(given | more)
 
 
 def child(run: Any, errors: Path) -> int:

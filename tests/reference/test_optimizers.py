@@ -49,9 +49,8 @@ def run(name: str) -> tuple[dict[str, Array], list[dict[str, Array]], dict[str, 
         beta1=BETA1,
         beta2=BETA2,
         eps=EPS,
-        precision="float32",
     )
-    optimizer = new_optimizer(model, options)
+    optimizer = new_optimizer(model, options, precision="float32")
     learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
     before = {n: p.detach().double().numpy() for n, p in learning.items()}
     gradients = []

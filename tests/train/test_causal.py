@@ -72,7 +72,8 @@ def test_numbers_and_lists_are_taken_as_python_has_them():
     given = {"task": "classification", "model": "m", "train": "t", "out": "o"}
     forms = ((3, "3"), ([0, 2], "0-0,2-2"), ([2], "2-2"), ("0,2", "0,2"), (None, None))
     for value, wanted in forms:
-        assert FinetuneOptions.from_keywords(given | {"keep_layers": value}).keep_layers == wanted
+        chosen = FinetuneOptions.from_keywords(given | {"keep_layers": value})
+        assert chosen.model.keep_layers == wanted
 
 
 def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):

@@ -34,9 +34,9 @@ def new_model(seed: int = 0, **changes) -> Model:
     return Model(Encoder(config), new_head("masked_lm", config, None))
 
 
-def new(model: Model, **options) -> torch.optim.Optimizer:
+def new(model: Model, precision: str = "auto", **options) -> torch.optim.Optimizer:
     freeze(model, None)
-    return new_optimizer(model, TrainOptions(**({"lr": 1e-2} | options)))
+    return new_optimizer(model, TrainOptions(**({"lr": 1e-2} | options)), precision=precision)
 
 
 def train(model: Model, optimizer: torch.optim.Optimizer, steps: range) -> None:

@@ -85,7 +85,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     """
     held_out = names_of(options.dev or "")
     check_paths(*(options.corpus or ()), *held_out)
-    precision = settle_precision(options, options.out, parallel)
+    precision = settle_precision(options, parallel)
     torch.manual_seed(options.seed)
     place = find_model(options.teacher)
     tokenizer = read_tokenizer(place)

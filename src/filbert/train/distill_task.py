@@ -117,7 +117,7 @@ def distill_task(options: DistillOptions) -> dict[str, Any]:
 
 def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     """Read and check everything."""
-    precision = settle_precision(options, options.out, parallel)
+    precision = settle_precision(options, parallel)
     device = parallel.device
     teacher = read_teacher(
         options.teacher, task=options.task, precision=precision.name, device=str(device)
@@ -129,7 +129,7 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     torch.manual_seed(options.seed)
     start = read_student(options, teacher)
     lessons = lessons_of(options, start.checkpoint.config, teacher.model.config)
-    model = build(start.checkpoint, task, options)
+    model = build(start.checkpoint, task)
     is_frozen = freeze(model, options.freeze)
     if is_frozen and lessons:
         raise ConfigError(
@@ -217,6 +217,8 @@ def _job(pair: _Pair) -> Job:
     share = options.hidden_share if options.method == "tinybert" else 0.0
     return Job(
         options=options,
+        train=options,
+        run=options,
         command="distill",
         source=options.student or options.teacher,
         task_name=pair.task.name,
@@ -319,6 +321,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
             Inside(pair.lessons),
             course=Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
             options=options,
+            run=options,
             precision=pair.precision,
             evaluate=None,
             log=log,
