@@ -1,7 +1,7 @@
 """Distillation losses between a student and its teacher.
 
 K rows, C classes, T tokens, S sequences, H hidden size, A heads, D head size. A group is n
-neighbouring sequences of near-equal length (model/attention_plan.py), the longest of L tokens.
+neighbouring sequences of near-equal length (model/attention.py), the longest of L tokens.
 
 Every function returns the sum over its rows, float32; the caller divides by the number of rows of
 the whole batch. The loss of one row is a mean over its width, so models of different widths give
