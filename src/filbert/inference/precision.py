@@ -13,10 +13,9 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
 from filbert.inference.int8 import float_layers, quantized
 from filbert.inference.onnx_session import SessionModel
+from filbert.model.cpu import PackedLinear, fuses
 from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
-from filbert.model.linear import fuses
-from filbert.model.packed import PackedLinear
 from filbert.model.precision import Precision
 
 # Metrics without a fixed range, of which less is better: reported, but held to no limit.
