@@ -145,8 +145,8 @@ def _check_int8(to: str, data: str | None, max_loss: float | None, *, encoder_on
 def _choose_int8(
     source: str, data: str | None, columns: ColumnNames | None, max_loss: float | None
 ) -> dict[str, Any]:
-    from filbert.calibrate import choose_float_layers
     from filbert.cli.flags import columns_of
+    from filbert.export import choose_float_layers
     from filbert.inference.predictor import Predictor
 
     assert data is not None
