@@ -98,27 +98,26 @@ def export_onnx(
     names: ColumnNames | None = None,
     max_loss: float | None = None,
 ) -> dict[str, Any]:
-    """Write a folder that onnxruntime runs without filbert; it appears when it has been checked.
+    """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
 
     Args:
-        name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
-        out: the folder; an old one with a config.json is replaced.
-        int8: quantise the products of the encoder's layers, except those that `filbert convert
-            --to int8` recorded in filbert.json or that `max_loss` requires in float32.
-        pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
-            out. When not given, as the folder says, else the mean.
-        data: labelled rows, to compare metrics on.
-        names: its columns.
-        max_loss: the most that a metric on `data` may be worse by. With int8, layers stay float32
-            until it holds.
+        name: A folder, a checkpoint, a built-in name or a Hub id.
+        out: The folder; an old one with a config.json is replaced.
+        int8: Quantise the encoder's layers, except those that `filbert convert --to int8` recorded
+            in filbert.json or that `max_loss` requires in float32.
+        pooling: Of a bare encoder's `sentence_embedding`; "none" leaves that output out. When not
+            given, as the folder says, else the mean.
+        data: Labelled rows, to compare metrics on.
+        names: Their columns.
+        max_loss: The most that a metric on `data` may be worse by.
 
     Returns:
         What filbert.json says about the export.
 
     Raises:
-        ConfigError: something is not installed or not exported, or a metric loses too much.
-        InputError, FormatError: the model or the data is wrong, or the folder is not ours.
-        RunError: the graph computes something else.
+        ConfigError: Something is not installed or not exported, or a metric loses too much.
+        InputError, FormatError: The model or the data is wrong, or the folder is not ours.
+        RunError: The graph computes something else.
     """
     check_installed()
     from filbert.checkpoints.onnx_graph import OPSET, build_graph
@@ -140,14 +139,7 @@ def export_onnx(
         save_graph(graph, new / MODEL_FILE)
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
-        allowed = math.inf if int8 else LARGEST_DIFFERENCE
-        if not agreement.share < allowed:
-            raise RunError(
-                f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} "
-                f"from the model's, one by {agreement.share:.1e} of its size; "
-                f"{allowed:.1e} is allowed. Please report it with the output of "
-                "`filbert doctor`."
-            )
+        _check_agreement(agreement, math.inf if int8 else LARGEST_DIFFERENCE, out)
         facts: dict[str, Any] = {
             "filbert": version("filbert"),
             "from": portable(name),
@@ -170,6 +162,15 @@ def export_onnx(
             facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
         _record(facts, predictor, checkpoint, new)
     return facts
+
+
+def _check_agreement(agreement: Agreement, allowed: float, out: Path) -> None:
+    if not agreement.share < allowed:
+        raise RunError(
+            f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} from "
+            f"the model's, one by {agreement.share:.1e} of its size; {allowed:.1e} is allowed. "
+            "Please report it with the output of `filbert doctor`."
+        )
 
 
 def _record(

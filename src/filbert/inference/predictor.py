@@ -80,6 +80,8 @@ class Predictor:
         self.precision = precision or Precision("float32", "default")
         self.number_format = number_format(model, self.precision, checkpoint)
         usual = default_max_tokens(self.device, model.config, self.number_format)
+        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
+            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         self.max_tokens = max_tokens or usual
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
@@ -114,15 +116,12 @@ class Predictor:
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
-        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
-            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         exported = backend == "onnxruntime"
         checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
         config = checkpoint.config
-        limit = stored_max_length(checkpoint, folder) if max_length is None else max_length
-        max_length = check_max_length(limit, config)
-        if max_length is None and vectors.max_length is not None:
-            max_length = min(vectors.max_length, config.max_tokens_per_sequence)
+        if max_length is None:
+            max_length = _stored_limit(checkpoint, folder, vectors)
+        check_max_length(max_length, config)
         task = task_of(checkpoint, folder, null_threshold)
         model: Model | SessionModel
         chosen: Precision | None = None
@@ -368,6 +367,13 @@ class Predictor:
         if isinstance(self.model, SessionModel) and chosen != (count,):
             raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
         return chosen
+
+
+def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:
+    limit = stored_max_length(checkpoint, folder)
+    if limit is None and vectors.max_length is not None:
+        limit = min(vectors.max_length, checkpoint.config.max_tokens_per_sequence)
+    return limit
 
 
 def _read_folder(folder: Path, *, exported: bool) -> tuple[Checkpoint, Tokenizer, SentenceVectors]:
