@@ -174,22 +174,24 @@ def _check_trained(options: dict[str, Any], labels: int | None) -> None:
     chosen = FinetuneOptions.from_keywords({**options, **paths})
 
     from filbert.data.columns import ColumnNames
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import task_class
 
     # The task checks what happens to long texts.
-    task = Classification.from_options(chosen, ColumnNames())
+    task = task_class("classification").from_options(chosen, ColumnNames())
     check_running(chosen, labels)
-    _check_layers(chosen, task.head_kind)
+    _check_layers(chosen, task.spec.head_kind)
 
 
 def check_running(chosen: TrainOptions, labels: int | None) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.data.columns import ColumnNames
     from filbert.model.precision import choose_device
     from filbert.model.precision_names import PRECISIONS
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import TaskOptions, task_class
 
     names = tuple(map(str, range(labels))) if labels else None
-    metrics = Classification(labels=names, declared=bool(names)).metric_names
+    task = task_class("classification").from_options(TaskOptions(labels=names), ColumnNames())
+    metrics = task.spec.metric_names
     if names and chosen.metric is not None and chosen.metric not in metrics:
         raise ConfigError(
             f"metric is {chosen.metric!r}; it must be one of {list(metrics)}."

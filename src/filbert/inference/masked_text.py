@@ -178,7 +178,7 @@ def _figures(sums: dict[str, float], task: Objective) -> dict[str, float]:
         "perplexity": math.exp(min(loss, 700.0)),
     }
     if "pairs" in sums:
-        name = task.loss_names[1].removesuffix("_loss")
+        name = task.spec.loss_names[1].removesuffix("_loss")
         found[f"{name}_loss"] = sums["pair_loss"] / sums["pairs"]
         found[f"{name}_accuracy"] = sums["pair_right"] / sums["pairs"]
     if "tokens" in sums:

@@ -20,7 +20,7 @@ from filbert.losses.cross_entropy import cross_entropy
 from filbert.losses.matching import Lesson
 from filbert.losses.student import Taught
 from filbert.model.config import EncoderConfig
-from filbert.tasks.base import Targets
+from filbert.tasks.base import LossSpec, Targets
 from filbert.tasks.pretraining import masked_words
 
 # Wang et al. 2021, section 4.1: the teacher's width to the number of its relation heads.
@@ -44,15 +44,14 @@ class PretrainingDistillation:
     soft_weight: float = 0.0
     soft_at_masked: bool = False
     masked_weight: float = 0.0
-    selection_metric = "loss"
-    whole_batch = False
     pair = "none"
 
     @property
-    def loss_names(self) -> tuple[str, ...]:
+    def spec(self) -> LossSpec:
         """Of the lessons, the soft targets and the masked words, those that there are."""
         words = (("soft_loss", self.soft_weight), ("mlm_loss", self.masked_weight))
-        return (*(x.name for x in self.lessons), *(name for name, weight in words if weight))
+        names = (*(x.name for x in self.lessons), *(name for name, weight in words if weight))
+        return LossSpec(names, "loss")
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -33,8 +33,9 @@ from filbert.losses.student import Student, Teacher, freeze_unreached
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Task
+from filbert.tasks.base import Task, task_to_dict
 from filbert.tasks.distillation import patient_lessons, tinybert_lessons
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.soft_labels import Inside, SoftLabels
 from filbert.text.masks import mask_name, mask_spans, piece_of
 from filbert.text.tokenizer import Tokenizer
@@ -122,9 +123,11 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     teacher = read_teacher(
         options.teacher, task=options.task, precision=precision.name, device=str(device)
     )
-    task = teacher.task.reading(options)
-    if options.metric is not None and options.metric not in task.metric_names:
-        raise ConfigError(f"metric {options.metric!r} is not one of {list(task.metric_names)}.")
+    task = teacher.task
+    if options.metric is not None and options.metric not in task.spec.metric_names:
+        raise ConfigError(
+            f"metric {options.metric!r} is not one of {list(task.spec.metric_names)}."
+        )
     _check_weights(options, task)
     torch.manual_seed(options.seed)
     start = read_student(options, teacher)
@@ -169,16 +172,16 @@ def _check_weights(options: DistillOptions, task: Task) -> None:
     Raises:
         ConfigError: They do not.
     """
-    if task.whole_batch and options.alpha:
+    if task.spec.whole_batch and options.alpha:
         raise ConfigError(
             f"alpha is {options.alpha}; the teacher learnt from pairs without labels, so only its "
             "vectors can be learnt. Leave it out."
         )
-    chooses = task.labels is not None or task.head_kind in ("choices", "spans")
+    chooses = task.spec.labels is not None or task.spec.head_kind in ("choices", "spans")
     if options.temperature is not None and not chooses:
         raise ConfigError(
             f"temperature is {options.temperature}; it is for answers that choose among several, "
-            f"not for {task.name}. Leave it out."
+            f"not for {task.spec.name}. Leave it out."
         )
 
 
@@ -219,7 +222,7 @@ def _job(pair: _Pair) -> Job:
         options=options,
         command="distill",
         source=options.student or options.teacher,
-        task_name=pair.task.name,
+        task_name=pair.task.spec.name,
         task=pair.task,
         objective=_objective(pair, trains_both),
         splits=pair.rows.splits,
@@ -243,7 +246,7 @@ def _job(pair: _Pair) -> Job:
 def _objective(pair: _Pair, trains_both: bool) -> SoftLabels:
     options = pair.options
     ours, theirs = pair.model.config.hidden_size, pair.teacher.model.config.hidden_size
-    by_cosine = pair.task.head_kind is None and ours != theirs
+    by_cosine = pair.task.spec.head_kind is None and ours != theirs
     if by_cosine and any(len(row) != 2 for row in pair.loader.rows):
         raise ConfigError(
             f"The student's vectors have {ours} numbers and the teacher's {theirs}, so pairs of "
@@ -255,7 +258,7 @@ def _objective(pair: _Pair, trains_both: bool) -> SoftLabels:
         pair.task,
         None if trains_both else cached or pair.answers,
         temperature=options.soft_temperature,
-        alpha=0.0 if pair.task.whole_batch else options.hard_share,
+        alpha=0.0 if pair.task.spec.whole_batch else options.hard_share,
         by_cosine=by_cosine,
         lessons=pair.lessons if trains_both else (),
     )
@@ -297,7 +300,7 @@ def _answers_key(pair: _Pair) -> str:
     """Return a SHA-256 of everything that the outputs of the teacher depend on."""
     own = [example for row in (pair.rows.own or {}).values() for example in row]
     tokens = digest_of_tokens(pair.rows.examples) + digest_of_tokens(own)
-    content = f"{pair.teacher_digest} {pair.precision.name} {pair.task.to_dict()} {tokens}"
+    content = f"{pair.teacher_digest} {pair.precision.name} {task_to_dict(pair.task)} {tokens}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -449,8 +452,8 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     limit = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
     shares = _shares_tokens(tokenizer, config.type_vocab_size, max_length, teacher)
-    if not shares and (options.method != "soft" or teacher.task.head_kind == "spans"):
-        what = f"method {options.method}" if options.method != "soft" else teacher.task.name
+    if not shares and (options.method != "soft" or teacher.task.spec.head_kind == "spans"):
+        what = f"method {options.method}" if options.method != "soft" else teacher.task.spec.name
         raise ConfigError(
             f"{what} compares teacher and student token by token, but {options.student} reads "
             f"other tokens than {options.teacher}. Take a student with the teacher's vocabulary"
@@ -509,9 +512,11 @@ def read_rows(
     rows: dict[str, list[Row]] = {}
     for name in _MEASURED:
         if path := getattr(options, name):
-            rows[name] = list(task.read(path, options))
+            rows[name] = list(read_task_rows(task, path, options))
             check_labels(teacher, path, rows[name])
-    extra = list(task.read(options.extra, options, labelled=False)) if options.extra else []
+    extra = (
+        list(read_task_rows(task, options.extra, options, labelled=False)) if options.extra else []
+    )
     splits, own_splits = {}, {}
     # Preparing the training rows counts as training time.
     took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
@@ -601,10 +606,10 @@ def augmented_rows(
         InputError, FormatError: The model does not exist or is damaged.
     """
     assert options.augment_with is not None
-    if task.name not in ("classification", "regression"):
+    if task.spec.name not in ("classification", "regression"):
         raise ConfigError(
-            f"--augment-with changes words of texts and pairs; rows of {task.name} hold places in "
-            "their texts, or belong together. Leave it out."
+            f"--augment-with changes words of texts and pairs; rows of {task.spec.name} hold "
+            "places in their texts, or belong together. Leave it out."
         )
     filler = _Filler(options.augment_with, options.augment_candidates, device)
     with progress_bar() as bar:
