@@ -27,7 +27,7 @@ def drawn(**changes):
         "intermediate_size": 128,
         "max_position_embeddings": 64,
     }
-    config = EncoderConfig(**(options | changes))
+    config = EncoderConfig.of(**(options | changes))
     encoder = Encoder(config)
     initialize(encoder, 0.1)
     return Model(encoder, new_head("sequence", config, 2)).eval()
@@ -44,7 +44,7 @@ def examples(tiny):
 
 
 def vectors(model, examples):
-    return quantize._vectors(model, quantize._batches(examples, 512))
+    return quantize._vectors(model, examples)
 
 
 FAMILIES = {

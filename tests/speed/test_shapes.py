@@ -1,7 +1,5 @@
 """Few sizes of batches, and the same answers from them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -9,14 +7,13 @@ import torch
 from filbert.batch import PackedBatch, pack
 from filbert.data.examples import Example
 from filbert.inference import forward as execution
-from filbert.inference import vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from filbert.model.shapes import few_rows, few_shapes, next_size
 
-TINY = EncoderConfig(
+TINY = EncoderConfig.of(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24
 )
 EXACT = Precision("float32", "")
@@ -24,7 +21,7 @@ EXACT = Precision("float32", "")
 
 def model_of(kind: str | None = None, **changes) -> Model:
     torch.manual_seed(0)
-    config = dataclasses.replace(TINY, **changes)
+    config = TINY.changed(**changes)
     model = Model(Encoder(config), new_head(kind, config, 3) if kind else None)
     initialize(model, 0.2)
     return model.eval()
@@ -70,7 +67,7 @@ def test_what_is_filled_in_changes_no_answer_and_is_not_in_it(what, monkeypatch)
         if what in ("mean", "cls"):
             options = {"layers": (2,), "pooling": what, "max_tokens": 700, "precision": EXACT}
             return [
-                torch.from_numpy(v) for v in vectors.run_vectors(model_of(), examples, **options)
+                torch.from_numpy(v) for v in execution.run_vectors(model_of(), examples, **options)
             ]
         kind = {"of means": "sequence"}.get(what, what)
         model = model_of(kind, pooled="mean" if what == "of means" else "cls", rotary_base=100.0)
@@ -80,11 +77,9 @@ def test_what_is_filled_in_changes_no_answer_and_is_not_in_it(what, monkeypatch)
         seen.append(few_shapes(batch, model).num_tokens - batch.num_tokens)
         return few_shapes(batch, model)
 
-    for module in (execution, vectors):
-        monkeypatch.setattr(module, "few_shapes", watched)
+    monkeypatch.setattr(execution, "few_shapes", watched)
     found = answers()
     assert max(seen) > 0
-    for module in (execution, vectors):
-        monkeypatch.setattr(module, "few_shapes", lambda batch, model: batch)
+    monkeypatch.setattr(execution, "few_shapes", lambda batch, model: batch)
     # Another number of rows may take another matrix kernel.
     torch.testing.assert_close(found, answers(), atol=1e-6, rtol=0)

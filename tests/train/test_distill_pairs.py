@@ -22,7 +22,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, lessons_of
+from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, layer_losses_of
 from filbert.train.folder import recorded
 from filbert.train.prepare import fingerprint
 from filbert.train.teacher import StreamedAnswers
@@ -102,7 +102,7 @@ def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, ma
         ("classification", {"method": "tinybert", "layer_map": "2"}, "has 0 to 1"),
         ("classification", {"method": "tinybert", "layer_map": "0,1"}, "needs one for each"),
         ("classification", {"method": "tinybert", "student": "SIX"}, "6 attention heads"),
-        ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "same"),
+        ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "equal sizes"),
         ("classification", {"method": "tinybert", "student": "WORDS"}, "reads other tokens"),
         ("classification", {"metric": "bleu"}, "not one of"),
         ("classification", {"method": "tinybert", "freeze": "encoder"}, "nothing to learn"),
@@ -124,9 +124,11 @@ def test_beta_is_the_weight_of_the_mean_over_layers_whatever_the_width():
     given = {"teacher": "t", "out": "o", "train": "a.csv", "method": "pkd", "beta": 60.0}
     sizes = {"vocab_size": 9, "num_attention_heads": 2, "intermediate_size": 8,
              "max_position_embeddings": 9}  # fmt: skip
-    student, teacher = (EncoderConfig(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8))
-    (lesson,) = lessons_of(DistillOptions.from_keywords(given), student, teacher)
-    assert len(lesson.layers) == 3 and lesson.weight == 20.0
+    student, teacher = (
+        EncoderConfig.of(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8)
+    )
+    (loss,) = layer_losses_of(DistillOptions.from_keywords(given), student, teacher)
+    assert len(loss.layers) == 3 and loss.weight == 20.0
 
 
 def test_no_word_is_replaced_by_what_the_model_reads_as_the_same(masked_lm):
@@ -236,7 +238,7 @@ def wide(taught, tmp_path_factory):
         vocabulary = tokenizer.tokens(list(range(tokenizer.vocab_size - cut)))
         (place / name).mkdir()
         (place / name / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-        config = EncoderConfig(
+        config = EncoderConfig.of(
             vocab_size=len(vocabulary), hidden_size=48, num_hidden_layers=2, num_attention_heads=6,
             intermediate_size=64, max_position_embeddings=64,
         )  # fmt: skip

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, pack, split
+from filbert.batch import PackedBatch, split
+from filbert.data.examples import Example
 from filbert.data.texts import Text, cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
+from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
 from filbert.model.attention_plan import AttentionPlan, distance
@@ -126,7 +128,7 @@ def layers_and_heads(
             "An exported graph has no attention to show. Use the folder that it was exported from."
         )
     config = encoder.config
-    counts = {"layer": config.num_hidden_layers, "head": config.num_attention_heads}
+    counts = {"layer": config.num_hidden_layers, "head": config.attention.heads}
     found = []
     for (name, count), asked in zip(counts.items(), (layers, heads), strict=True):
         if asked is not None and (isinstance(asked, int | str) or not asked):
@@ -141,7 +143,7 @@ def layers_and_heads(
 def pruned_heads(config: EncoderConfig) -> np.ndarray:
     """Return which of the (L, A) heads were pruned, bool."""
     left = np.array([config.heads_of(layer) for layer in range(config.num_hidden_layers)])
-    return np.arange(config.num_attention_heads) >= left[:, None]
+    return np.arange(config.attention.heads) >= left[:, None]
 
 
 def check_size(config: EncoderConfig, length: int) -> None:
@@ -150,7 +152,7 @@ def check_size(config: EncoderConfig, length: int) -> None:
     Raises:
         ConfigError: The maps of all heads hold more than MOST_WEIGHTS numbers.
     """
-    heads = config.num_hidden_layers * config.num_attention_heads
+    heads = config.num_hidden_layers * config.attention.heads
     if heads * length**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)
         raise ConfigError(
@@ -298,8 +300,16 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             f"it with --max-length {limit}."
         )
     check_size(predictor.model.config, len(encoding.input_ids))
-    batch = pack([encoding.input_ids], [encoding.token_type_ids]).to(predictor.device)
-    (maps,), (vectors,) = attention_and_vectors(predictor.model, batch)
+    model = predictor.model
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        maps, vectors = attention_and_vectors(model, batch)
+        return maps[0], vectors[0]
+
+    example = Example(0, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
+    ((_, (maps, vectors)),) = forward(
+        model, [example], read, max_tokens=limit, precision=predictor.precision, one_at_a_time=True
+    )
     units, words = words_in(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(

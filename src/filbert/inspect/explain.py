@@ -23,6 +23,7 @@ from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
+from filbert.model.config import RotaryPositions
 from filbert.model.heads import Features, Head, Model
 from filbert.tasks.base import Task
 from filbert.tasks.rows import row_of_value, row_texts
@@ -495,7 +496,9 @@ def attribute(
     check_method(method, steps=steps)
     model = _differentiable(predictor).eval()
     config = model.config
-    is_scale_free = config.rotary_base is not None and not config.type_vocab_size
+    is_scale_free = (
+        isinstance(config.positions, RotaryPositions) and not config.embeddings.token_types
+    )
     if is_scale_free and method == "gradient":
         raise ConfigError(
             "This model normalises every word vector, so gradient times input is zero. Use another "
@@ -541,7 +544,8 @@ def _endpoints(
 def _scores(model: Model, target: Target, vectors_SnE: Tensor) -> Tensor:
     """Compute the number of the target for S sets of word vectors, float64 (S,).
 
-    A hook replaces the output of the word table; positions and token types are added as usual.
+    A hook replaces the output of the word table; positions and token types are added as usual. This
+    does not go through inference/forward.py, because gradients are needed.
     """
     head, encoding, count = model.head, target.encoding, len(vectors_SnE)
     assert isinstance(head, Head)
