@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from filbert.tasks import base
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -16,6 +18,7 @@ BUDGETS = {
     "lines of tests": (50_800, 38_000),
     "lines of the longest function": (136, 60),
     "fields of the largest class of options": (31, 20),
+    "members of the Task protocol": (12, 12),
 }
 
 
@@ -43,12 +46,18 @@ def largest_options(paths: list[Path]) -> int:
     return max(sum(isinstance(line, ast.AnnAssign) for line in node.body) for node in classes)
 
 
+def members_of_task() -> int:
+    protocols = (base.Objective, base.Task)
+    return len({name for kind in protocols for name in vars(kind) if not name.startswith("_")})
+
+
 MEASURES = {
     "lines of src": lambda: lines_of(SOURCES),
     "files of src": lambda: len(SOURCES),
     "lines of tests": lambda: lines_of(TESTS),
     "lines of the longest function": lambda: longest_function(SOURCES),
     "fields of the largest class of options": lambda: largest_options(SOURCES),
+    "members of the Task protocol": members_of_task,
 }
 
 
