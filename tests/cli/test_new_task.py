@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from filbert.data.examples import lengths_of, rows_of
 from filbert.errors import InputError
 from filbert.metrics.similarity import regression_metrics
-from filbert.model.grouping import mean_of_groups
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import TaskSpec
 from filbert.tasks.rows import row_outputs, row_targets, text_examples
 

@@ -30,7 +30,7 @@ from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.metrics import calibration
 from filbert.metrics.classification import prediction_metrics
-from filbert.model.grouping import mean_of_groups
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec
 from filbert.tasks.rows import class_labels, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning

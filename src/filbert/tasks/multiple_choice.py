@@ -23,7 +23,7 @@ from filbert.data.records import Row
 from filbert.data.texts import check_choice_columns, choices_of, chosen_index, counted
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.classification import multiclass_metrics
-from filbert.model.grouping import table_of_groups
+from filbert.model.pooling import table_of_groups
 from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
 from filbert.tasks.rows import row_targets, row_texts
 from filbert.text.tokenizer import Tokenizer

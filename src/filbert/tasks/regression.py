@@ -23,7 +23,7 @@ from filbert.data.overflow import RULES, check_rule
 from filbert.data.records import Row
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
-from filbert.model.grouping import mean_of_groups
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec
 from filbert.tasks.rows import row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning

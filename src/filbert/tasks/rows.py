@@ -35,7 +35,7 @@ from filbert.data.texts import (
 )
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of
-from filbert.model.grouping import mean_of_groups
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import RowFormat, Targets, Task, TaskSpec
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
