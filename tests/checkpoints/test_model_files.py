@@ -64,10 +64,10 @@ def test_an_old_folder_with_its_encoder_below_is_carried_whole(
     assert unpacked_names(zipped(tmp_path, monkeypatch, OLD, inside)) == set(OLD)
     assert to_fetch(OLD) == sorted(OLD)
     assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
-    _check_weights("owner/old", list(OLD), to_fetch(OLD))
+    _check_weights("owner/old", to_fetch(OLD))
     dense = ["config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin"]
     with pytest.raises(FormatError, match="no weights"):
-        _check_weights("owner/dense", dense, to_fetch(dense))
+        _check_weights("owner/dense", to_fetch(dense))
 
 
 @pytest.mark.parametrize(
