@@ -233,7 +233,7 @@ def test_beyond_the_memory_a_sample_by_document_number_and_seed_is_learnt_from()
     assert share.num_documents == 1000
     kept = [n for n in range(1000) if draw(0, "held-out", n) < 0.01]
     used = [n for n in range(1000) if draw(0, "sample", n) < 0.25 and n not in kept]
-    assert (share.held_out_documents, share.used_documents) == (len(kept), len(used))
+    assert (len(share.held_out), share.used_documents) == (len(kept), len(used))
     # Hardly a word stands in two documents.
     assert found.num_words == pytest.approx(50 * len(used), rel=0.01)
     assert found.num_words <= 15_000
@@ -306,15 +306,15 @@ def test_lines_without_spaces_are_taken_a_piece_at_a_time(kind):
 
 def test_one_document_in_a_hundred_is_kept_back_and_never_learnt_from():
     found = learnt(corpus(1000))
-    assert 3 <= found.share.held_out_documents <= 20
-    assert found.share.held_out_documents + found.share.used_documents == 1000
-    assert found.fit.num_words == 24 * found.share.held_out_documents
+    assert 3 <= len(found.share.held_out) <= 20
+    assert len(found.share.held_out) + found.share.used_documents == 1000
+    assert found.fit.num_words == 24 * len(found.share.held_out)
 
 
 def test_of_two_documents_one_is_kept_back_and_of_one_none():
     two = [["aa bb aa bb"] * 3, ["cc dd cc dd"] * 3]
     found = learnt(two, size=40)
-    assert (found.share.held_out_documents, found.share.used_documents) == (1, 1)
+    assert (len(found.share.held_out), found.share.used_documents) == (1, 1)
     assert found.num_words == 2
     assert found.fit.unknown_rate == 1.0
     alone = learnt(two[:1], size=40)

@@ -181,7 +181,7 @@ def test_tokens_that_were_added_behind_the_vocabulary_stay(real, name):
 
 def test_counting_does_not_depend_on_how_texts_are_handed_over(real, texts, monkeypatch):
     tokenizer, whole, _ = real["bert-base-uncased"]
-    monkeypatch.setattr("filbert.text.extend._CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr("filbert.text.tokenizer.CHUNK_CHARACTERS", 100)
     in_parts = count_entries(tokenizer, iter(texts))
     assert np.array_equal(whole.counts, in_parts.counts)
     assert whole.tried == in_parts.tried

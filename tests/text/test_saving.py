@@ -131,7 +131,7 @@ def kind(request, tmp_path) -> tuple[str, Tokenizer]:
 def test_each_kind_has_its_classic_files_and_they_can_be_asked_for_alone(kind, tmp_path):
     name, tokenizer = kind
     tokenizer.save(tmp_path / "out")
-    files = vocabulary_files(tokenizer)
+    files = vocabulary_files(tokenizer.vocabulary)
     assert list(files) == CLASSIC[name]
     common = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
@@ -146,7 +146,9 @@ def test_added_tokens_keep_ids_and_flags_without_tokenizer_json(kind, tmp_path):
     tokenizer.backend.add_tokens([AddedToken("[new]", lstrip=True, single_word=True)])
     tokenizer.backend.add_special_tokens([AddedToken("<tag>", rstrip=True, normalized=False)])
     before = Tokenizer(
-        Vocabulary(tokenizer.backend, tokenizer.specials, convention=tokenizer.convention)
+        Vocabulary(
+            tokenizer.backend, tokenizer.specials, convention=tokenizer.vocabulary.convention
+        )
     )
     before.save(tmp_path / "out")
     (tmp_path / "out/tokenizer.json").unlink()
@@ -195,17 +197,17 @@ def test_a_model_file_that_nothing_has_changed_stays_byte_for_byte(tmp_path):
     path.write_bytes(marked)
     same = Tokenizer.load(tmp_path, convention=CONVENTIONS["AlbertTokenizer"])
     assert same.fingerprint == tokenizer.fingerprint
-    assert vocabulary_files(same) == {"spiece.model": marked}
+    assert vocabulary_files(same.vocabulary) == {"spiece.model": marked}
     same.save(tmp_path / "out")
-    assert vocabulary_files(Tokenizer.load(tmp_path / "out")) == {"spiece.model": marked}
+    assert vocabulary_files(Tokenizer.load(tmp_path / "out").vocabulary) == {"spiece.model": marked}
     grown = add_entries(same, ["zebra"]).tokenizer
-    assert vocabulary_files(grown)["spiece.model"] != marked
+    assert vocabulary_files(grown.vocabulary)["spiece.model"] != marked
 
 
 def test_an_entry_behind_the_mask_of_a_fixed_order_leaves_tokenizer_json_alone(tmp_path):
     tokenizer = add_entries(fairseq("XLMRobertaTokenizer")(tmp_path, ["the"], False), ["film"])
     with pytest.raises(FormatError, match="end in <mask>"):
-        vocabulary_files(tokenizer.tokenizer)
+        vocabulary_files(tokenizer.tokenizer.vocabulary)
     tokenizer.tokenizer.save(tmp_path)
     assert not any((tmp_path / name).exists() for name in SPIECE_NAMES)
     again = Tokenizer.load(tmp_path)
@@ -223,7 +225,7 @@ def holes(tmp_path: Path, number: int, token: str = "film") -> Tokenizer:
 def test_an_id_without_entry_gets_one_that_no_text_is_cut_into(tmp_path):
     tokenizer = holes(tmp_path, 12)
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/vocab.txt").write_bytes(vocabulary_files(tokenizer)["vocab.txt"])
+    (tmp_path / "out/vocab.txt").write_bytes(vocabulary_files(tokenizer.vocabulary)["vocab.txt"])
     classic = Tokenizer.load(tmp_path / "out")
     some = ["the film", "[unused-9] the [unused-10]film"]
     assert ids(classic, some) == ids(tokenizer, some)
@@ -233,7 +235,7 @@ def test_an_id_without_entry_gets_one_that_no_text_is_cut_into(tmp_path):
 def test_a_vocabulary_that_lines_cannot_hold_is_refused_and_saved_without_them(tmp_path):
     tokenizer = holes(tmp_path, 7, "fi\nlm")
     with pytest.raises(FormatError, match="with id 7 cannot be a line of vocab.txt"):
-        vocabulary_files(tokenizer)
+        vocabulary_files(tokenizer.vocabulary)
     tokenizer.save(tmp_path / "out")
     assert not (tmp_path / "out/vocab.txt").exists()
     assert Tokenizer.load(tmp_path / "out").fingerprint == tokenizer.fingerprint

@@ -756,7 +756,9 @@ def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
         )
     (everything / name).replace(folder / name)
     shutil.rmtree(everything)
-    stated = {key: value for key, value in switches(tokenizer).items() if key in _SWITCHES}
+    stated = {
+        key: value for key, value in switches(tokenizer.vocabulary).items() if key in _SWITCHES
+    }
     case = {"do_lower_case": tokenizer.lowercase}
     path, probe = folder / "tokenizer_config.json", ""
     for values in ({}, case, {**case, **stated}):

@@ -1,26 +1,25 @@
-"""Characters to ids and back: pairs, cutting that is always counted, windows, offsets.
+"""Texts to ids and back: pairs, counted truncation, windows, offsets.
 
-The `tokenizers` library cuts texts into tokens; what is added to or taken from them happens here,
-so that every cut is counted. Special tokens written out in a text ("[MASK]", "[SEP]") are matched
-as those tokens, as in Hugging Face's libraries; `fill` needs that.
+The `tokenizers` library splits texts into tokens. Special tokens are added and tokens removed here,
+so that every truncation is counted. Special tokens written out in a text ("[MASK]", "[SEP]") are
+matched as those tokens, as in Hugging Face's libraries; `fill` needs that.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.text.saving import fingerprint, save_tokenizer
+from filbert.text.saving import fingerprint, save_vocabulary
 from filbert.text.spiece import Convention, damage_named
 from filbert.text.vocabulary import Vocabulary, lowercases, read_vocabulary
 
@@ -30,8 +29,6 @@ UNSPACED = (
     "\U00020000-\U0003ffff"
 )
 
-
-# The tokenizer
 
 # Encodings
 
@@ -122,18 +119,18 @@ LARGEST_ID = 2**31 - 1
 
 
 def learn_template(backend: Any, *, pair: bool) -> Template:
-    """See what the vocabulary's own post-processor puts around a text, or around two."""
+    """Observe what the vocabulary's own post-processor puts around a text, or around two."""
+    count = 2 if pair else 1
     for probe in ("a", "the", "1", ".", "一", *sorted(backend.get_vocab())[:50]):
         with damage_named("The tokenizer's files"):
             whole = backend.encode(probe, probe if pair else None)
-        found = [s for s in whole.sequence_ids if s is not None]
-        if found == sorted(found) and set(found) == ({0, 1} if pair else {0}):
+        sides = [side for side in whole.sequence_ids if side is not None]
+        if sides == sorted(sides) and set(sides) == set(range(count)):
             break
     else:
         raise FormatError(
             "This tokenizer makes no token from any probe text, or puts pairs in reverse."
         )
-    count = 2 if pair else 1
     specials: list[list[int]] = [[] for _ in range(count + 1)]
     special_types: list[list[int]] = [[] for _ in range(count + 1)]
     types = [0] * count
@@ -153,27 +150,28 @@ def learn_template(backend: Any, *, pair: bool) -> Template:
     return Template(tuple(map(tuple, specials)), tuple(map(tuple, special_types)), tuple(types))
 
 
+@dataclass(frozen=True, slots=True)
 class Part:
-    """One text's tokens without specials, as the library made them; arrays are made once."""
+    """One text's tokens without special ones; arrays as those of `Encoding`."""
+
+    ids: list[int]
+    offsets: np.ndarray
+    words: np.ndarray
 
     @classmethod
-    def of_ids(cls, numbers: list[int]) -> Part:
-        """Tokens that stand for no characters."""
-        part = cls.__new__(cls)
-        part.ids = numbers
-        part.offsets = np.zeros((len(numbers), 2), dtype=np.int32)
-        part.words = np.full(len(numbers), -1, dtype=np.int32)
-        return part
+    def of_ids(cls, ids: list[int]) -> Part:
+        """Return tokens that belong to no characters."""
+        count = len(ids)
+        return cls(ids, np.zeros((count, 2), dtype=np.int32), np.full(count, -1, dtype=np.int32))
 
-    def __init__(self, found: Any, with_offsets: bool) -> None:
-        self.ids: list[int] = found.ids
-        self.offsets: np.ndarray = np.zeros((0, 2), dtype=np.int32)
-        self.words: np.ndarray = np.zeros(0, dtype=np.int32)
-        if with_offsets:
-            flat = chain.from_iterable(found.offsets)
-            count = len(self.ids)
-            self.offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
-            self.words = np.array([-1 if w is None else w for w in found.word_ids], dtype=np.int32)
+    @classmethod
+    def of_text(cls, encoded: Any) -> Part:
+        """Return the tokens of a text as the library encoded it, with offsets."""
+        count = len(encoded.ids)
+        flat = chain.from_iterable(encoded.offsets)
+        words = [-1 if word is None else word for word in encoded.word_ids]
+        offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
+        return cls(encoded.ids, offsets, np.array(words, dtype=np.int32))
 
 
 def join(
@@ -237,47 +235,33 @@ CHUNK_CHARACTERS = 2**21
 # Word tables are often padded to a multiple of 64 or 128 rows; more than this is no padding.
 USUAL_PADDING = 256
 
-# A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
-LARGEST_HOLE = 10_000
-
-_KINDS = {
-    "WordPiece": "wordpiece",
-    "BPE": "bytebpe",
-    "Unigram": "unigram",
-}
-
-
 Text = str | tuple[str, str]
+T = TypeVar("T")
 
 
 class Tokenizer:
-    """A vocabulary at work. `load` makes one.
+    """Encodes texts with a vocabulary; `load` creates it.
 
     Attributes:
+        vocabulary: As it was read.
         kind: "wordpiece", "bytebpe" or "unigram".
-        vocab_size: one more than the largest id.
-        max_length: the limit that the folder states, in tokens with specials, or None.
-        lowercase: whether text is lower-cased.
+        vocab_size: One more than the largest id.
+        max_length: The limit in the folder's files, in tokens with special ones, or None.
+        lowercase: Whether text is lower-cased.
         cls_id, sep_id, mask_id, pad_id, unk_id: None where the vocabulary has no such token.
-        convention: what its family's files leave unsaid, where the family is known.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.backend = vocabulary.backend
-        self.settings = vocabulary.settings
         self.specials = vocabulary.specials
         self.max_length = vocabulary.max_length
-        self.convention = vocabulary.convention
-        self.spiece = vocabulary.spiece
-        self.kind = _KINDS[type(self.backend.model).__name__]
+        self.kind = vocabulary.kind
         self.lowercase: bool | None = lowercases(self.backend)
-        self.vocab_size = _size_of(self.backend.get_vocab(with_added_tokens=True))
-        ids = {role: self.backend.token_to_id(name) for role, name in self.specials.items()}
-        self.cls_id: int | None = ids.get("cls")
-        self.sep_id: int | None = ids.get("sep")
-        self.mask_id: int | None = ids.get("mask")
-        self.pad_id: int | None = ids.get("pad")
-        self.unk_id: int | None = ids.get("unk")
+        self.vocab_size = vocabulary.size
+        self.cls_id, self.sep_id, self.mask_id, self.pad_id, self.unk_id = (
+            vocabulary.id_of(role) for role in ("cls", "sep", "mask", "pad", "unk")
+        )
         self._single = learn_template(self.backend, pair=False)
         self._pair = learn_template(self.backend, pair=True)
         self._filler = self.pad_id if self.unk_id is None else self.unk_id
@@ -291,10 +275,10 @@ class Tokenizer:
         as_google: bool = False,
         convention: Convention | None = None,
     ) -> Tokenizer:
-        """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
+        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and defaults.
 
         Raises:
-            FormatError: no known layout, or a file that is damaged or cannot be read.
+            FormatError: No known layout, or a file that is damaged or cannot be read.
         """
         _silence_fork_warning()
         return cls(
@@ -305,8 +289,8 @@ class Tokenizer:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of everything that decides which ids a text becomes."""
-        return fingerprint(json.loads(self.backend.to_str()))
+        """SHA-256 of everything that decides which ids a text becomes."""
+        return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
         """Make sure that a model has a row for whatever this tokenizer writes.
@@ -471,7 +455,9 @@ class Tokenizer:
             token_type_ids: whether other tools shall pass token types to the model. None: if this
                 tokenizer's pairs have any.
         """
-        save_tokenizer(self, folder, token_type_ids=token_type_ids)
+        has_types = self.pair_has_types if token_type_ids is None else token_type_ids
+        vocabulary = replace(self.vocabulary, max_length=self.max_length)
+        save_vocabulary(vocabulary, folder, token_type_ids=has_types)
 
     def template(self, *, pair: bool) -> Template:
         """The special tokens around one text or two, as the vocabulary puts them."""
@@ -495,7 +481,7 @@ class Tokenizer:
 
     def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
         """The tokens without specials: one part for a text, two for a pair."""
-        for chunk in _chunks(texts):
+        for chunk in chunked(texts, _length):
             flat: list[str] = []
             for text in chunk:
                 if isinstance(text, str):
@@ -505,7 +491,8 @@ class Tokenizer:
             found = iter(self._run_chunk(flat, with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
-                parts = [Part(next(found), with_offsets) for _ in range(count)]
+                some = [next(found) for _ in range(count)]
+                parts = [Part.of_text(x) if with_offsets else Part.of_ids(x.ids) for x in some]
                 size = (self._single if count == 1 else self._pair).size
                 if self._filler is not None and not size and not any(part.ids for part in parts):
                     parts[-1] = Part.of_ids([self._filler])
@@ -546,26 +533,22 @@ class Tokenizer:
             start += min(end - start, stride)
 
 
-def _size_of(ids: dict[str, int]) -> int:
-    """One more than the largest id; far more ids than entries are a file made to fill memory."""
-    size = 1 + max(ids.values())
-    if size > 2 * len(ids) + LARGEST_HOLE:
-        raise FormatError(
-            f"The tokenizer has {len(ids)} entries, but ids up to {size - 1}. Its files are "
-            "damaged; fetch them again."
-        )
-    return size
+def chunked(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in lists of at most CHUNK_TEXTS, and of about CHUNK_CHARACTERS by `length`."""
+    chunk: list[T] = []
+    size = 0
+    for item in items:
+        chunk.append(item)
+        size += length(item)
+        if len(chunk) >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
-    begin = size = 0
-    for index, text in enumerate(texts):
-        size += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-        if index + 1 - begin >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
-            yield texts[begin : index + 1]
-            begin, size = index + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]
+def _length(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 
 @functools.cache

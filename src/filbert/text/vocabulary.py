@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
@@ -44,62 +44,50 @@ MAX_GROWTH = 4096
 
 
 def check_growth(backend: Tokenizer, path: Path) -> None:
-    """Refuse rules that can make texts, or what is decoded, very much longer.
+    """Refuse rules that can make a text, or a decoded text, very much longer.
 
     Args:
-        backend: as read from a file that nobody has to trust.
-        path: of the file, for messages.
+        backend: As read from an untrusted file.
+        path: The file, for messages.
 
     Raises:
-        FormatError: a letter could become more than MAX_GROWTH.
+        FormatError: A letter could become more than MAX_GROWTH.
     """
     growth = 1.0
-    for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
-        state = None if part is None else json.loads(part.__getstate__())
-        for rule in _rules(state):
-            growth *= _factor(rule)
-            if growth > MAX_GROWTH:
-                raise FormatError(
-                    f"{path}: its rules can make a text more than {MAX_GROWTH:,} times as long, "
-                    "which no tokenizer needs and which would fill the memory."
-                )
+    waiting = [
+        json.loads(part.__getstate__())
+        for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder)
+        if part is not None
+    ]
+    while waiting:
+        rule = waiting.pop()
+        if isinstance(rule, list | dict):
+            waiting += rule if isinstance(rule, list) else rule.values()
+        if isinstance(rule, dict):
+            growth *= _growth_of(rule)
+        if growth > MAX_GROWTH:
+            raise FormatError(
+                f"{path}: its rules can make a text more than {MAX_GROWTH:,} times as long, which "
+                "would fill the memory."
+            )
 
 
-def _rules(state: Any) -> Iterator[dict[str, Any]]:
-    """All objects with a type within a state, in their order."""
-    if isinstance(state, list):
-        for item in state:
-            yield from _rules(item)
-    elif isinstance(state, dict):
-        yield state
-        for item in state.values():
-            yield from _rules(item)
-
-
-def _factor(rule: dict[str, Any]) -> float:
+def _growth_of(rule: dict[str, Any]) -> float:
     kind = rule.get("type")
     if kind == "Replace":
         pattern = rule.get("pattern", {}).get("String")
-        # An expression can match between any two characters, without taking one away.
-        found = len(rule["content"]) / len(pattern) if pattern else len(rule["content"]) + 1
-        return max(1.0, found)
+        # A regular expression can match between any two characters, without removing one.
+        size = len(rule["content"])
+        return max(1.0, size / len(pattern) if pattern else size + 1)
     if kind == "Prepend":
         return 1.0 + len(rule["prepend"])
-    if kind == "ByteLevel":
-        return 2.0
     if kind == "Precompiled":
-        return _longest_mapped(base64.b64decode(rule["precompiled_charsmap"] or ""))
-    return 1.0
-
-
-def _longest_mapped(charsmap: bytes) -> float:
-    """Bytes of the longest text that a compiled character map puts in place of something.
-
-    The map is the size of a trie in bytes (4 bytes, little-endian), the trie, and texts that end
-    in a zero. Source: google/sentencepiece, src/normalizer.cc, DecodePrecompiledCharsMap.
-    """
-    texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
-    return float(max(1, max(map(len, texts))))
+        # A trie with its size in bytes (4 bytes, little-endian), and the texts it maps to, each
+        # with a zero at its end. Source: google/sentencepiece, src/normalizer.cc.
+        charsmap = base64.b64decode(rule["precompiled_charsmap"] or "")
+        texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+        return float(max(1, max(map(len, texts))))
+    return 2.0 if kind == "ByteLevel" else 1.0
 
 
 # google-research/bert's normalization
@@ -180,14 +168,23 @@ SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
+# A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
+LARGEST_HOLE = 10_000
+
+_KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """A folder's tokenizer as it was found.
+    """The tokenizer in a folder.
 
-    `specials` maps cls, sep, mask, pad and unk to the token's text where the vocabulary has it.
-    `max_length` is the limit that the folder states, in tokens with specials, or None.
-    `settings` is the content of tokenizer_config.json. `convention` is the family's, where known.
-    `spiece` is the content of the SentencePiece model file in the folder.
+    Attributes:
+        backend: The library's tokenizer.
+        specials: The texts of cls, sep, mask, pad and unk, where the vocabulary has them.
+        max_length: The limit in the folder's files, in tokens with special ones, or None.
+        settings: Content of tokenizer_config.json.
+        convention: The family's, where it is known.
+        spiece: Content of the SentencePiece model file in the folder.
     """
 
     backend: Tokenizer
@@ -196,6 +193,31 @@ class Vocabulary:
     settings: dict[str, Any] = field(default_factory=dict)
     convention: Convention | None = None
     spiece: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        """The algorithm: wordpiece, bytebpe or unigram."""
+        return _KINDS[type(self.backend.model).__name__]
+
+    @property
+    def size(self) -> int:
+        """One more than the largest id.
+
+        Raises:
+            FormatError: Far more ids than entries, with which tables would fill the memory.
+        """
+        ids = self.backend.get_vocab(with_added_tokens=True)
+        size = 1 + max(ids.values())
+        if size > 2 * len(ids) + LARGEST_HOLE:
+            raise FormatError(
+                f"The tokenizer has {len(ids)} entries, but ids up to {size - 1}. Its files are "
+                "damaged; fetch them again."
+            )
+        return size
+
+    def id_of(self, role: str) -> int | None:
+        """Return the id of a special token by its role, such as "cls"."""
+        return self.backend.token_to_id(self.specials[role]) if role in self.specials else None
 
 
 @unreadable_as(FormatError)
@@ -287,20 +309,17 @@ def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[
 
 
 def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
-    """Switch lower-casing on or off in place, whatever the layout.
+    """Switch lower-casing on or off in place.
 
-    Without a stated `strip_accents`, BERT's normaliser strips accents exactly when it lower-cases.
+    Without an explicit `strip_accents`, BERT's normalizer strips accents if it lower-cases.
     """
-    normalizer = backend.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer):
-        normalizer.lowercase = lowercase
-        return
-    steps = _steps(normalizer)
-    if any(isinstance(step, normalizers.BertNormalizer) for step in steps):
-        for step in steps:
-            if isinstance(step, normalizers.BertNormalizer):
-                step.lowercase = lowercase
+    steps = _steps(backend.normalizer)
+    bert = [step for step in steps if isinstance(step, normalizers.BertNormalizer)]
+    for step in bert:
+        step.lowercase = lowercase
+    if bert and len(steps) > 1:
         backend.normalizer = normalizers.Sequence(steps)
+    if bert:
         return
     kept = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
     if lowercase:
@@ -396,7 +415,7 @@ def _read_wordpiece(
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     add_tokens(backend, _specials(names, convention), path.parent, options)
-    backend.post_processor = _template(backend, names, convention)
+    backend.post_processor = bert_template(backend, names, convention)
     return backend
 
 
@@ -462,7 +481,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     names = find_specials(ids.__contains__, options)
     add_tokens(backend, _specials(names, convention), path.parent, options)
     if "cls" in names and "sep" in names:
-        backend.post_processor = _template(backend, names, convention)
+        backend.post_processor = bert_template(backend, names, convention)
     return backend
 
 
@@ -484,7 +503,7 @@ def _specials(names: dict[str, str], convention: Convention | None) -> list[Adde
     ]
 
 
-def _template(
+def bert_template(
     backend: Tokenizer, names: dict[str, str], convention: Convention | None
 ) -> processors.TemplateProcessing:
     """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.
