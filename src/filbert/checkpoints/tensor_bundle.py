@@ -408,7 +408,7 @@ def _append_block(file: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> by
     content += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
     handle = encode_varint(len(file)) + encode_varint(len(content))
     content += b"\0"  # not compressed
-    file += content + struct.pack("<I", masked(crc32c(content)))
+    file += content + struct.pack("<I", masked(crc32c(bytes(content))))
     return handle
 
 
