@@ -35,21 +35,21 @@ UNSPACED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """One text or pair as tokens; n of them, special tokens included.
+    """One text or pair as n tokens, special tokens included.
 
     Attributes:
         input_ids: int32 (n,).
         token_type_ids: uint8 (n,).
-        num_tokens: tokens before cutting, specials included.
-        offsets: int32 (n, 2), characters [start, end) in the text the user gave (a pair's second
-            text for its own tokens); (0, 0) for specials that were added.
-        words: int32 (n,), the word's number within its text, -1 for added specials. A word is what
-            the vocabulary's own splitting step makes: for WordPiece a run between whitespace and
-            punctuation, each punctuation mark and Chinese character being a word of its own.
-        sequence: int8 (n,), 0 first text, 1 second text, -1 added special.
-        start: for a window, the number of its first token within the long text.
+        num_tokens: Tokens before truncation, special ones included.
+        offsets: int32 (n, 2), characters [start, end) in the user's text (in the second text of a
+            pair for its tokens); (0, 0) for added special tokens.
+        words: int32 (n,), number of the word within its text, -1 for added special tokens. Words
+            are those of the vocabulary's pre-tokenizer: for WordPiece runs between whitespace and
+            punctuation; each punctuation mark and Chinese character is a word.
+        sequence: int8 (n,), 0 first text, 1 second text, -1 added special token.
+        start: For a window, the number of its first token within the long text.
 
-    offsets, words and sequence are None unless they were asked for.
+    offsets, words and sequence are None unless requested.
     """
 
     input_ids: np.ndarray
@@ -62,26 +62,26 @@ class Encoding:
 
     @property
     def truncated(self) -> bool:
-        """Whether tokens were cut off."""
+        """Whether tokens were removed at the end."""
         return self.num_tokens > len(self.input_ids)
 
     def _text(self) -> tuple[int, int]:
-        """Rows [low, high) of the first text."""
+        """Return the rows [low, high) of the first text."""
         assert self.sequence is not None
         inside = np.flatnonzero(self.sequence == 0)
         return int(inside[0]), int(inside[-1]) + 1
 
     def room(self, max_length: int) -> int:
-        """Tokens of the text that stay beside the specials where `max_length` are read."""
+        """Return how many tokens of the text fit into `max_length` with the special ones."""
         low, high = self._text()
         return max_length - (len(self.input_ids) - (high - low))
 
     def around(self, row: int, max_length: int) -> np.ndarray:
-        """Rows that stay, int64 (max_length,): the specials, and the text around one of its rows.
+        """Return rows to keep, int64 (max_length,): special tokens, and the text around a row.
 
         Args:
-            row: in the middle of what stays, as far as the text reaches.
-            max_length: fewer than there are.
+            row: The middle of the text to keep, as far as its ends allow.
+            max_length: Fewer than the tokens.
         """
         (low, high), room = self._text(), self.room(max_length)
         begin = min(max(row - room // 2, low), high - room)
@@ -91,7 +91,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The specials before, between and after one text or two: ids and token types."""
+    """The special tokens before, between and after one text or two: ids and token types."""
 
     specials: tuple[tuple[int, ...], ...]
     special_types: tuple[tuple[int, ...], ...]
@@ -99,16 +99,16 @@ class Template:
 
     @property
     def size(self) -> int:
-        """How many specials there are."""
+        """Number of special tokens."""
         return sum(map(len, self.specials))
 
     @property
     def largest_type(self) -> int:
-        """The largest token type, of texts and specials."""
+        """The largest token type, of texts and special tokens."""
         return max([*self.types, *chain.from_iterable(self.special_types)])
 
     def one_type(self) -> Template:
-        """The same with token type 0 everywhere."""
+        """Return the same with token type 0 everywhere."""
         zeros = tuple((0,) * len(some) for some in self.special_types)
         return Template(self.specials, zeros, (0,) * len(self.types))
 
@@ -182,7 +182,7 @@ def join(
     with_offsets: bool,
     start: int = 0,
 ) -> Encoding:
-    """Put the specials around tokens [begin, end) of each part."""
+    """Put the special tokens around tokens [begin, end) of each part."""
     row: list[int] = [*template.specials[0]]
     types: list[int] = [*template.special_types[0]]
     places: list[int] = []
@@ -208,7 +208,7 @@ def join(
 
 
 def cut(lengths: list[int], room: int) -> list[int]:
-    """How many tokens of each side stay, `room` in all."""
+    """Return how many tokens of each side to keep, `room` in all."""
     if len(lengths) == 1:
         return [room]
     first, second = lengths
@@ -216,19 +216,17 @@ def cut(lengths: list[int], room: int) -> list[int]:
     return [room - second, second]
 
 
-# Surrogates
-
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def without_halves(text: str) -> str:
-    """The text with U+FFFD in place of each half, one for one, so that offsets stay right."""
+    """Return the text with U+FFFD in place of each lone surrogate; offsets stay the same."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 # The tokenizer
 
-# Texts are handed to the library in pieces of this size, so that memory stays flat.
+# Texts are passed to the library in chunks of this size, so that memory stays bounded.
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**21
 
@@ -293,22 +291,22 @@ class Tokenizer:
         return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
-        """Make sure that a model has a row for whatever this tokenizer writes.
+        """Check that a model has a row for every id and token type of this tokenizer.
 
-        A model with less than two token types gets type 0 everywhere from now on, as in Hugging
-        Face's library, whose tokenizers for such models write no types.
+        For a model with less than two token types, all types become 0, as in Hugging Face's
+        library, whose tokenizers for such models write no types.
 
         Args:
-            vocab_size: rows of the model's word table.
-            type_vocab_size: rows of its token type table; 0 for none.
-            where: the model's folder, for messages.
+            vocab_size: Rows of the model's word table.
+            type_vocab_size: Rows of its token type table; 0 for none.
+            where: The model's folder, for messages.
 
         Returns:
-            Sentences on what is odd but works.
+            Warnings.
 
         Raises:
-            FormatError: an id or a token type without row, or a vocabulary that has no token to
-                stand for an empty text.
+            FormatError: An id or a token type without row, or a vocabulary that has no token for
+                an empty text.
         """
         specials = chain.from_iterable((*self._single.specials, *self._pair.specials))
         largest = max([self.vocab_size - 1, *specials])
@@ -340,7 +338,7 @@ class Tokenizer:
     def encode(
         self, texts: Sequence[Text], *, max_length: int | None = None, with_offsets: bool = False
     ) -> list[Encoding]:
-        """Tokens of each text or pair, cut to `max_length` tokens with specials.
+        """Return the tokens of each text or pair, truncated to `max_length` with special tokens.
 
         A pair loses tokens at the end of the longer side; at equal length the second loses first.
         Source: google-research/bert, run_classifier.py, _truncate_seq_pair. (Hugging Face's library
@@ -350,7 +348,7 @@ class Tokenizer:
         token (or one padding token), since no model can read an empty sequence.
 
         Raises:
-            ConfigError: `max_length` leaves no room for the special tokens.
+            ConfigError: `max_length` has no room for the special tokens.
         """
         self._check_room(texts, max_length)
         done: list[Encoding] = []
@@ -365,13 +363,13 @@ class Tokenizer:
         return done
 
     def encode_ids(self, ids: Sequence[int], *, max_length: int | None = None) -> Encoding:
-        """Token ids in place of a text: between the special tokens, cut to `max_length` tokens.
+        """Return token ids between the special tokens, truncated to `max_length` tokens.
 
-        Ids that begin and end with these special tokens already get no others.
+        Ids that already begin and end with these special tokens get no others.
 
         Raises:
-            ConfigError: `max_length` leaves no room for the special tokens.
-            InputError: an id that is not in the vocabulary, or there is none at all.
+            ConfigError: `max_length` has no room for the special tokens.
+            InputError: An id that is not in the vocabulary, or no id.
         """
         self._check_room([""], max_length)
         self.tokens(ids)
@@ -397,18 +395,17 @@ class Tokenizer:
         stride: int,
         max_first: int | None = None,
     ) -> list[list[Encoding]]:
-        """Each text as overlapping windows of at most `max_length` tokens; none of it is lost.
+        """Return each text as overlapping windows of at most `max_length` tokens, without loss.
 
-        Of a pair the second text is spread over the windows, and each window begins with the first
-        text, cut to `max_first` tokens. The next window starts min(length, `stride`) tokens further
-        on. Source: google-research/bert, run_squad.py, doc_spans. An empty text gives one window.
+        The second text of a pair is spread over the windows, and each window begins with the first
+        text, truncated to `max_first` tokens. The next window starts min(length, `stride`) tokens
+        later. An empty text has one window. Source: google-research/bert, run_squad.py, doc_spans.
 
-        A window's `num_tokens` counts its own tokens and those cut from the first text, so
-        `truncated` tells about a real loss only.
+        A window's `num_tokens` counts its own tokens and those removed from the first text.
 
         Raises:
-            ConfigError: `stride` is below 1, or `max_length` leaves no room.
-            InputError: a first text leaves no room for the second.
+            ConfigError: `stride` is below 1, or `max_length` has no room.
+            InputError: A first text leaves no room for the second.
         """
         if stride < 1:
             raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
@@ -418,10 +415,10 @@ class Tokenizer:
         ]
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """The vocabulary entry of each id.
+        """Return the vocabulary entry of each id.
 
         Raises:
-            InputError: an id that is not in the vocabulary.
+            InputError: An id that is not in the vocabulary.
         """
         found: list[str] = []
         for number in ids:
@@ -435,11 +432,11 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Readable text of the ids, without special tokens."""
+        """Return the text of the ids, without special tokens."""
         return str(self.backend.decode([int(number) for number in ids], skip_special_tokens=True))
 
     def id_of(self, token: str) -> int | None:
-        """The id of a vocabulary entry, exactly as written there, or None."""
+        """Return the id of a vocabulary entry, exactly as written there, or None."""
         return self.backend.token_to_id(token)
 
     def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
@@ -451,8 +448,8 @@ class Tokenizer:
         generic one, which reads tokenizer.json only.
 
         Args:
-            folder: is made if it is not there.
-            token_type_ids: whether other tools shall pass token types to the model. None: if this
+            folder: Created if missing.
+            token_type_ids: Whether other tools pass token types to the model. None: if this
                 tokenizer's pairs have any.
         """
         has_types = self.pair_has_types if token_type_ids is None else token_type_ids
@@ -460,7 +457,7 @@ class Tokenizer:
         save_vocabulary(vocabulary, folder, token_type_ids=has_types)
 
     def template(self, *, pair: bool) -> Template:
-        """The special tokens around one text or two, as the vocabulary puts them."""
+        """Return the special tokens around one text or two."""
         return self._pair if pair else self._single
 
     @property
@@ -480,7 +477,7 @@ class Tokenizer:
             )
 
     def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
-        """The tokens without specials: one part for a text, two for a pair."""
+        """Yield the tokens without special ones: one part for a text, two for a pair."""
         for chunk in chunked(texts, _length):
             flat: list[str] = []
             for text in chunk:
@@ -553,11 +550,10 @@ def _length(text: Text) -> int:
 
 @functools.cache
 def _silence_fork_warning() -> None:
-    """Tell the library, in a forked child only, to work without threads.
+    """Switch the library's threads off in forked children, where they do not work.
 
-    Its threads do not survive a fork, so it must not use them there; versions 0.21 and 0.22, left
-    alone, find that out by themselves and print a warning for every child. A value that the user
-    has set stays.
+    Otherwise the library does so itself, with a warning for every child. A value that the user has
+    set stays.
     """
     name = "TOKENIZERS_PARALLELISM"
 
@@ -572,5 +568,5 @@ def _silence_fork_warning() -> None:
             os.environ.pop(name, None)
 
     ours: list[bool] = []
-    # A child that forks in its turn keeps what this fork has set.
+    # A child that forks keeps the value.
     os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=ours.clear)

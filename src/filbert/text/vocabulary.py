@@ -39,7 +39,7 @@ from filbert.text.spiece import (
 
 # Limits on rules
 
-# SentencePiece's own map, which writes an Arabic formula of one character out, needs 36.
+# SentencePiece's own map needs 36, for an Arabic formula of one character.
 MAX_GROWTH = 4096
 
 
@@ -92,7 +92,7 @@ def _growth_of(rule: dict[str, Any]) -> float:
 
 # google-research/bert's normalization
 
-# A longer word is unknown, in characters.
+# A word of more characters is unknown.
 ORIGINAL_LONGEST_WORD = 200
 
 _DROPPED = r"[\x00\uFFFD]|(?![\t\n\r])[\p{Cc}\p{Cf}]"
@@ -107,12 +107,12 @@ _LEFT_OUT = "[\U0002b820-\U0002b91f]"
 
 
 def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bool) -> Any:
-    """What is done before a text is cut into words.
+    """Return what is applied before a text is split into words.
 
     Args:
-        lowercase: as do_lower_case.
-        strip_accents: None for exactly when it lower-cases.
-        chinese: put blanks around Chinese characters.
+        lowercase: As do_lower_case.
+        strip_accents: None to strip them if it lower-cases.
+        chinese: Put blanks around Chinese characters.
     """
     steps: list[Any] = [normalizers.Replace(Regex(_DROPPED), "")]
     if lowercase:
@@ -129,7 +129,7 @@ def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bo
 
 
 def original_pre_tokenizer(chinese: bool) -> Any:
-    """How a text is cut into words."""
+    """Return how a text is split into words."""
     words = pre_tokenizers.BertPreTokenizer()
     if not chinese:
         return words
@@ -138,7 +138,7 @@ def original_pre_tokenizer(chinese: bool) -> Any:
 
 # Layouts
 
-# Hugging Face's limit. Google's own code cuts at 200; a tokenizer.json states its own limit.
+# Hugging Face's limit. Google's own code has 200; a tokenizer.json has its own limit.
 MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
@@ -147,8 +147,8 @@ LARGEST_ID = 2**31 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The class of Hugging Face's that takes tokenizer.json as it is. Others with BERT's normaliser have
-# options of their own, which go first: what these are in the normaliser.
+# Hugging Face's class that takes tokenizer.json as it is. Other classes with BERT's normalizer
+# have settings that take precedence: their names in the normalizer.
 _GENERIC = "PreTrainedTokenizer"
 _SETTINGS = {
     "do_lower_case": "lowercase",
@@ -158,7 +158,7 @@ _SETTINGS = {
 
 SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model")
 
-# What a special token is called, in the order in which names are tried.
+# Usual names of the special tokens, in the order in which they are tried.
 SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),
@@ -231,46 +231,29 @@ def read_vocabulary(
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
     Args:
-        folder: where the files lie; the path of one of those files itself will do.
-        lowercase: overrides what the files say. Without it tokenizer.json, or else `do_lower_case`
-            of tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
-            lower-cases.
-        as_google: read a vocab.txt as `original_normalizer` does. tokenizer.json
-            states its own rules.
-        convention: what the files leave unsaid; what they say goes first.
+        folder: The folder of the files, or the path of one of them.
+        lowercase: Overrides the files. Without it tokenizer.json, or else `do_lower_case` of
+            tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
+            is lower-cased.
+        as_google: Read a vocab.txt as `original_normalizer` does. tokenizer.json has its own rules.
+        convention: What the files leave open.
 
     Raises:
-        FormatError: no known layout, or a file that is damaged or cannot be read.
+        FormatError: No known layout, or a file that is damaged or cannot be read.
     """
-    path = Path(folder)
-    chosen = path.name if path.is_file() else None
-    home = path.parent if chosen else path
-    if chosen:
-        layouts = [
-            layout for layout in _LAYOUTS if layout[0] == chosen or chosen.endswith(layout[1])
-        ]
-        layouts = sorted(layouts, key=lambda layout: layout[0] != chosen)[:1]
-    else:
-        layouts = [layout for layout in _LAYOUTS if (home / layout[0]).is_file()]
-    if not layouts:
-        raise FormatError(
-            f"{folder}: no tokenizer here. "
-            "Expected tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model or "
-            "sentencepiece.bpe.model."
-        )
-    name, _, read = layouts[0]
+    file, read = _find_layout(folder)
+    home = file.parent
     settings = read_settings(home)
     options = {**(convention.settings() if convention else {}), **settings}
     if lowercase is not None:
         options["do_lower_case"] = lowercase
     options["as_google"] = as_google
-    file = home / (chosen or name)
     with damage_named(file):
         backend = read(file, options, convention)
         check_growth(backend, file)
     if not backend.get_vocab_size(with_added_tokens=True):
         raise FormatError(f"{file}: an empty vocabulary.")
-    # Until 2020 every family had a name of its own for it.
+    # Until 2020 every family had a file name of its own for it.
     files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
     sentence = read_json(next((path for path in files if path.is_file()), files[0]))
     if lowercase is not None:
@@ -279,33 +262,52 @@ def read_vocabulary(
         # sentence-transformers lower-cases before the tokenizer, which then keeps its accents.
         steps = [normalizers.Lowercase(), *_steps(backend.normalizer)]
         backend.normalizer = normalizers.Sequence(steps)
-    # Truncation and padding inside tokenizer.json cut texts without a word (MiniLM's file: 128
-    # tokens).
+    # tokenizer.json may truncate without notice (MiniLM's file: 128 tokens).
     backend.no_truncation()
     backend.no_padding()
     limit = sentence.get("max_seq_length") or settings.get("model_max_length")
     if not isinstance(limit, int | float) or not 0 < limit <= LARGEST_MAX_LENGTH:
         limit = None
-    specials = find_specials(lambda name: backend.token_to_id(name) is not None, options)
     models = [file] if file.suffix == ".model" else [home / name for name in SPIECE_NAMES]
-    spiece = next((read_data(path) for path in models if path.is_file()), None)
-    stated = None if limit is None else int(limit)
-    return Vocabulary(backend, specials, stated, settings, convention, spiece)
+    return Vocabulary(
+        backend,
+        find_specials(lambda name: backend.token_to_id(name) is not None, options),
+        None if limit is None else int(limit),
+        settings,
+        convention,
+        spiece=next((read_data(path) for path in models if path.is_file()), None),
+    )
+
+
+def _find_layout(folder: Path) -> tuple[Path, _Reader]:
+    """Return the file of a tokenizer and its reader."""
+    path = Path(folder)
+    if path.name == "vocab.json" and path.is_file():
+        return path, _read_bytebpe
+    for name, suffix, read in _LAYOUTS:
+        if not path.is_file() and (path / name).is_file():
+            return path / name, read
+        if path.is_file() and path.name.endswith(suffix):
+            return path, read
+    raise FormatError(
+        f"{folder}: no tokenizer here. Expected tokenizer.json, vocab.txt, vocab.json with "
+        "merges.txt, spiece.model or sentencepiece.bpe.model."
+    )
 
 
 def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[str, str]:
-    """The special tokens that the vocabulary holds, by role; names in `settings` go first."""
-    found = {}
+    """Return the special tokens of the vocabulary by role; names in `settings` take precedence."""
+    specials = {}
     for role, names in SPECIAL_NAMES.items():
         stated = settings.get(f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
-        # No token holds half a surrogate pair, and the library cannot be asked for one.
+        # The library takes no lone surrogates, and no token has one.
         if isinstance(stated, str) and not _SURROGATE.search(stated):
             names = (stated, *names)
         present = [name for name in names if has(name)]
         if present:
-            found[role] = present[0]
-    return found
+            specials[role] = present[0]
+    return specials
 
 
 def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
@@ -331,7 +333,7 @@ def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
 
 
 def lowercases(backend: Tokenizer) -> bool:
-    """Whether text is lower-cased before it is cut into tokens."""
+    """Return whether text is lower-cased before it is split into tokens."""
     return any(
         step.lowercase
         if isinstance(step, normalizers.BertNormalizer)
@@ -341,7 +343,7 @@ def lowercases(backend: Tokenizer) -> bool:
 
 
 def has_cased_entries(tokens: Iterable[str]) -> bool:
-    """Whether a vocabulary was made for cased text. Specials such as [CLS] or <S> do not count."""
+    """Return whether a vocabulary is for cased text; specials such as [CLS] or <S> do not count."""
     return any(
         token != token.lower() and not (token[:1] in "[<" and token[-1:] in "]>")
         for token in tokens
@@ -380,9 +382,8 @@ def _read_wordpiece(
 ) -> Tokenizer:
     if options.get("word_tokenizer_type", "basic") != "basic":
         raise FormatError(
-            f"{path.parent}: words are cut by {short(options['word_tokenizer_type'])} here, which "
-            "filbert does not have. Give a folder with a tokenizer.json, or cut the texts into "
-            "words with spaces yourself and set word_tokenizer_type to basic."
+            f"{path.parent}: word_tokenizer_type is {short(options['word_tokenizer_type'])}; only "
+            "basic is supported. Give a folder with a tokenizer.json."
         )
     # Not splitlines(): U+2028 is an entry of the Chinese vocabulary.
     lines = read_text(path).split("\n")
@@ -486,6 +487,8 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
 
 
 _Reader = Callable[[Path, dict[str, Any], Convention | None], Tokenizer]
+# The usual name of each layout's file, the end of other names, and the reader, in the order in
+# which they are tried.
 _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
     ("tokenizer.json", ".json", _read_tokenizer_json),
     ("vocab.txt", ".txt", _read_wordpiece),
