@@ -18,7 +18,7 @@ import torch
 from filbert.checkpoints import google, huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.checkpoints.fresh import fresh_checkpoint
-from filbert.checkpoints.opening import find_model, is_google, read_checkpoint, read_tokenizer
+from filbert.checkpoints.opening import find_model, read_tokenizer
 from filbert.checkpoints.tensor_bundle import write_bundle
 from filbert.errors import ConfigError, FilbertError, FormatError
 from filbert.inference.predictor import Predictor
@@ -403,15 +403,6 @@ def test_of_two_models_the_configuration_is_that_of_the_one_as_wide(
 # What is written.
 
 
-def test_half_precision_is_written_as_float32_without_loss(tmp_path: Path, vocab: Path) -> None:
-    prefix, _ = saved("bert encoder", tmp_path / "a", vocab)
-    checkpoint = google.read(prefix)
-    half = {name: tensor.to(torch.bfloat16) for name, tensor in checkpoint.tensors.items()}
-    google.write(replace(checkpoint, tensors=half), Tokenizer.load(vocab), tmp_path / "b")
-    back = google.read(tmp_path / "b" / google.PREFIX)
-    assert all(torch.equal(back.tensors[name], tensor.float()) for name, tensor in half.items())
-
-
 def test_the_report_names_every_tensor_once(tmp_path: Path, vocab: Path) -> None:
     variables = with_slots(drawn(BERT))
     report = google.tensor_report(save(tmp_path, variables, vocab))
@@ -422,12 +413,6 @@ def test_the_report_names_every_tensor_once(tmp_path: Path, vocab: Path) -> None
     assert (row["shape"], row["dtype"]) == ([32, 32], "float32")
     assert row["file"] == "bert_model.ckpt.data-00000-of-00001"
     assert rows["global_step"]["becomes"] == "left out: counter"
-
-
-def test_the_config_is_written_as_google_writes_it(tmp_path: Path, vocab: Path) -> None:
-    prefix, _ = saved("bert encoder", tmp_path / "a", vocab)
-    google.write(google.read(prefix), Tokenizer.load(vocab), tmp_path / "b")
-    assert json.loads((tmp_path / "b" / "bert_config.json").read_text()) == BERT_CONFIG
 
 
 FAMILIES = {
@@ -452,15 +437,6 @@ def test_each_family_has_its_default_and_says_so(family: str, tmp_path: Path, vo
 
 
 @every_family
-@pytest.mark.parametrize("asked", ["gelu", "gelu_tanh"])
-def test_the_default_can_be_overruled(family: str, asked: str, tmp_path: Path, vocab: Path) -> None:
-    prefix = save(tmp_path, drawn(FAMILIES[family][0]), vocab, CONFIGS[family])
-    checkpoint = google.read(prefix, hidden_act=asked)
-    assert checkpoint.config.feed_forward.activation == asked
-    assert "as asked" in said(checkpoint.notes)
-
-
-@every_family
 @pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
 def test_what_is_written_is_read_back_with_the_same_activation(
     family: str, act: str, tmp_path: Path, vocab: Path
@@ -474,18 +450,6 @@ def test_what_is_written_is_read_back_with_the_same_activation(
     raw = json.loads(path.read_text())
     assert raw["hidden_act"] == "gelu"  # the only name that Google's code knows
     assert ("gelu_form" in raw) == (act != usual)
-
-
-def test_relu_is_relu(tmp_path: Path, vocab: Path) -> None:
-    config = ("bert_config.json", {**BERT_CONFIG, "hidden_act": "relu"})
-    prefix = save(tmp_path / "a", drawn(BERT), vocab, config)
-    checkpoint = google.read(prefix)
-    assert checkpoint.config.feed_forward.activation == "relu"
-    assert not any("hidden_act" in note for note in checkpoint.notes)
-    with pytest.raises(ConfigError, match="'relu'.*two forms"):
-        google.read(prefix, hidden_act="gelu")
-    google.write(replace(checkpoint), Tokenizer.load(vocab), tmp_path / "b")
-    assert google.read(tmp_path / "b" / google.PREFIX).config.feed_forward.activation == "relu"
 
 
 QUERY = "bert/encoder/layer_1/attention/self/query/kernel"
@@ -620,11 +584,6 @@ def test_options_that_do_not_fit_are_refused(
     assert words in refusal(changed(lambda v: None), ConfigError, **options)
 
 
-def test_a_generator_that_is_not_there_is_refused(tmp_path: Path, vocab: Path) -> None:
-    prefix = save(tmp_path, drawn(ELECTRA), vocab, CONFIGS["electra"])
-    assert "holds no generator" in refusal(prefix, part="generator")
-
-
 # Writing.
 
 
@@ -693,21 +652,6 @@ def test_float64_that_would_be_rounded_is_refused(tmp_path: Path, vocab: Path) -
 @pytest.fixture
 def prefix(tmp_path: Path, vocab: Path) -> Path:
     return save(tmp_path / "google", drawn(BERT), vocab)
-
-
-def test_each_place_is_opened_by_its_own_format(prefix: Path, tiny_model: Path) -> None:
-    assert is_google(prefix)
-    assert read_checkpoint(prefix).head == "pretraining"
-    assert not is_google(tiny_model)
-    assert read_checkpoint(tiny_model).tensors.keys() == huggingface.read(tiny_model).tensors.keys()
-
-
-@pytest.mark.parametrize("option", [{"hidden_act": "gelu"}, {"part": "generator"}])
-def test_options_of_googles_checkpoints_are_refused_elsewhere(
-    option: dict[str, str], tiny_model: Path
-) -> None:
-    with pytest.raises(ConfigError, match=f"no choice of {next(iter(option))}|choice of"):
-        read_checkpoint(tiny_model, **option)
 
 
 def test_a_google_tokenizer_knows_words_of_200_characters(prefix: Path) -> None:

@@ -143,14 +143,6 @@ def test_a_second_load_fetches_nothing_and_a_new_commit_is_noticed(server: Any) 
     assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[NEW]"
 
 
-def test_no_bar_is_drawn_where_stderr_is_no_terminal(
-    server: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    server.add("owner/name", SMALL | WEIGHTS)
-    find_model("owner/name")
-    assert capfd.readouterr().err == ""
-
-
 # What goes wrong.
 
 

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -52,167 +52,159 @@ from filbert.text.tokenizer import Tokenizer
 PREFIX = "bert_model.ckpt"
 PARTS = ("discriminator", "generator")
 
-# Names of variables. A kind of module: the last part of filbert's tensor name to what Google
-# appends to the module's name.
-_DENSE = {"weight": "/kernel", "bias": "/bias"}
-_NORM = {"weight": "/gamma", "bias": "/beta"}
-_TABLE = {"weight": ""}
-_OUTPUT = {"weight": "/output_weights", "bias": "/output_bias"}
-_BIAS = {"bias": "/output_bias"}
+# Names of variables: filbert's modules to Google's. {} is the number of the layer, or of ALBERT's
+# group; "query" stands for the three modules of filbert's fused qkv.
 
-_Module = tuple[str, dict[str, str]]
-_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
 _PROJECT = "encoder.embeddings.project."
+_BERT_ENCODER = {
+    "encoder.embeddings.word": "bert/embeddings/word_embeddings",
+    "encoder.embeddings.position": "bert/embeddings/position_embeddings",
+    "encoder.embeddings.token_type": "bert/embeddings/token_type_embeddings",
+    "encoder.embeddings.norm": "bert/embeddings/LayerNorm",
+    "encoder.layers.{}.qkv": "bert/encoder/layer_{}/attention/self/query",
+    "encoder.layers.{}.attention_out": "bert/encoder/layer_{}/attention/output/dense",
+    "encoder.layers.{}.attention_norm": "bert/encoder/layer_{}/attention/output/LayerNorm",
+    "encoder.layers.{}.up": "bert/encoder/layer_{}/intermediate/dense",
+    "encoder.layers.{}.down": "bert/encoder/layer_{}/output/dense",
+    "encoder.layers.{}.norm": "bert/encoder/layer_{}/output/LayerNorm",
+}
+_GROUP = "bert/encoder/transformer/group_{}/inner_group_0"
+_ALBERT_ENCODER = {
+    **{ours: theirs for ours, theirs in _BERT_ENCODER.items() if ".embeddings." in ours},
+    "encoder.embeddings.project": "bert/encoder/embedding_hidden_mapping_in",
+    "encoder.layers.{}.qkv": f"{_GROUP}/attention_1/self/query",
+    "encoder.layers.{}.attention_out": f"{_GROUP}/attention_1/output/dense",
+    "encoder.layers.{}.attention_norm": f"{_GROUP}/LayerNorm",
+    "encoder.layers.{}.up": f"{_GROUP}/ffn_1/intermediate/dense",
+    "encoder.layers.{}.down": f"{_GROUP}/ffn_1/intermediate/output/dense",
+    "encoder.layers.{}.norm": f"{_GROUP}/LayerNorm_1",
+}
+_ELECTRA_ENCODER = {
+    **{ours: theirs.replace("bert/", "electra/") for ours, theirs in _BERT_ENCODER.items()},
+    "encoder.embeddings.project": "electra/embeddings_project",
+}
+# The generator shares the discriminator's embedding tables.
+_GENERATOR_ENCODER = {
+    ours: theirs if "electra/embeddings/" in theirs else theirs.replace("electra/", "generator/")
+    for ours, theirs in _ELECTRA_ENCODER.items()
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Names:
-    """The variables of one family, or of one of ELECTRA's two models.
+def _masked_lm(head: str) -> dict[str, str]:
+    return {
+        head: "cls/predictions",
+        f"{head}.transform": "cls/predictions/transform/dense",
+        f"{head}.norm": "cls/predictions/transform/LayerNorm",
+    }
 
-    Attributes:
-        scopes: Prefixes of the encoder's variables.
-        embeddings: filbert's modules under "encoder.embeddings." to Google's.
-        layer: Google's name of layer i (of parameter group i), with {} for i.
-        qkv: Google's three modules of filbert's fused one.
-        layer_modules: filbert's other modules of a layer to Google's.
-        pooler: Google's module; None for a family without pooler.
-        heads: Head kind to (filbert's module to Google's); None is the bare encoder.
-    """
 
-    scopes: tuple[str, ...]
-    embeddings: dict[str, _Module]
-    layer: str
-    qkv: tuple[str, str, str]
-    layer_modules: dict[str, _Module]
-    pooler: str | None = None
-    heads: dict[str | None, dict[str, _Module]]
+# By kind; None is the bare encoder. Heads of fine-tuning come before those of pre-training, which
+# such checkpoints may still hold.
+_FINE_TUNED = ("spans", "sequence")
+_BERT_HEADS: dict[str | None, dict[str, str]] = {
+    None: {},
+    "spans": {"head.out": "cls/squad"},
+    "sequence": {"head.out": ""},
+    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": "cls/seq_relationship"},
+    "masked_lm": _masked_lm("head"),
+    "pair": {"head.out": "cls/seq_relationship"},
+}
+_DISCRIMINATOR_HEAD = {
+    "head.dense": "discriminator_predictions/dense",
+    "head.out": "discriminator_predictions/dense_1",
+}
+_GENERATOR_HEAD = {
+    "head": "generator_predictions",
+    "head.transform": "generator_predictions/dense",
+    "head.norm": "generator_predictions/LayerNorm",
+}
 
-    def variables(self, tensor: str, kind: str | None) -> tuple[str, ...]:
-        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
-        module, _, leaf = tensor.rpartition(".")
-        if module == "encoder.pooler":
-            assert self.pooler is not None
-            return (self.pooler + _DENSE[leaf],)
-        if module.startswith("encoder.embeddings."):
-            name, leaves = self.embeddings[module.removeprefix("encoder.embeddings.")]
-            return (name + leaves[leaf],)
-        if (match := _LAYER_NAME.fullmatch(module)) is None:
-            name, leaves = self.heads[kind][module]
-            return ((name + leaves[leaf]).lstrip("/"),)
-        layer = self.layer.format(match[1])
-        if match[2] == "qkv":
-            return tuple(f"{layer}/{name}{_DENSE[leaf]}" for name in self.qkv)
-        name, leaves = self.layer_modules[match[2]]
-        return (f"{layer}/{name}{leaves[leaf]}",)
 
-    def head_variables(self, kind: str | None) -> dict[str, str]:
-        """Return Google's name of every tensor of a head."""
-        return {
-            f"{module}.{leaf}": (name + suffix).lstrip("/")
-            for module, (name, leaves) in self.heads[kind].items()
-            for leaf, suffix in leaves.items()
-        }
-
-    def num_layers(self, names: Collection[str]) -> int:
-        """Return one more than the largest layer number that occurs in `names`."""
-        before, after = map(re.escape, self.layer.split("{}"))
-        pattern = re.compile(rf"{before}(\d{{1,9}}){after}/")
-        return 1 + max((int(m[1]) for m in map(pattern.match, names) if m), default=-1)
+def _variable(module: str, leaf: str) -> str:
+    """Return the variable of a module of Google's for filbert's `leaf`, "weight" or "bias"."""
+    last = module.rpartition("/")[2]
+    if last.endswith("_embeddings"):
+        return module
+    if last.startswith("LayerNorm"):
+        return f"{module}/{'gamma' if leaf == 'weight' else 'beta'}"
+    if module in (
+        "",
+        "cls/squad",
+        "cls/seq_relationship",
+        "cls/predictions",
+        _GENERATOR_HEAD["head"],
+    ):
+        return f"{module}/output_{'weights' if leaf == 'weight' else leaf}".lstrip("/")
+    return f"{module}/{'kernel' if leaf == 'weight' else leaf}"
 
 
 def _is_transposed(variable: str) -> bool:
     return variable.endswith("/kernel")
 
 
-def _tables(scope: str, projection: str | None = None) -> dict[str, _Module]:
-    tables: dict[str, _Module] = {
-        "word": (f"{scope}/word_embeddings", _TABLE),
-        "position": (f"{scope}/position_embeddings", _TABLE),
-        "token_type": (f"{scope}/token_type_embeddings", _TABLE),
-        "norm": (f"{scope}/LayerNorm", _NORM),
-    }
-    return tables if projection is None else {**tables, "project": (projection, _DENSE)}
+@dataclass(frozen=True)
+class _Names:
+    """The variables of one family, or of one of ELECTRA's two models.
+
+    Attributes:
+        scopes: Prefixes of the encoder's variables.
+        encoder: filbert's modules to Google's.
+        heads: The same for each kind of head.
+        pooler: Google's module; None for a family without pooler.
+    """
+
+    scopes: tuple[str, ...]
+    encoder: dict[str, str]
+    heads: dict[str | None, dict[str, str]]
+    pooler: str | None = None
+
+    def variables(self, tensor: str, kind: str | None = None) -> tuple[str, ...]:
+        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
+        module, _, leaf = tensor.rpartition(".")
+        number = re.match(r"encoder\.layers\.(\d+)\.", module)
+        if number is not None:
+            module = module.replace(number[1], "{}", 1)
+        if module == "encoder.pooler":
+            assert self.pooler is not None
+            return (_variable(self.pooler, leaf),)
+        theirs = {**self.encoder, **self.heads[kind]}[module]
+        theirs = theirs.format(number[1]) if number else theirs
+        parts = ("query", "key", "value") if module.endswith(".qkv") else ("query",)
+        return tuple(_variable(theirs.replace("query", part), leaf) for part in parts)
+
+    def head_variables(self, kind: str | None) -> dict[str, str]:
+        """Return Google's name of every tensor of a head."""
+        return {
+            f"{module}.{leaf}": _variable(theirs, leaf)
+            for module, theirs in self.heads[kind].items()
+            for leaf in (("bias",) if theirs.endswith("predictions") else ("weight", "bias"))
+        }
+
+    def num_layers(self, names: Collection[str]) -> int:
+        """Return one more than the largest layer number that occurs in `names`."""
+        before, _, after = self.encoder["encoder.layers.{}.qkv"].partition("{}")
+        pattern = re.compile(rf"{before}(\d{{1,9}})/")
+        return 1 + max((int(m[1]) for m in map(pattern.match, names) if m), default=-1)
 
 
-def _masked_lm(head: str) -> dict[str, _Module]:
-    return {
-        head: ("cls/predictions", _BIAS),
-        f"{head}.transform": ("cls/predictions/transform/dense", _DENSE),
-        f"{head}.norm": ("cls/predictions/transform/LayerNorm", _NORM),
-    }
-
-
-_PAIR: _Module = ("cls/seq_relationship", _OUTPUT)
-# Heads of fine-tuning come before those of pre-training, which such checkpoints may still hold.
-_FINE_TUNED = ("spans", "sequence")
-_HEADS: dict[str | None, dict[str, _Module]] = {
-    None: {},
-    "spans": {"head.out": ("cls/squad", _OUTPUT)},
-    "sequence": {"head.out": ("", _OUTPUT)},
-    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": _PAIR},
-    "masked_lm": _masked_lm("head"),
-    "pair": {"head.out": _PAIR},
+_FAMILIES = {
+    "bert": _Names(("bert/",), _BERT_ENCODER, _BERT_HEADS, "bert/pooler/dense"),
+    "albert": _Names(
+        ("bert/",),
+        _ALBERT_ENCODER,
+        {kind: head for kind, head in _BERT_HEADS.items() if kind != "pair"},
+        "bert/pooler/dense",
+    ),
+    "electra": _Names(
+        ("electra/",), _ELECTRA_ENCODER, {None: {}, "discriminator": _DISCRIMINATOR_HEAD}
+    ),
 }
-_BERT = _Names(
-    scopes=("bert/",),
-    embeddings=_tables("bert/embeddings"),
-    layer="bert/encoder/layer_{}",
-    qkv=("attention/self/query", "attention/self/key", "attention/self/value"),
-    layer_modules={
-        "attention_out": ("attention/output/dense", _DENSE),
-        "attention_norm": ("attention/output/LayerNorm", _NORM),
-        "up": ("intermediate/dense", _DENSE),
-        "down": ("output/dense", _DENSE),
-        "norm": ("output/LayerNorm", _NORM),
-    },
-    pooler="bert/pooler/dense",
-    heads=_HEADS,
+_DISCRIMINATOR = _FAMILIES["electra"]
+_GENERATOR = _Names(
+    ("electra/embeddings/", "generator/"),
+    _GENERATOR_ENCODER,
+    {None: {}, "masked_lm": _GENERATOR_HEAD},
 )
-_ALBERT = _Names(
-    scopes=("bert/",),
-    embeddings=_tables("bert/embeddings", "bert/encoder/embedding_hidden_mapping_in"),
-    layer="bert/encoder/transformer/group_{}/inner_group_0",
-    qkv=("attention_1/self/query", "attention_1/self/key", "attention_1/self/value"),
-    layer_modules={
-        "attention_out": ("attention_1/output/dense", _DENSE),
-        "attention_norm": ("LayerNorm", _NORM),
-        "up": ("ffn_1/intermediate/dense", _DENSE),
-        "down": ("ffn_1/intermediate/output/dense", _DENSE),
-        "norm": ("LayerNorm_1", _NORM),
-    },
-    pooler="bert/pooler/dense",
-    heads={kind: head for kind, head in _HEADS.items() if kind != "pair"},
-)
-_DISCRIMINATOR = replace(
-    _BERT,
-    scopes=("electra/",),
-    embeddings=_tables("electra/embeddings", "electra/embeddings_project"),
-    layer="electra/encoder/layer_{}",
-    pooler=None,
-    heads={
-        None: {},
-        "discriminator": {
-            "head.dense": ("discriminator_predictions/dense", _DENSE),
-            "head.out": ("discriminator_predictions/dense_1", _DENSE),
-        },
-    },
-)
-# The generator shares the discriminator's embedding tables.
-_GENERATOR = replace(
-    _DISCRIMINATOR,
-    scopes=("electra/embeddings/", "generator/"),
-    embeddings=_tables("electra/embeddings", "generator/embeddings_project"),
-    layer="generator/encoder/layer_{}",
-    heads={
-        None: {},
-        "masked_lm": {
-            "head": ("generator_predictions", _BIAS),
-            "head.transform": ("generator_predictions/dense", _DENSE),
-            "head.norm": ("generator_predictions/LayerNorm", _NORM),
-        },
-    },
-)
-_FAMILIES = {"bert": _BERT, "albert": _ALBERT, "electra": _DISCRIMINATOR}
 
 
 # Reading.
@@ -590,9 +582,9 @@ def _configuration(
         if family != "electra":
             return path, raw
         # The file may describe the other one of ELECTRA's two models.
-        kernel = shapes.get(f"{names.layer.format(0)}/{names.qkv[0]}/kernel", ())
+        kernel = shapes.get(names.variables("encoder.layers.0.qkv.weight")[0], ())
         if raw.get("hidden_size") in kernel[:1]:
-            word = shapes.get(names.embeddings["word"][0], ())
+            word = shapes.get(names.encoder["encoder.embeddings.word"], ())
             raw.setdefault("embedding_size", word[-1] if word else 128)
             return path, raw
         notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
@@ -612,17 +604,17 @@ def _configuration(
 
 def _inferred(shapes: Mapping[str, tuple[int, ...]], names: _Names, index: Path) -> dict[str, Any]:
     """Return the configuration that the tensors' shapes imply."""
-    layer = names.layer.format(0)
     axes = {
-        "vocab_size": (names.embeddings["word"][0], 0),
-        "embedding_size": (names.embeddings["word"][0], 1),
-        "max_position_embeddings": (names.embeddings["position"][0], 0),
-        "type_vocab_size": (names.embeddings["token_type"][0], 0),
-        "hidden_size": (f"{layer}/{names.qkv[0]}/kernel", 0),
-        "intermediate_size": (f"{layer}/{names.layer_modules['up'][0]}/kernel", 1),
+        "vocab_size": ("embeddings.word", 0),
+        "embedding_size": ("embeddings.word", 1),
+        "max_position_embeddings": ("embeddings.position", 0),
+        "type_vocab_size": ("embeddings.token_type", 0),
+        "hidden_size": ("layers.0.qkv", 0),
+        "intermediate_size": ("layers.0.up", 1),
     }
     raw: dict[str, Any] = {"hidden_act": "gelu", "num_hidden_layers": names.num_layers(shapes)}
-    for key, (name, axis) in axes.items():
+    for key, (module, axis) in axes.items():
+        name = names.variables(f"encoder.{module}.weight")[0]
         if len(shapes.get(name, ())) != 2:
             raise FormatError(f"{index} has no matrix {name}, which would give its {key}.")
         raw[key] = shapes[name][axis]

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filbert.checkpoints.families import (
     BUNDLE_CONFIG,
@@ -237,8 +238,7 @@ def fetch(
         tokenizer_only: Do not download the weights.
 
     Raises:
-        InputError: No such model or revision, no access, or no network and no complete copy in the
-            cache.
+        InputError: No such model or revision, no access, or no network and no complete copy.
         FormatError: The repository holds no weights, or several TensorFlow checkpoints.
     """
     import huggingface_hub
@@ -247,10 +247,9 @@ def fetch(
     if is_offline(local_files_only):
         folder = _cached(name, revision, tokenizer_only)
         if folder is None:
-            at = f" at revision {revision!r}" if revision else ""
             raise InputError(
-                f"{name!r} is no local folder, and there is no complete copy{at} in the local "
-                "cache. Downloads are switched off (HF_HUB_OFFLINE or local files only)."
+                f"{name!r} is no local folder, and there is no complete copy in the local cache. "
+                "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
             )
         return folder
     with _bars_on_a_terminal_only():
@@ -266,9 +265,8 @@ def fetch(
                 raise InputError(why) from error
             log.warning("%s Using the copy of %s in the local cache.", why, name)
             return folder
-        wanted = to_fetch(
-            [file.rfilename for file in info.siblings or ()], tokenizer_only=tokenizer_only
-        )
+        published = [file.rfilename for file in info.siblings or ()]
+        wanted = to_fetch(published, tokenizer_only=tokenizer_only)
         if not tokenizer_only:
             _check_weights(name, wanted)
         try:
@@ -421,10 +419,10 @@ def push(
         ConfigError: An invalid repository id, or a private upload to a public repository.
         InputError: No token or not the right one, no network, or the Hub refused.
     """
-    files = files_to_push(folder)
     import huggingface_hub
     from huggingface_hub import constants
 
+    files = files_to_push(folder)
     check_repo(repo_id)
     if is_offline(None):
         raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
@@ -434,33 +432,11 @@ def push(
             "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
             "hf auth login."
         )
-    api = huggingface_hub.HfApi(token=token)
     announce(files)
     try:
         with _bars_on_a_terminal_only():
-            api.create_repo(repo_id, private=private or None, exist_ok=True)
-            if private and not api.model_info(repo_id).private:
-                raise ConfigError(
-                    f"{repo_id} is already public; nothing was uploaded. Make it private on its "
-                    "page, or choose another name."
-                )
-            if revision not in (None, "main"):
-                api.create_branch(repo_id, branch=str(revision), exist_ok=True)
-            info = api.model_info(repo_id, revision=revision)
-            existing = {file.rfilename for file in info.siblings or ()}
-            stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
-            stale.discard("README.md")
-            if stale:
-                log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
-            api.create_commit(
-                repo_id,
-                operations=[
-                    *(huggingface_hub.CommitOperationAdd(n, folder / n) for n in files),
-                    *(huggingface_hub.CommitOperationDelete(n) for n in sorted(stale)),
-                ],
-                commit_message=message or "Upload a model with filbert",
-                revision=revision,
-            )
+            api = huggingface_hub.HfApi(token=token)
+            _commit(api, folder, files, repo_id, private, revision, message)
     except hub_failures() as error:
         if isinstance(error, ValueError) and "README.md" in str(error):
             reason = printable(" ".join(str(error).split()), 300)
@@ -470,3 +446,39 @@ def push(
         raise InputError(explained(error, repo_id, revision)) from error
     branch = f"/tree/{revision}" if revision not in (None, "main") else ""
     return f"{constants.ENDPOINT}/{repo_id}{branch}"
+
+
+def _commit(
+    api: Any,
+    folder: Path,
+    files: dict[str, int],
+    repo_id: str,
+    private: bool,
+    revision: str | None,
+    message: str | None,
+) -> None:
+    """Create repository and branch if missing, and replace the model there in one commit."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    api.create_repo(repo_id, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo_id).private:
+        raise ConfigError(
+            f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
+            "choose another name."
+        )
+    if revision not in (None, "main"):
+        api.create_branch(repo_id, branch=str(revision), exist_ok=True)
+    siblings = api.model_info(repo_id, revision=revision).siblings or ()
+    existing = {file.rfilename for file in siblings} - {"README.md"}
+    stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
+    if stale:
+        log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
+    api.create_commit(
+        repo_id,
+        operations=[
+            *(CommitOperationAdd(name, folder / name) for name in files),
+            *(CommitOperationDelete(name) for name in sorted(stale)),
+        ],
+        commit_message=message or "Upload a model with filbert",
+        revision=revision,
+    )

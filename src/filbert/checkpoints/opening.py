@@ -62,11 +62,9 @@ def find_model(
     """Return the place of a model; it is downloaded or unpacked if it is not on this machine.
 
     Args:
-        name: Local paths take precedence. A folder in Hugging Face's layout; a folder with a
-            TensorFlow checkpoint, its prefix (".../bert_model.ckpt") or one of its files; a .zip
-            or .tar.gz of either, which is unpacked into the cache once; "filbert-mini"; "minilm"
-            (also "all-MiniLM-L6-v2"), which is checked by its hash; a Hub id, also with a
-            revision: "owner/name@revision".
+        name: A local path takes precedence: a folder in Hugging Face's layout, a folder with a
+            TensorFlow checkpoint, its prefix or one of its files, or an archive of either. Else
+            "filbert-mini", "minilm", or a Hub id, also as "owner/name@revision".
         revision: Branch, tag or commit of a Hub id.
         token: For private Hub models; by default huggingface_hub's (HF_TOKEN or the login).
         local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
@@ -99,9 +97,7 @@ def find_model(
             "(owner/name) either. Check the path."
         )
     if revision is not None and not _REVISION.fullmatch(revision):
-        raise ConfigError(
-            f"{printable(revision)!r} is no revision: give a branch, a tag or a commit."
-        )
+        raise ConfigError(f"{printable(revision)!r} is no revision (a branch, tag or commit).")
     from filbert.checkpoints.hub import fetch
 
     try:

@@ -416,25 +416,24 @@ def _append_block(file: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> by
 # remainder of a polynomial over GF(2). Modulo CRC-32C's polynomial (Castagnoli, 0x82F63B78)
 #     x**5685 = x**1362 + x**426 + 1,
 # found by search. Squaring keeps a sum of powers a sum of powers, so the same holds with every
-# exponent times 2**n: the first words of a message can be replaced by themselves XORed onto three
-# places further on, thousands at a time. Only the last few thousand bytes are taken bit by bit.
+# exponent times 2**n: words can be replaced by themselves XORed onto three later places, thousands
+# at a time. Only the last few thousand bytes are processed bit by bit.
 
 _POLYNOMIAL = 0x82F63B78
 _TOP, _MIDDLE, _LOW = 5685, 1362, 426
-_FOLD = _TOP - _MIDDLE  # words that can be folded at once: none of them lands among them
-_CHUNK = 12  # folds while the words are in the CPU's cache
+_FOLD = _TOP - _MIDDLE  # words that can be folded at once, because none is XORed onto another
 _MAX_REST = _TOP + _FOLD
 
 
 def crc32c(data: bytes | memoryview | NDArray[Any]) -> int:
     """Return the CRC-32C of contiguous bytes, or of an array's bytes, in [0, 2**32)."""
-    message, begun = np.frombuffer(data, np.uint8), False
+    message, is_begun = np.frombuffer(data, np.uint8), False
     for word in (np.dtype(np.uint64), np.dtype(np.uint8)):
         if len(message) >= _MAX_REST * word.itemsize:
-            message = _folded(message, word, 0 if begun else 0xFF)
-            begun = True
+            message = _folded(message, word, 0 if is_begun else 0xFF)
+            is_begun = True
     end = np.concatenate([message, np.zeros(4, np.uint8)])
-    if not begun:
+    if not is_begun:
         end[:4] ^= 0xFF
     bits = np.unpackbits(end, bitorder="little")
     powers = _powers()[len(_powers()) - len(bits) :]
@@ -456,28 +455,15 @@ def _folded(message: NDArray[Any], word: np.dtype[Any], flip: int) -> NDArray[An
         message: uint8, of at least _MAX_REST words.
         flip: XORed onto the first four bytes, which are inverted at a message's start.
     """
-    size = word.itemsize
-    num_folds = (len(message) - _TOP * size) // (_FOLD * size)
-    chunk = np.zeros((_CHUNK * _FOLD + _TOP), word)
-    chunk.view(np.uint8)[:4] = flip
-    at = 0
-    while num_folds:
-        now = min(num_folds, _CHUNK)
-        ahead = now * _FOLD  # words that are folded; their remainder follows them
-        part = message[at : at + ahead * size]
-        chunk.view(np.uint8)[: len(part)] ^= part
-        for first in range(0, ahead, _FOLD):
-            words = chunk[first : first + _FOLD]
-            for power in (_MIDDLE, _LOW, 0):
-                to = first + _TOP - power
-                chunk[to : to + _FOLD] ^= words
-        chunk[:_TOP] = chunk[ahead : ahead + _TOP].copy()
-        chunk[_TOP:] = 0
-        at += ahead * size
-        num_folds -= now
-    rest: NDArray[Any] = message[at:].copy()
-    rest[: _TOP * size] ^= chunk[:_TOP].view(np.uint8)
-    return rest
+    count = len(message) // word.itemsize
+    words = message[: count * word.itemsize].view(word).copy()
+    words.view(np.uint8)[:4] ^= flip
+    end = (count - _TOP) // _FOLD * _FOLD
+    for first in range(0, end, _FOLD):
+        for power in (_MIDDLE, _LOW, 0):
+            to = first + _TOP - power
+            words[to : to + _FOLD] ^= words[first : first + _FOLD]
+    return np.concatenate([words[end:].view(np.uint8), message[count * word.itemsize :]])
 
 
 @cache

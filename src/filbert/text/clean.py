@@ -1,21 +1,20 @@
-"""The cleaning steps of the toxic comment study, each one named and optional.
+"""The cleaning steps of the toxic comment study.
 
-They always run in the order of `STEPS`, whatever order the user names them in, since each needs
-something that a later one takes away:
+They always run in the order of `STEPS`, because each depends on what a later one removes:
 
     urls              first: an address may hold an emoji, ":/", an IP address or "@name"
     user-names        before IP addresses: on Wikipedia "User:192.0.2.1" is a name
     ip-addresses      while dots and colons are there
     emojis            before emoticons, which have letters in common with keycaps
     emoticons         before lowercase: "XD" is a face, "xd" is not
-    contractions      need their apostrophe, and must be words of their own before stop words go
-    lowercase         anywhere before stop words would do
+    contractions      before the apostrophe and the stop words are removed
+    lowercase         before stop words
     stop-words        while "it's" is still one word
-    non-alphanumerics last: all others look at the signs that it removes
+    non-alphanumerics last: all others read the signs that it removes
 
-The whole study's cleaning is idempotent. Two things see to that: words never grow together after
-the first step that looks at words (invisible characters, which split words, go before that), and
-stop words are looked up in the very words that the last step leaves.
+Cleaning with all steps is idempotent: no step joins words, because invisible characters inside
+words are removed before the first step that reads words, and stop words are looked up as the words
+that the last step returns.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from filbert.errors import ConfigError, printable
 
 # Words
 
-# What stands before "n't" -> what the whole becomes. "cannot" is one word in English, and in every
-# table of word vectors. "ain't" stands for five things; this is the most frequent.
+# What precedes "n't" -> the whole, written out. "cannot" is one word in English, and in every table
+# of word vectors. "ain't" has five meanings; this is the most frequent.
 NEGATED = {
     "ai": "is not", "are": "are not", "ca": "cannot", "could": "could not", "dare": "dare not",
     "did": "did not", "do": "do not", "does": "does not", "had": "had not", "has": "has not",
@@ -43,8 +42,7 @@ NEGATED = {
     "were": "were not", "wo": "will not", "would": "would not",
 }  # fmt: skip
 
-# The same where people leave the apostrophe out. "cant", "wont" and "usent" are not among them:
-# these are words or names of their own.
+# The same without apostrophe. "cant", "wont" and "usent" are other words or names.
 _BARE = """
     aint arent couldnt didnt doesnt dont hadnt hasnt havent isnt mightnt mustnt neednt shouldnt
     wasnt werent wouldnt
@@ -55,8 +53,7 @@ NEGATED_BARE = tuple(_BARE.split())
 _NEGATIONS = "cannot neither never no nobody none nor not nothing nowhere without"
 NEGATIONS = frozenset(_NEGATIONS.split())
 
-# Words that hold sentences together and say little by themselves: articles, pronouns,
-# prepositions, conjunctions, auxiliaries, and the contractions of these.
+# Articles, pronouns, prepositions, conjunctions, auxiliaries, and their contractions.
 _STOP_WORDS = """
     a an the this that these those such
     i me my mine myself we us our ours ourselves you your yours yourself yourselves
@@ -153,10 +150,10 @@ _CLOSING = ".,;:!?'\u2019\u201d*"
 
 
 def without_urls(text: str) -> str:
-    """The same without addresses that begin with http://, https://, ftp:// or www.
+    """Remove addresses that begin with http://, https://, ftp:// or www.
 
-    A bare domain goes only where a path follows (example.org/page): without one it is as often the
-    name of a firm, or a full stop without its space.
+    A bare domain is removed only if a path follows (example.org/page): without one it is as often
+    the name of a firm, or a full stop without its space.
     """
     return _URL.sub(_after_url, text) if "." in text or "://" in text else text
 
@@ -184,9 +181,9 @@ _V6 = re.compile(
 
 
 def without_ip_addresses(text: str) -> str:
-    """The same without IP addresses: version 4, version 6, and with their end hidden by x or *.
+    """Remove IP addresses: version 4, version 6, and those with their end hidden by x or *.
 
-    A version number of four parts looks the same, and goes too.
+    A version number of four parts looks the same, and is removed too.
     """
     if ":" in text:
         text = _V6.sub(_after_v6, text)
@@ -197,7 +194,7 @@ def _after_v6(found: re.Match[str]) -> str:
     whole = found[0]
     address = re.split("[%/]", whole, maxsplit=1)[0].rstrip(".")
     groups = [group for group in address.split(":") if group]
-    # "::bad" is an indented word on a talk page, and an address; two groups are asked for.
+    # "::bad" is an indented word on a talk page, and an address; two groups are required.
     if len(groups) < 2 or address.count(":") < 2:
         return whole
     try:
@@ -226,10 +223,9 @@ _USER_SIGNS = re.compile(r"[@:/|]")
 
 
 def without_user_names(text: str) -> str:
-    """The same without @name, User:Name and [[User talk:Name]] (Wikipedia), u/name (Reddit).
+    """Remove @name, User:Name and [[User talk:Name]] (Wikipedia), u/name (Reddit).
 
-    Mail addresses go too: they name a person. A name of several words outside brackets keeps all
-    but its first.
+    Mail addresses are removed too. Of a name of several words outside brackets, only the first is.
     """
     return _USER.sub(" ", text) if _USER_SIGNS.search(text) else text
 
@@ -250,8 +246,7 @@ NAMES = {
 _COLOURED = frozenset("🖤🤍💮🔲🔳⚪⚫⬛⬜◻◼◽◾▪▫🏿")
 _SHAPE_WORDS = re.compile(r"\b(?:white|black|heavy|negative|squared|latin capital letter)\b")
 
-# Where pictographs stand: emojis, and the signs beside them in the same blocks but the ornamental
-# quotation marks.
+# Emojis, and the signs next to them in the same blocks without the ornamental quotation marks.
 _PICTURES = (
     "\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25fd\u25fe\u2600-\u275a\u275f-\u2767\u2794-\u27bf"
     "\u2b1b\u2b1c\u2b50\u2b55\U0001f004\U0001f0cf\U0001f170\U0001f171\U0001f17e\U0001f17f"
@@ -276,7 +271,7 @@ _EMOJI = re.compile(
 
 
 def words_for_emojis(text: str) -> str:
-    """The same with words, between spaces, in place of emojis; unknown ones stay."""
+    """Replace emojis by words between spaces; unknown ones stay."""
     return text if text.isascii() else _EMOJI.sub(_words, text)
 
 
@@ -296,7 +291,7 @@ def _words(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def name_of(emoji: str) -> str:
-    """The words of one character; itself where Python's Unicode tables have no name for it."""
+    """Return the words of one character; itself if Python's Unicode tables have no name for it."""
     if emoji in NAMES:
         return NAMES[emoji]
     name = unicodedata.name(emoji, "").lower().replace("-", " ")
@@ -308,8 +303,8 @@ def name_of(emoji: str) -> str:
     return " ".join(tidy.split()) or name
 
 
-# Each row: what an emoticon looks like, and its words. Eyes, perhaps a nose, a mouth. No letter or
-# digit may touch where it would make the sign part of a word, a time or an address.
+# Pattern and words of each emoticon: eyes, perhaps a nose, a mouth. No letter or digit may touch
+# it if it would be part of a word, a time or an address.
 _ALONE_BEFORE, _ALONE_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 _NOSE = r"[-'^o]?"
 EMOTICONS = (
@@ -342,7 +337,7 @@ EMOTICONS = (
 _EMOTICON_WORDS = [words for _, words in EMOTICONS]
 
 
-# One of these is in every emoticon; most texts have none, and are passed on at once.
+# One of these is in every emoticon; most texts have none.
 _SIGNS = re.compile(r"[:;=<^\\_]|[xX]D")
 
 
@@ -353,7 +348,7 @@ def _emoticon() -> re.Pattern[str]:
 
 
 def words_for_emoticons(text: str) -> str:
-    """The same with words, between spaces, in place of emoticons such as :-)."""
+    """Replace emoticons such as :-) by words between spaces."""
     if not _SIGNS.search(text):
         return text
     return _emoticon().sub(lambda found: f" {_EMOTICON_WORDS[(found.lastindex or 1) - 1]} ", text)
@@ -361,7 +356,7 @@ def words_for_emoticons(text: str) -> str:
 
 # Steps
 
-# Name of a step -> what it does, in the order in which they run.
+# Name of a step -> its description, in the order in which they run.
 STEPS: dict[str, str] = {
     "urls": "remove addresses of web pages",
     "user-names": "remove names of users and mail addresses",
@@ -374,21 +369,21 @@ STEPS: dict[str, str] = {
     "non-alphanumerics": "remove all but letters and digits",
 }
 STUDY = "study"
-# Goes with "stop-words": remove not, no, never ... as well.
+# With "stop-words": remove not, no, never ... as well.
 DROP_NEGATIONS = "drop-negations"
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Some of the steps, to be called with a text.
+    """Some of the steps; call it with a text.
 
     Attributes:
-        steps: keys of STEPS, in its order.
-        keep_negations: not, no, never and their like are no stop words: they turn the meaning of
-            what follows.
+        steps: Keys of STEPS, in its order.
+        keep_negations: not, no, never and others are no stop words, because they reverse the
+            meaning of what follows.
 
     Raises:
-        ConfigError: an unknown step, or negations dropped without stop words.
+        ConfigError: An unknown step, or negations dropped without stop words.
     """
 
     steps: tuple[str, ...]
@@ -406,14 +401,14 @@ class Cleaning:
 
     @classmethod
     def parse(cls, given: str | Sequence[str] | None) -> Cleaning | None:
-        """What a user or filbert.json names: see `names`; "study" stands for all steps.
+        """Return the cleaning that a user or filbert.json names; "study" stands for all steps.
 
         Args:
-            given: names between commas or in a list, in any order; None, "none" and nothing at all
-                mean no cleaning.
+            given: Names between commas or in a list, in any order; None, "none" and no name mean
+                no cleaning.
 
         Raises:
-            ConfigError: an unknown name (the nearest one is given), or "none" beside others.
+            ConfigError: An unknown name (the nearest one is suggested), or "none" with others.
         """
         if given is None:
             return None
@@ -432,23 +427,17 @@ class Cleaning:
 
     @property
     def names(self) -> list[str]:
-        """The steps in the order in which they run, then "drop-negations" where that was asked for.
-
-        `parse` gives the same cleaning for it, in later versions too.
-        """
+        """The steps in their order, then "drop-negations" if it applies; `parse` reads them."""
         return [*self.steps, *([] if self.keep_negations else [DROP_NEGATIONS])]
 
     def __str__(self) -> str:
-        """As short as `parse` takes it: "study", or names between commas."""
+        """Return the shortest form that `parse` reads: "study", or names between commas."""
         if self.steps == tuple(STEPS):
             return ",".join([STUDY, *self.names[len(STEPS) :]])
         return ",".join(self.names)
 
     def __call__(self, text: str) -> str:
-        """The text after all steps, words with one space between; may be empty.
-
-        Any string will do, halves of surrogate pairs included. Time grows with its length alone.
-        """
+        """Return the text after all steps, with one space between words; it may be empty."""
         for step, work in _WORK:
             if step in self.steps:
                 text = work(text)
@@ -474,8 +463,8 @@ def _short(given: object) -> str:
     return printable(repr(given))
 
 
-# Joiners, soft hyphens, byte order marks, direction marks, variation selectors: nobody sees them,
-# and between the letters of a word they hide it.
+# Joiners, soft hyphens, byte order marks, direction marks, variation selectors: they are invisible,
+# and may split a word.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff"
@@ -491,8 +480,8 @@ def _visible(text: str) -> str:
 _APOSTROPHES = "'\u2019\u2018\u02bc\uff07\u00b4`"
 _QUOTES = re.compile(f"[{_APOSTROPHES}]")
 _CONTRACTION = re.compile(
-    # No letter or digit beside it, nor one with accents before it (lower case makes two characters
-    # of "\u0130"); an underscore may be, which the last step takes for a gap.
+    # No letter or digit next to it, nor one with accents before it (the lower case of "\u0130" has
+    # two characters); an underscore may be, which the last step replaces by a space.
     rf"(?<![^\W_])(?<![^\W_][\u0300-\u036f])(?<![^\W_][\u0300-\u036f]{{2}})"
     rf"(?:({'|'.join(NEGATED)})n[{_APOSTROPHES}]t|({'|'.join(NEGATED_BARE)}))(?![^\W_])",
     re.IGNORECASE,
@@ -520,7 +509,7 @@ _WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("user-names", without_user_names),
     ("ip-addresses", without_ip_addresses),
     ("emojis", words_for_emojis),
-    # After emojis, which are built with them; before whatever looks at words.
+    # After emojis, which contain them; before the steps that read words.
     ("non-alphanumerics", _visible),
     ("emoticons", words_for_emoticons),
     ("contractions", _written_out),
@@ -530,8 +519,8 @@ _WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @lru_cache(maxsize=1)
 def _word() -> re.Pattern[str]:
-    """A word: letters, digits and the marks on them (vowel signs, accents), from a letter on."""
-    # Those of Unicode stand below U+1F000. Python's \w knows letters and digits, but no marks.
+    """Return the pattern of a word: letters, digits and their marks (vowel signs, accents)."""
+    # Marks are below U+1F000. Python's \w includes letters and digits, but no marks.
     marks = [c for c in range(0x300, 0x1F000) if unicodedata.category(chr(c)) in ("Mn", "Mc")]
     ranges: list[list[int]] = []
     for c in marks:
@@ -557,7 +546,7 @@ def _joined_words() -> re.Pattern[str]:
 
 
 def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
-    """Words with an apostrophe are looked up whole, and if unknown in their parts."""
+    """Remove stop words; words with an apostrophe are looked up whole, then in their parts."""
 
     def kept(found: re.Match[str]) -> str:
         written = found[0]

@@ -264,19 +264,7 @@ def learn_merges(
     Source: Sennrich et al. 2016, algorithm 1; ties as in the `tokenizers` library.
     """
     ids = {token: number for number, token in enumerate(tokens)}
-    counts: dict[int, int] = {}
-    where: dict[int, array[int]] = {}
-    for index, (symbols, count) in enumerate(words):
-        for pair in zip(symbols, symbols[1:], strict=False):
-            key = pair[0] << _HALF | pair[1]
-            if key in counts:
-                counts[key] += count
-                # A pair may occur twice in a word.
-                if where[key][-1] != index:
-                    where[key].append(index)
-            else:
-                counts[key] = count
-                where[key] = array("I", (index,))
+    counts, where = _count_pairs(words)
     queue = [(-count, key) for key, count in counts.items()]
     heapify(queue)
     merges: list[tuple[str, str]] = []
@@ -307,6 +295,26 @@ def learn_merges(
             if counts[pair_key] > 0:
                 heappush(queue, (-counts[pair_key], pair_key))
     return merges
+
+
+def _count_pairs(
+    words: Sequence[tuple[list[int], int]],
+) -> tuple[dict[int, int], dict[int, array[int]]]:
+    """Return the count of each pair of neighbours, and the words in which it occurs."""
+    counts: dict[int, int] = {}
+    where: dict[int, array[int]] = {}
+    for index, (symbols, count) in enumerate(words):
+        for pair in zip(symbols, symbols[1:], strict=False):
+            key = pair[0] << _HALF | pair[1]
+            if key in counts:
+                counts[key] += count
+                # A pair may occur twice in a word.
+                if where[key][-1] != index:
+                    where[key].append(index)
+            else:
+                counts[key] = count
+                where[key] = array("I", (index,))
+    return counts, where
 
 
 def _join(
