@@ -170,7 +170,7 @@ def _grow(
     following = _following(lattice.bases)
     starts: Ints = np.flatnonzero(characters >= 0).astype(np.int32)
     ids: Ints = characters[starts]
-    totals: list[Floats] = [np.bincount(ids, weights[starts], len(alphabet))]
+    totals: list[Floats] = [np.bincount(ids, weights[starts], len(alphabet)).astype(np.float64)]
     places: list[Ints] = []
     # The last character of the pieces that begin at `starts`.
     ends: NDArray[Any] = starts
@@ -186,7 +186,7 @@ def _grow(
             starts, ends = starts[there], ends[there]
             key = rank[starts].astype(np.int64) * len(alphabet) + characters[ends]
             pieces, inverse = np.unique(key, return_inverse=True)
-            total = np.bincount(inverse, weights[starts], len(pieces))
+            total = np.bincount(inverse, weights[starts], len(pieces)).astype(np.float64)
             frequent = total >= min_count
             stays = frequent[inverse]
             starts, ends = starts[stays], ends[stays]
