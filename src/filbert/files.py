@@ -166,16 +166,16 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
         _delete(old)
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path, *, most: int = MAX_JSON_BYTES) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        FormatError: No such file, not UTF-8, not JSON, or over 4 MiB.
+        FormatError: No such file, not UTF-8, not JSON, or over `most` bytes.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FormatError(f"{path} is no plain file.")
-        if path.stat().st_size > MAX_JSON_BYTES:
+        if path.stat().st_size > most:
             raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -184,13 +184,13 @@ def load_json(path: Path) -> Any:
         raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}. Restore it.") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file.
 
     Raises:
         FormatError: As `load_json`, or not an object.
     """
-    value = load_json(path)
+    value = load_json(path, most=most)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")
     return value

@@ -133,7 +133,7 @@ def test_special_tokens_by_other_names_are_found(folder):
         ("vocab.txt", b"[CLS]\n\xff\n", "vocab.txt: byte 6 is not UTF-8"),
         ("tokenizer.json", b"{", "tokenizer.json: damaged"),
         ("vocab.json", b'{"a": 0}', "vocab.json without merges.txt"),
-        ("vocab.json", b"[1]", "expected a JSON object"),
+        ("vocab.json", b"[1]", "not an object"),
         ("spiece.model", b"\x0a\xff\xff", "not a whole SentencePiece model: it ends at byte 3"),
         ("spiece.model", b"", "it holds no pieces"),
     ],

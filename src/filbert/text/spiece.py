@@ -9,7 +9,6 @@ skipped. SentencePiece reads the files written here.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +20,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from filbert import files
 from filbert.errors import FormatError, printable
+from filbert.files import MAX_JSON_BYTES
 from filbert.protobuf import Damaged, encode_field, encode_fixed32, fields
 
 # SentencePiece files
@@ -256,9 +257,8 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 # The largest published tokenizer.json has half of this.
 MAX_BYTES = 64 * 2**20
-MAX_JSON_BYTES = 4 * 2**20
 _MAX_LINES = 4_000_000
-_LARGEST_ID = 2**31 - 1
+LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -298,15 +298,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file of at most `most` bytes; empty without the file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(read_text(path, most=most))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: broken JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"{path}: expected a JSON object.")
-    return content
+    return files.read_json(path, most=most) if path.is_file() else {}
 
 
 def read_data(path: Path, *, most: int = MAX_BYTES) -> bytes:
@@ -364,7 +356,7 @@ def add_tokens(
         ids[text] = _id(path, text, int(number) if digits else number)
         tokens[text] = AddedToken(text, **flags)
     # The library gives ids in the order of adding; those without a stated id come last.
-    order = sorted(tokens, key=lambda name: ids.get(name, _LARGEST_ID))
+    order = sorted(tokens, key=lambda name: ids.get(name, LARGEST_ID))
     for special, names in groupby(order, lambda name: tokens[name].special):
         adding = backend.add_special_tokens if special else backend.add_tokens
         adding([tokens[name] for name in names])
@@ -379,6 +371,6 @@ def add_tokens(
 
 
 def _id(path: Path, content: str, number: object) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST_ID:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST_ID:
         raise FormatError(f"{path}: {printable(content)!r} has the id {short(number)}.")
     return number

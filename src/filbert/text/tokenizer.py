@@ -20,7 +20,7 @@ import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.saving import fingerprint, save_vocabulary
-from filbert.text.spiece import Convention, damage_named
+from filbert.text.spiece import LARGEST_ID, Convention, damage_named
 from filbert.text.vocabulary import Vocabulary, lowercases, read_vocabulary
 
 # For the inside of a character class: Thai and Lao, Myanmar, Khmer, kana, Han.
@@ -115,7 +115,6 @@ class Template:
 
 # What fits into an Encoding's arrays.
 LARGEST_TYPE = 2**8 - 1
-LARGEST_ID = 2**31 - 1
 
 
 def learn_template(backend: Any, *, pair: bool) -> Template:

@@ -24,6 +24,7 @@ from tokenizers import (
 
 from filbert.errors import FormatError, unreadable_as
 from filbert.text.spiece import (
+    LARGEST_ID,
     MAX_JSON_BYTES,
     Convention,
     add_tokens,
@@ -143,7 +144,6 @@ MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
 LARGEST_MAX_LENGTH = 10**6 - 1
-LARGEST_ID = 2**31 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
