@@ -84,7 +84,7 @@ class _Graph:
         Args:
             rows: (..., K).
             name: Of the weight and the bias.
-            activation: As in `model.linear.activate`.
+            activation: As in `model.cpu.activate`.
             at: Name of a product inside the encoder's layers, which int8 quantizes.
         """
         product = f"{at or name}.product"
@@ -109,7 +109,7 @@ class _Graph:
         return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)
 
     def activate(self, value: Value, activation: str | None) -> Value:
-        """Apply the activation of that name, as in `model.linear.activate`."""
+        """Apply the activation of that name, as in `model.cpu.activate`."""
         if activation is None or activation == "identity":
             return value
         if activation.startswith("gelu"):
@@ -203,7 +203,7 @@ class _Padded:
         return op("Where", seen, 0.0, _UNSEEN)
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
-        """Return cosine and sine of each position's angles, (L, D / 2) each; see `model.rotary`."""
+        """Return cosine and sine of each position's angles, (L, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
         if isinstance(config.positions, PositionTable):
             return None

@@ -185,8 +185,8 @@ def check_running(
     metric: str | None, precision: str, device: str | None, labels: int | None
 ) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.model.precision_names import PRECISIONS
     from filbert.tasks.classification import Classification
 
     names = tuple(map(str, range(labels))) if labels else None

@@ -23,9 +23,9 @@ from tokenizers import (
 )
 
 from filbert.errors import FormatError, unreadable_as
+from filbert.files import MAX_JSON_BYTES
 from filbert.text.spiece import (
     LARGEST_ID,
-    MAX_JSON_BYTES,
     Convention,
     add_tokens,
     build_plain_unigram,
