@@ -203,7 +203,7 @@ class _Padded:
         return op("Where", seen, 0.0, _UNSEEN)
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
-        """Return cosine and sine of each position's angles, (L, D / 2) each; see `model.positions`."""
+        """Return cosine and sine of the angles, (L, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
         if isinstance(config.positions, PositionTable):
             return None
