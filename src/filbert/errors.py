@@ -60,7 +60,7 @@ def printable(text: str, limit: int = 60) -> str:
 
     Control characters and lone surrogates are escaped.
     """
-    kept = text[:limit]
-    if not kept.isprintable():
-        kept = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in kept)
-    return kept + ("..." if len(text) > limit else "")
+    shortened = text[:limit]
+    if not shortened.isprintable():
+        shortened = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shortened)
+    return shortened + ("..." if len(text) > limit else "")

@@ -53,7 +53,7 @@ PREFIX = "bert_model.ckpt"
 PARTS = ("discriminator", "generator")
 
 # Names of variables: filbert's modules to Google's. {} is the number of the layer, or of ALBERT's
-# group; "query" stands for the three modules of filbert's fused qkv.
+# group; "query" is replaced to get the three modules of filbert's fused qkv.
 
 _PROJECT = "encoder.embeddings.project."
 _BERT_ENCODER = {

@@ -288,7 +288,7 @@ def _inside(place: object, modules: Path) -> Path:
         or ".." in Path(place).parts
     ):
         raise FormatError(
-            f"{modules}: the path of a module is {short(place)}; expected a folder beside the file."
+            f"{modules}: the path of a module is {short(place)}; expected a folder next to it."
         )
     return Path(place)
 
@@ -339,10 +339,10 @@ def _dense(folder: Path, width: int | None) -> Dense:
     if config.get("bias", True) is not False:
         wanted["linear.bias"] = sizes[:1]
     if wanted != weights.shapes:
-        found = ", ".join(f"{printable(n)} {s}" for n, s in sorted(weights.shapes.items())[:4])
+        listed = ", ".join(f"{printable(n)} {s}" for n, s in sorted(weights.shapes.items())[:4])
         raise FormatError(
             f"{folder}: config.json says a dense layer of {short(sizes[1])} to {short(sizes[0])}, "
-            f"but its weights are {found or 'none'}."
+            f"but its weights are {listed or 'none'}."
         )
     if width not in (None, sizes[1]):
         raise FormatError(

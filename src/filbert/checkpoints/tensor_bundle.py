@@ -204,7 +204,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _check_files(index: Path, entries: Mapping[str, _Entry], files: Mapping[str, Path]) -> None:
-    """Check that every tensor lies inside its data file and has the size of its shape."""
+    """Check that every tensor is inside its data file and has the size of its shape."""
     if missing := sorted({path.name for path in files.values() if not path.is_file()}):
         raise FormatError(
             f"{', '.join(missing[:3])} not found next to {index}. All data files must be in one "

@@ -105,12 +105,12 @@ def without_urls(text: str) -> str:
     return _URL.sub(_after_url, text) if "." in text or "://" in text else text
 
 
-def _after_url(found: re.Match[str]) -> str:
-    url = found[0]
-    kept = url.rstrip(_CLOSING)
-    if kept.endswith(")") and "(" not in kept:
-        kept = kept.rstrip(_CLOSING + ")")
-    return f" {url[len(kept) :]}"
+def _after_url(match: re.Match[str]) -> str:
+    url = match[0]
+    address = url.rstrip(_CLOSING)
+    if address.endswith(")") and "(" not in address:
+        address = address.rstrip(_CLOSING + ")")
+    return f" {url[len(address) :]}"
 
 
 _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d|0\d\d)"
@@ -137,8 +137,8 @@ def without_ip_addresses(text: str) -> str:
     return _V4.sub(" ", text) if "." in text else text
 
 
-def _after_v6(found: re.Match[str]) -> str:
-    whole = found[0]
+def _after_v6(match: re.Match[str]) -> str:
+    whole = match[0]
     address = re.split("[%/]", whole, maxsplit=1)[0].rstrip(".")
     groups = [group for group in address.split(":") if group]
     # "::bad" is an indented word on a talk page, and an address; two groups are required.
@@ -223,13 +223,13 @@ def words_for_emojis(text: str) -> str:
     return text if text.isascii() else _EMOJI.sub(_words, text)
 
 
-def _words(found: re.Match[str]) -> str:
-    if found["flag"]:
+def _words(match: re.Match[str]) -> str:
+    if match["flag"]:
         return " flag "
-    if found["key"]:
-        return f" {NAMES.get(found['key'], found['key'])} "
-    if found["picture"]:
-        return f" {name_of(found['picture'])} "
+    if match["key"]:
+        return f" {NAMES.get(match['key'], match['key'])} "
+    if match["picture"]:
+        return f" {name_of(match['picture'])} "
     return " "
 
 
@@ -295,7 +295,7 @@ def words_for_emoticons(text: str) -> str:
     """Replace emoticons such as :-) by words between spaces."""
     if not _SIGNS.search(text):
         return text
-    return _emoticon().sub(lambda found: f" {_EMOTICON_WORDS[(found.lastindex or 1) - 1]} ", text)
+    return _emoticon().sub(lambda match: f" {_EMOTICON_WORDS[(match.lastindex or 1) - 1]} ", text)
 
 
 # Steps
@@ -438,9 +438,9 @@ def _written_out(text: str) -> str:
     return _CONTRACTION.sub(_negation, text)
 
 
-def _negation(found: re.Match[str]) -> str:
-    written, bare = found[0], found[2]
-    words = _FIRST.get(bare.lower()) if bare else NEGATED.get(found[1].lower())
+def _negation(match: re.Match[str]) -> str:
+    written, bare = match[0], match[2]
+    words = _FIRST.get(bare.lower()) if bare else NEGATED.get(match[1].lower())
     if words is None:  # a letter of another kind that only counts as the same: long s, say
         return written
     if written.isupper():
@@ -472,8 +472,8 @@ def _word() -> re.Pattern[str]:
             ranges[-1][1] = c
         else:
             ranges.append([c, c])
-    kept = "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges)
-    return re.compile(rf"[^\W_](?:[^\W_]|[{kept}{_INVISIBLE}])*")
+    classes = "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges)
+    return re.compile(rf"[^\W_](?:[^\W_]|[{classes}{_INVISIBLE}])*")
 
 
 @lru_cache(maxsize=2)
@@ -492,8 +492,8 @@ def _joined_words() -> re.Pattern[str]:
 def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
     """Remove stop words; words with an apostrophe are looked up whole, then in their parts."""
 
-    def kept(found: re.Match[str]) -> str:
-        written = found[0]
+    def replacement(match: re.Match[str]) -> str:
+        written = match[0]
         key = _QUOTES.sub("'", _visible(written).lower())
         if key in dropped:
             return " "
@@ -501,4 +501,4 @@ def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
             return written
         return _word().sub(lambda w: " " if _visible(w[0]).lower() in dropped else w[0], written)
 
-    return _joined_words().sub(kept, text)
+    return _joined_words().sub(replacement, text)

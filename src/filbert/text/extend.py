@@ -428,12 +428,12 @@ def _parts(content: dict[str, Any]) -> dict[int, set[int]]:
 
 def _with_parts(entry: int, parts: dict[int, set[int]]) -> set[int]:
     """Return an entry and all entries from which it is merged."""
-    found, waiting = set(), [entry]
+    entries, waiting = set(), [entry]
     while waiting:
-        if (number := waiting.pop()) not in found:
-            found.add(number)
+        if (number := waiting.pop()) not in entries:
+            entries.add(number)
             waiting += parts.get(number, ())
-    return found
+    return entries
 
 
 def _trio(merge: str | Sequence[str], prefix: str) -> tuple[str, str, str]:

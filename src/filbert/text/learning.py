@@ -604,10 +604,10 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
         for character in word:
             uses[character] += count
     order = sorted(uses, key=lambda character: (-uses[character], character))
-    kept = [character for character in order if uses[character] >= options.min_count]
+    frequent = [character for character in order if uses[character] >= options.min_count]
     # A very short text may have no character twice.
-    kept = (kept or order)[: options.max_alphabet]
-    return sorted(kept), len(uses) - len(kept)
+    frequent = (frequent or order)[: options.max_alphabet]
+    return sorted(frequent), len(uses) - len(frequent)
 
 
 def _check_size(options: LearnOptions, needed: int, what: str) -> None:

@@ -36,7 +36,7 @@ def mask_name(tokenizer: Tokenizer) -> str:
 def mask_spans(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     """Return the characters [start, end) of every mask: "[MASK]" or the vocabulary's own."""
     either = "|".join(re.escape(name) for name in {MASK, mask_name(tokenizer)})
-    return [found.span() for found in re.finditer(either, text)]
+    return [match.span() for match in re.finditer(either, text)]
 
 
 def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:

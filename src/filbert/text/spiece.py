@@ -86,11 +86,11 @@ class PieceOrder:
         """
         end = len(model.pieces) - len(self.tail)
         head = tuple(text for text, _ in self.head)
-        found = tuple(text for text, _ in model.pieces)
-        if found[: len(head)] != head or found[end:] != self.tail or end < len(head):
+        texts = tuple(text for text, _ in model.pieces)
+        if texts[: len(head)] != head or texts[end:] != self.tail or end < len(head):
             raise FormatError(
                 f"The vocabulary does not begin with {' '.join(head)} and end in "
-                f"{' '.join(self.tail)}, so no SentencePiece model can stand for it."
+                f"{' '.join(self.tail)}, so no SentencePiece model can express it."
             )
         begin = tuple((text, 0.0) for text in self.skipped)
         unk_id = self.skipped.index(self.unknown)
@@ -361,11 +361,11 @@ def add_tokens(
         adding = backend.add_special_tokens if special else backend.add_tokens
         adding([tokens[name] for name in names])
     for content, number in ids.items():
-        found = backend.token_to_id(content)
-        if found != number:
+        given = backend.token_to_id(content)
+        if given != number:
             raise FormatError(
                 f"{folder}: the added token {printable(content)!r} has the id {number}, but the "
-                f"vocabulary's files give it {found}. They belong to different models, or a token "
+                f"vocabulary's files give it {given}. They belong to different models, or a token "
                 "is missing."
             )
 

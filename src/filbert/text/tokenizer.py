@@ -85,8 +85,8 @@ class Encoding:
         """
         (low, high), room = self._text(), self.room(max_length)
         begin = min(max(row - room // 2, low), high - room)
-        kept: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
-        return kept
+        rows: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +353,11 @@ class Tokenizer:
         done: list[Encoding] = []
         for parts in self._run(texts, with_offsets):
             template = self._single if len(parts) == 1 else self._pair
-            kept = [len(part.ids) for part in parts]
-            total = sum(kept) + template.size
+            lengths = [len(part.ids) for part in parts]
+            total = sum(lengths) + template.size
             if max_length is not None and total > max_length:
-                kept = cut(kept, max_length - template.size)
-            ranges = [(part, 0, length) for part, length in zip(parts, kept, strict=True)]
+                lengths = cut(lengths, max_length - template.size)
+            ranges = [(part, 0, length) for part, length in zip(parts, lengths, strict=True)]
             done.append(join(template, ranges, num_tokens=total, with_offsets=with_offsets))
         return done
 
@@ -382,8 +382,10 @@ class Tokenizer:
         total = len(inner) + self._single.size
         if not total:
             raise InputError("A list of token ids is empty; give at least one.")
-        kept = len(inner) if max_length is None else min(len(inner), max_length - self._single.size)
-        part = (Part.of_ids(inner), 0, kept)
+        length = (
+            len(inner) if max_length is None else min(len(inner), max_length - self._single.size)
+        )
+        part = (Part.of_ids(inner), 0, length)
         return join(self._single, [part], num_tokens=total, with_offsets=False)
 
     def windows(
@@ -419,7 +421,7 @@ class Tokenizer:
         Raises:
             InputError: An id that is not in the vocabulary.
         """
-        found: list[str] = []
+        tokens: list[str] = []
         for number in ids:
             inside = 0 <= number < self.vocab_size
             token = self.backend.id_to_token(int(number)) if inside else None
@@ -427,8 +429,8 @@ class Tokenizer:
                 raise InputError(
                     f"Token id {number} is not among the {self.vocab_size} ids of the vocabulary."
                 )
-            found.append(token)
-        return found
+            tokens.append(token)
+        return tokens
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of the ids, without special tokens."""
@@ -484,10 +486,10 @@ class Tokenizer:
                     flat.append(text)
                 else:
                     flat += text
-            found = iter(self._run_chunk(flat, with_offsets))
+            encoded = iter(self._run_chunk(flat, with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
-                some = [next(found) for _ in range(count)]
+                some = [next(encoded) for _ in range(count)]
                 parts = [Part.of_text(x) if with_offsets else Part.of_ids(x.ids) for x in some]
                 size = (self._single if count == 1 else self._pair).size
                 if self._filler is not None and not size and not any(part.ids for part in parts):
@@ -509,23 +511,23 @@ class Tokenizer:
         template = self._single if len(parts) == 1 else self._pair
         *first, last = parts
         head = len(first[0].ids) if first else 0
-        kept = head if max_first is None else min(max_first, head)
-        room = max_length - template.size - kept
+        num_first = head if max_first is None else min(max_first, head)
+        room = max_length - template.size - num_first
         length = len(last.ids)
         if room < 1 and length:
             raise InputError(
-                f"The first text of a pair has {kept} tokens; with max_length {max_length} that "
-                "leaves no room for the second. Shorten it, or raise max_length."
+                f"The first text of a pair has {num_first} tokens; with max_length {max_length} "
+                "that leaves no room for the second. Shorten it, or raise max_length."
             )
-        found: list[Encoding] = []
+        windows: list[Encoding] = []
         start = 0
         while True:
             end = min(start + room, length) if length else 0
-            ranges = [*((part, 0, kept) for part in first), (last, start, end)]
+            ranges = [*((part, 0, num_first) for part in first), (last, start, end)]
             size = template.size + head + end - start
-            found.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
+            windows.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
             if end == length:
-                return found
+                return windows
             start += min(end - start, stride)
 
 

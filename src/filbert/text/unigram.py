@@ -254,15 +254,15 @@ def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: F
 def _slices(lattice: _Lattice) -> list[list[tuple[int, int, int, int]]]:
     """Return the slices of each column: length, first, last, distance to the end node."""
     bases = lattice.bases
-    found: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(bases) - 1)]
+    slices: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(bases) - 1)]
     for length, starts in lattice.starts.items():
         cuts = np.searchsorted(starts, bases)
         for column in range(len(bases) - 1 - length):
             low, high = int(cuts[column]), int(cuts[column + 1])
             if low < high:
                 distance = int(bases[column + length] - bases[column])
-                found[column].append((length, low, high, distance))
-    return found
+                slices[column].append((length, low, high, distance))
+    return slices
 
 
 def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
@@ -308,8 +308,8 @@ def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
 def _maximize(expected: Floats) -> Floats:
     """Return the M step: a Bayesian estimate that lowers rare pieces."""
     rest = np.maximum(expected, 1e-3)
-    found: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
-    return np.maximum(found, _RAREST)
+    estimate: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
+    return np.maximum(estimate, _RAREST)
 
 
 def _losses(pieces: _Pieces, lattice: _Lattice, probabilities: Floats) -> Floats:

@@ -323,13 +323,13 @@ def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
         backend.normalizer = normalizers.Sequence(steps)
     if bert:
         return
-    kept = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
+    others = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
     if lowercase:
         # Before a compiled character map: its entries are written for lower-cased text.
-        maps = [i for i, step in enumerate(kept) if isinstance(step, normalizers.Precompiled)]
-        kept.insert(maps[0] if maps else len(kept), normalizers.Lowercase())
-    if len(kept) != len(steps):
-        backend.normalizer = normalizers.Sequence(kept) if kept else None
+        maps = [i for i, step in enumerate(others) if isinstance(step, normalizers.Precompiled)]
+        others.insert(maps[0] if maps else len(others), normalizers.Lowercase())
+    if len(others) != len(steps):
+        backend.normalizer = normalizers.Sequence(others) if others else None
 
 
 def lowercases(backend: Tokenizer) -> bool:
@@ -465,7 +465,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     if order is None and path.name == SPIECE_NAMES[1]:
         raise FormatError(
             f"{path}: nothing says which ids its pieces have. A config.json with model_type or a "
-            "tokenizer_config.json with tokenizer_class beside it would; so would a tokenizer.json."
+            "tokenizer_config.json with tokenizer_class would; so would a tokenizer.json."
         )
     if order is not None:
         model = order.apply(model, path)

@@ -143,10 +143,10 @@ def _check(to: str, data: str | None, max_loss: float | None, encoder_only: bool
 def _print_int8(int8: dict[str, Any]) -> None:
     from filbert.cli.flags import metric_lines
 
-    kept = int8["float_layers"]
+    layers = int8["float_layers"]
     print(
-        f"{int8['layers'] - len(kept)} of {int8['layers']} dense layers can compute in int8; "
-        f"{len(kept)} stay float32{': ' if kept else ''}{', '.join(kept)}.\n"
+        f"{int8['layers'] - len(layers)} of {int8['layers']} dense layers can compute in int8; "
+        f"{len(layers)} stay float32{': ' if layers else ''}{', '.join(layers)}.\n"
         f"Mean cosine of the vectors to float32: {int8['cosine']:.6f}; with all layers in int8 "
         f"{int8['cosine_of_all']:.6f}."
     )

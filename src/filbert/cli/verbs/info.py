@@ -67,11 +67,11 @@ def _compare(first: str, second: str, json: bool) -> None:
     from filbert.cli.comparison import print_differences
     from filbert.cli.flags import print_json
 
-    found = differences((first, second), (find_model(first), find_model(second)))
+    result = differences((first, second), (find_model(first), find_model(second)))
     if json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        print_differences(found, Console(emoji=False))
+        print_differences(result, Console(emoji=False))
 
 
 def _cell(value: Any, before: str = "") -> str:

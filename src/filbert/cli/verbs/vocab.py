@@ -47,11 +47,11 @@ def vocab(
         keep case and accents; bytebpe always does.
     max_memory:
         what the process may need, for example 500M; if the words need more, a sample of the
-        documents is learnt from.
+        documents is used.
     seed:
         of that sample and of the documents that are kept back.
     min_count:
-        join or keep only what stands in the text so often.
+        least number of occurrences of an entry in the text.
     max_alphabet:
         at most so many different characters, the most frequent ones; all when not given.
     held_out:
