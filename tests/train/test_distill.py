@@ -45,7 +45,7 @@ def test_a_student_of_one_layer_comes_nearer_to_its_teacher_in_every_task(task, 
     assert student["parameters"] < teacher["parameters"]
     assert teacher["metrics"]["dev"].keys() == facts["metrics"]["dev"].keys()
     saved = Predictor.load(tmp_path / "x/model", device="cpu")
-    assert saved.task.name == task
+    assert saved.task.spec.name == task
 
 
 def test_the_run_of_a_student_shows_its_teacher_and_can_be_used(film_run, films, tmp_path, capsys):
