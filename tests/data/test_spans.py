@@ -57,15 +57,19 @@ def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
 LONG = """
 import resource, sys, time
 import torch
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
+from filbert.tasks.rows import read_task_rows, row_of_value
+from filbert.tasks.checking import RowCheck
 
 torch.set_num_threads(1)
 task, tokenizer = SpanQA(), Tokenizer.load(sys.argv[1])
 def run(words):
     context = "good film " * (words // 2)
     examples = task.examples(
-        [task.row(("he", context), 0)], tokenizer, max_length=384, with_targets=False
+        [row_of_value(task, ("he", context), 0)], tokenizer, max_length=384, with_targets=False
     )
     outputs = [torch.randn(len(e.input_ids), 2) for e in examples]
     return task.decode(outputs, examples)[0], len(examples)
