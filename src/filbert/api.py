@@ -173,7 +173,7 @@ def compare(
     of_study = {key: value for key, value in recipe.items() if key not in call}
     study = read_study(of_study, flags, name=name)
 
-    from filbert.compare.engine import run_study
+    from filbert.compare.runs import run_study
 
     results = run_study(
         study,

@@ -8,8 +8,7 @@ from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.compare.costs import Watch
-from filbert.compare.linear import WordCounts, fit_linear, joined
+from filbert.compare.classifiers import Watch, WordCounts, fit_linear, joined
 from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
@@ -97,8 +96,8 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
     fitted, effort = fit_linear(
         task,
         WordCounts(texts),
-        (texts, rows["train"]),
-        rows["dev"],
+        train=(texts, rows["train"]),
+        dev=rows["dev"],
         strength=STRENGTH,
         watch=watch,
     )

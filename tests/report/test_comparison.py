@@ -439,12 +439,12 @@ def test_the_cost_of_a_student_includes_the_models_it_was_made_from(distilled):
 
 def test_no_two_of_many_contestants_are_drawn_the_same_way():
     names = [f"model-{n}" for n in range(20)]
-    steps = [[], ["urls"], ["emojis"], ["users"], ["lowercase"]]
+    steps = [[], ["urls"]]
     entries = [
         {"name": ", ".join([name, *cleaning]), "cleaning": cleaning, "test": {}}
         for name, cleaning in product(names, steps)
     ]
     found = ranked({"labels": ["0", "1"], "contestants": entries})
-    assert len({(one.color, one.line) for one in found}) == 100
+    assert len({(one.color, one.line) for one in found}) == 40
     assert len({(one.color, one.marker) for one in found}) == 20
     assert {one.base for one in found} == set(names)

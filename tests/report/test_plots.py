@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from filbert.report import canvas, plots
-from filbert.report.comparison_plots import class_balance, pareto
+from filbert.report.comparison_plots import pareto
 from filbert.report.plots import Ranking
 
 
@@ -101,19 +101,6 @@ def test_a_name_is_shortened_to_one_line():
     for longest in (18, 22, 23):
         assert len(canvas.plain("bert-base-uncased-max-256", longest)) == longest
         assert canvas.plain("bert-base-uncased-max-256", longest).endswith("max-256")
-
-
-def test_labels_that_have_no_bar_of_their_own_share_one():
-    counts = {"train": list(range(1, 11)), "test": [0] * 9 + [5]}
-    drawn = class_balance([f"label {i}" for i in range(10)], counts)
-    (axes,) = drawn.axes
-    names = axes.get_legend_handles_labels()[1]
-    assert names == [*(f"label {i}" for i in range(6)), "4 other labels"]
-    widths = np.array([bar.get_width() for bar in axes.patches]).reshape(7, 2)
-    np.testing.assert_allclose(widths.sum(0), 1.0)
-    assert widths[-1].tolist() == [34 / 55, 1.0]
-    seven = class_balance([f"label {i}" for i in range(7)], {"train": [1] * 7})
-    assert seven.axes[0].get_legend_handles_labels()[1][-1] == "label 6"
 
 
 def test_pareto_points_are_those_that_no_other_point_dominates():

@@ -127,7 +127,7 @@ def test_the_page_is_one_file_with_its_plots_and_links_inside(tmp_path):
     page = page_of(folder)
     pictures = re.findall(r'<img src="([^"]{0,40})', page)
     names = {path.stem for path in (folder / "plots").iterdir()}
-    assert names == {"loss", "loss_time", "perplexity", "dev_metric", "batch_size", "grad_norm"}
+    assert names == {"loss", "perplexity", "dev_metric", "grad_norm"}
     assert len(pictures) == len(names)
     assert all(address.startswith("data:image/png;base64,") for address in pictures)
     assert "<script" not in page and "http://" not in page and "https://" not in page
@@ -183,7 +183,7 @@ def test_a_run_without_held_out_text_says_so_and_still_has_its_curves(tmp_path):
     (folder / "metrics.jsonl").write_text("\n".join(steps) + "\n")
     page = page_of(folder)
     assert "was trained for 400 steps on 13.4 M tokens; no held-out text was measured" in page
-    assert {path.stem for path in (folder / "plots").iterdir()} >= {"loss", "loss_time"}
+    assert {path.stem for path in (folder / "plots").iterdir()} >= {"loss"}
 
 
 def test_an_interrupted_run_of_one_step_has_a_report_too(tmp_path):
