@@ -82,9 +82,9 @@ def finetune(**options: Any) -> Run:
     from filbert.train.seeds import run
 
     facts = run(chosen)
-    folder = Path(chosen.out)
+    folder = Path(chosen.run.out)
     if facts:  # only the first of several processes has any
-        write_run_report(folder, show_texts=chosen.show_texts)
+        write_run_report(folder, show_texts=chosen.data.show_texts)
     return Run(folder, facts)
 
 
@@ -103,7 +103,6 @@ def pretrain(**options: Any) -> Run:
     from filbert.train.pretrain import pretrain as run_pretraining
 
     facts = run_pretraining(chosen)
-    assert chosen.out is not None
     folder = Path(chosen.out)
     if facts:  # only the first of several processes has any
         write_run_report(folder)
@@ -151,7 +150,7 @@ def compare(
             cleaning ("minilm": all its variants).
         overwrite: run anew what the recipe has changed since, and everything when the rows have.
         show_texts: the report shows texts of the rows.
-        options: fields of `StudyFlags`; like what stands before them, they win over the recipe.
+        options: fields of `StudyOptions`; like what stands before them, they win over the recipe.
 
     Raises:
         ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished
@@ -160,11 +159,11 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    from filbert.compare.options import StudyFlags
+    from filbert.compare.options import StudyOptions
     from filbert.compare.recipe import read_study
     from filbert.recipes import call_of_study, read_recipe, recipe_path
 
-    flags = StudyFlags.from_keywords(options)
+    flags = StudyOptions.from_keywords(options)
     name = "study"
     if not isinstance(recipe, Mapping):
         path = recipe_path(str(recipe), "compare")

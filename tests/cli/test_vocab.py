@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.cli import telling
+from filbert.cli import output
 from filbert.cli.verbs.vocab import bytes_of, vocab
 from filbert.errors import ConfigError, InputError
 from filbert.text.learning import memory_needed
@@ -45,7 +45,7 @@ def test_a_folder_is_written_that_loads_and_says_how_it_was_made(kind, text, tmp
 def test_how_far_it_is_is_told_without_a_terminal_too(text, tmp_path, capsys, monkeypatch):
     vocab((text,), out=tmp_path / "a", kind="unigram", size=60)
     assert "MB" not in capsys.readouterr().err, "short work needs no words"
-    monkeypatch.setattr(telling, "BETWEEN", 0.0)
+    monkeypatch.setattr(output, "INTERVAL", 0.0)
     vocab((text,), out=tmp_path / "b", kind="unigram", size=60)
     said = capsys.readouterr().err
     assert re.search(r"^.+: 0\.0 MB$", said, re.MULTILINE)

@@ -7,7 +7,7 @@ import pytest
 
 from filbert.compare import runs
 from filbert.compare.child import Ended
-from filbert.compare.options import StudyFlags
+from filbert.compare.options import StudyOptions
 from filbert.compare.recipe import Study, read_study
 
 
@@ -33,7 +33,7 @@ def recipe(films: Path, tiny_model: Path) -> dict[str, Any]:
 
 
 def study_of(recipe: dict[str, Any], **flags: Any) -> Study:
-    return read_study(recipe, StudyFlags.from_keywords(flags))
+    return read_study(recipe, StudyOptions.from_keywords(flags))
 
 
 @pytest.fixture

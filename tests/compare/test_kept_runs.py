@@ -28,12 +28,12 @@ def two(recipe):
 @pytest.fixture(scope="module")
 def made(films, tmp_path_factory, one_process):
     """A finished study of two linear models, and its recipe."""
-    from filbert.compare.options import StudyFlags
+    from filbert.compare.options import StudyOptions
     from filbert.compare.recipe import read_study
 
     recipe = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
     recipe |= {"positive": "pos", "near_duplicates": "ignore", "resamples": 50}
-    study = read_study(two(recipe), StudyFlags.from_keywords({}))
+    study = read_study(two(recipe), StudyOptions.from_keywords({}))
     out = tmp_path_factory.mktemp("kept") / "out"
     with one_process():
         results = run_study(study, out)

@@ -27,7 +27,7 @@ REFUSED = [
     ({"cleaning": ["studdy"]}, "Did you mean 'study'"),
     ({"dev": "-"}, "standard input cannot be read twice"),
     ({"keep_columns": ["length"]}, "called 'length' already. Rename the column"),
-    ({"keep_columns": ["text"]}, "the column 'text' is a text.* Leave it out"),
+    ({"keep_columns": ["text"]}, "the column .text. is a text.* Leave it out"),
     ({"keep_columns": ["a"], "text_column": "a"}, "the column 'a' is a text"),
     ({"cleaning": ["urls+lowercase", "lowercase + urls"]}, "the same steps twice"),
 ]

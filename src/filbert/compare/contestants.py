@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -52,7 +52,7 @@ from filbert.train.facts import commit, device_name, versions
 from filbert.train.finetune import finetune
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, changed, flat
 
 # The splits whose predictions every run writes.
 JUDGED = ("dev", "test")
@@ -212,12 +212,12 @@ def _trained(run: ContestantRun) -> Outcome:
         # Labels, the positive class and cleaning are the teacher's.
         given["teacher"] = str(run.source.folder / "model")
         distilling = DistillOptions.from_keywords(run.training | given)
-        facts, device = distill_task(distilling), distilling.device
+        facts, device = distill_task(distilling), flat(distilling)["device"]
     else:
         given |= {"positive": run.positive, **({"clean": run.cleaning} if run.cleaning else {})}
         # Keywords are split at commas, which a label may contain.
-        options = replace(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
-        facts, device = finetune(options), options.device
+        options = changed(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
+        facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
     if not all(_predictions_path(run.folder, split).is_file() for split in JUDGED):
         _predict_splits(run, predictor.predict_rows, predictor.known_task())

@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.compare.options import SHARED, StudyFlags
+from filbert.compare.options import SHARED, StudyOptions
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.clean import Cleaning
 from filbert.train.distill_options import DistillOptions
-from filbert.train.options import FinetuneOptions, TrainOptions, names_of
+from filbert.train.options import FinetuneOptions, flat, names_of, options_in
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
@@ -68,7 +68,7 @@ _COMMON = {
     "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
     "positive", "labels", "multilabel", "show_texts", "distributed", "tensorboard",
     "merge_labels", "merge_as",
-} | {f.name for f in fields(FinetuneOptions) if "column" in f.name}  # fmt: skip
+} | {name for name in options_in(FinetuneOptions) if "column" in name}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 
 
@@ -129,7 +129,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Study:
-    """A study; the fields without a description are those of `StudyFlags`.
+    """A study; the fields without a description are those of `StudyOptions`.
 
     Attributes:
         sources: {"data": path}, or paths of "train", "test" and optionally "dev".
@@ -157,7 +157,7 @@ class Study:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "study") -> Study:
+def read_study(recipe: Mapping[str, Any], flags: StudyOptions, *, name: str = "study") -> Study:
     """Return the study of a recipe.
 
     Args:
@@ -169,16 +169,16 @@ def read_study(recipe: Mapping[str, Any], flags: StudyFlags, *, name: str = "stu
         ConfigError: An unknown key, kind or value; the nearest name is suggested.
         InputError, FormatError: A contestant's model cannot be read.
     """
-    flat = {key: value for key, value in recipe.items() if key != "contestants"}
+    keys = {key: value for key, value in recipe.items() if key != "contestants"}
     tables = recipe.get("contestants")
-    known = [f.name for f in fields(StudyFlags)]
-    for key, value in flat.items():
+    known = [*options_in(StudyOptions)]
+    for key, value in keys.items():
         if key not in known:
             hint = " Contestants are tables: [contestants.NAME]." * isinstance(value, dict)
             raise ConfigError(
                 f"The recipe's key {key!r} is unknown.{near(key, [*known, 'contestants'])}{hint}"
             )
-    given = StudyFlags.from_keywords(flat | flags.given()).given()
+    given = StudyOptions.from_keywords(keys | flags.given()).given()
     if not isinstance(tables, Mapping) or not tables:
         raise ConfigError("The recipe names no contestant; add a table such as [contestants.bert].")
     sources = _sources(given)
@@ -356,7 +356,7 @@ class _Reader:
             known |= {SOURCE_KEYS[kind], *(("device",) if kind == "quantised" else ())}
         if kind in TRAINED:
             options = FinetuneOptions if kind == "encoder" else DistillOptions
-            known |= {f.name for f in fields(options)} - _COMMON - {"corpus", "cache"}
+            known |= options_in(options).keys() - _COMMON - {"corpus", "cache"}
         _refuse_unknown(where, own, known, is_trained=kind in TRAINED)
         # The precision of the source's training does not apply to a quantised model.
         common = {"device"} if kind == "quantised" else known
@@ -498,37 +498,35 @@ def _check_trained(options: dict[str, Any], num_labels: int | None) -> None:
     given = FinetuneOptions.from_keywords({**options, **paths})
 
     from filbert.checkpoints.checkpoint import as_causal, meta_model
-    from filbert.data.columns import ColumnNames
     from filbert.inference.stored_task import check_max_length
     from filbert.tasks.classification import Classification
     from filbert.train.trainable import freeze, reinitialize_top
 
     # The task checks what happens to long texts.
-    task = Classification.from_options(given, ColumnNames())
-    _check_running(given, num_labels)
+    task = Classification.from_options(given.task.options, given.data.columns)
+    _check_running(flat(given), num_labels)
     checkpoint = _initial_checkpoint("encoder", options, None)
-    check_max_length(given.max_length, checkpoint.config)
-    checkpoint = as_causal(checkpoint) if given.causal else checkpoint
+    check_max_length(given.data.max_length, checkpoint.config)
+    checkpoint = as_causal(checkpoint) if given.model.causal else checkpoint
     model = meta_model(checkpoint.config, task.head_kind, 2)
-    freeze(model, given.freeze)
-    reinitialize_top(model, given.reinit_layers)
+    freeze(model, given.train.freeze)
+    reinitialize_top(model, given.model.reinit_layers)
 
 
-def _check_running(options: TrainOptions, num_labels: int | None) -> None:
+def _check_running(options: Mapping[str, Any], num_labels: int | None) -> None:
     """Refuse unknown metrics, number formats and devices."""
     from filbert.model.precision import choose_device
     from filbert.model.precision_names import PRECISIONS
     from filbert.tasks.classification import Classification
 
-    if num_labels and options.metric is not None:
+    metric, precision = options["metric"], options["precision"]
+    if num_labels and metric is not None:
         names = tuple(map(str, range(num_labels)))
-        _check_choice("metric", options.metric, Classification(names, declared=True).metric_names)
-    if options.precision not in PRECISIONS:
-        raise ConfigError(
-            f"precision {options.precision!r} is not one of {list(PRECISIONS)}."
-            f"{near(options.precision, PRECISIONS)}"
-        )
-    choose_device(options.device)
+        _check_choice("metric", metric, Classification(names, declared=True).metric_names)
+    if precision not in PRECISIONS:
+        hint = near(precision, PRECISIONS)
+        raise ConfigError(f"precision {precision!r} is not one of {list(PRECISIONS)}.{hint}")
+    choose_device(options["device"])
 
 
 def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
@@ -624,14 +622,15 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
 
     paths = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     given = DistillOptions.from_keywords({**options, **paths})
-    _check_running(given, num_labels)
-    if given.augment_with is not None:
-        find_model(given.augment_with)
-    if given.extra is not None:
-        require_file(given.extra)
+    values = flat(given)
+    _check_running(values, num_labels)
+    if values["augment_with"] is not None:
+        find_model(values["augment_with"])
+    if values["extra"] is not None:
+        require_file(values["extra"])
     student = _initial_checkpoint("distilled", options, source)
-    check_max_length(given.max_length, student.config)
-    if given.method != "soft":
+    check_max_length(values["max_length"], student.config)
+    if values["method"] != "soft":
         teacher = _initial_checkpoint(source.kind, source.options, source.source)
         lessons_of(given, student.config, teacher.config)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from filbert.cli.flags import print_json
-from filbert.cli.telling import teller
+from filbert.cli.output import progress_printer
 from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 
@@ -220,7 +220,7 @@ def progress_on_stderr(
         transient=True,
     )
     task = bars.add_task("hashing the input", total=size_of_text(paths))
-    num_bad, tell = 0, teller()
+    num_bad, tell = 0, progress_printer()
 
     def on_progress(progress: Progress) -> None:
         size = progress.num_bytes / 1e6

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from filbert.cli.arguments import AsJson, Device, ModelName
+
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
 
@@ -13,7 +15,7 @@ BAR_WIDTH = 20
 
 
 def explain(
-    model: str,
+    model: ModelName,
     text: str,
     text_b: str | None = None,
     /,
@@ -23,9 +25,9 @@ def explain(
     word: str | None = None,
     steps: int | None = None,
     top: int = 10,
-    json: bool = False,
+    json: AsJson = False,
     out: Annotated[str | None, Parameter(name="--out")] = None,
-    device: str | None = None,
+    device: Device = None,
 ) -> None:
     """Show which words support a model's answer, and which oppose it.
 
@@ -49,15 +51,11 @@ def explain(
         points of the integral.
     top:
         words in the table.
-    json:
-        print JSON.
     out:
         HTML file to write; - is stdout.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     from filbert.cli.flags import print_json
-    from filbert.cli.page_file import check_page, write_page
+    from filbert.cli.output import check_page, write_page
     from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import attribute, explanation_page, find_target
 

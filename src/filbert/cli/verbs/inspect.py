@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 import filbert
+from filbert.cli.arguments import AsJson, Device, ModelName, TextColumn
+from filbert.cli.flags import STDIO, columns_of, print_json, typed_text
+from filbert.cli.output import check_page, print_table, write_page
 from filbert.data.columns import ColumnNames
+from filbert.errors import ConfigError, InputError, printable
 
 if TYPE_CHECKING:
     from filbert.inspect.attention import View
@@ -22,7 +27,7 @@ _NAMED = 4
 
 
 def inspect(
-    model: str,
+    model: ModelName,
     text: str,
     text_b: str | None = None,
     /,
@@ -36,14 +41,12 @@ def inspect(
     and_text: Annotated[list[str] | None, Parameter(consume_multiple=False)] = None,
     neurons: list[str] | None = None,
     max_length: int | None = None,
-    device: str | None = None,
+    device: Device = None,
 ) -> None:
     """Show the attention of every head, as a page for the browser or a table on the terminal.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     text:
         text that the model reads; - is stdin.
     text_b:
@@ -66,10 +69,10 @@ def inspect(
         heads such as 3.7 (layer.head) whose queries and keys the page of a long text holds.
     max_length:
         truncate the text to this many tokens; without it a text that is too long is refused.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
-    _check_output(out, print_text=print_text)
+    if out is None and not print_text:
+        raise ConfigError("Write a page with --out page.html, or print a table with --text.")
+    check_page(out, printed="--text" if print_text else None)
     inspection = filbert.inspect(
         [model, *(and_model or ())],
         _items(text, text_b, and_text or ()),
@@ -80,23 +83,12 @@ def inspect(
         device=device,
     )
     _write(inspection, out)
-    _print_maps(inspection if print_text else None, words=words)
-
-
-def _check_output(out: str | None, *, print_text: bool) -> None:
-    from filbert.cli.page_file import check_page
-    from filbert.errors import ConfigError
-
-    if out is None and not print_text:
-        raise ConfigError("Write a page with --out page.html, or print a table with --text.")
-    check_page(out, printed="--text" if print_text else None)
+    for view in inspection.views if print_text else ():
+        _print_map(view, inspection.layer, inspection.head, words=words)
 
 
 def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
     """Return the texts and pairs to inspect, one of which may come from stdin."""
-    from filbert.cli.flags import STDIO, typed_text
-    from filbert.errors import ConfigError
-
     texts = [text, *others, *(() if text_b is None else (text_b,))]
     if texts.count(STDIO) > 1:
         raise ConfigError("Only one of the texts can come from stdin.")
@@ -106,10 +98,6 @@ def _items(text: str, text_b: str | None, others: Sequence[str]) -> list[Any]:
 
 def _write(inspection: Inspection, out: str | None) -> None:
     """Write the page, and report texts that were cut and a page that is too large."""
-    import sys
-
-    from filbert.cli.page_file import write_page
-
     for view in inspection.views:
         if view.truncated:
             cut = f"the first {len(view.tokens):,} of {view.num_tokens:,} tokens"
@@ -124,25 +112,16 @@ def _write(inspection: Inspection, out: str | None) -> None:
 
 
 def _head(name: str) -> tuple[int, int]:
-    from filbert.errors import ConfigError
-
     layer, dot, head = name.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
         raise ConfigError(f"--neurons {name!r} is not a head; write layer.head, such as 3.7.")
     return int(layer), int(head)
 
 
-def _print_maps(inspection: Inspection | None, *, words: bool) -> None:
-    if inspection is not None:
-        for view in inspection.views:
-            _print_map(view, inspection.layer, inspection.head, words=words)
-
-
 def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) -> None:
     """Print a map in per cent, or the largest weights of each row if it is too wide."""
     from rich.console import Console
 
-    from filbert.errors import printable
     from filbert.inspect.attention import mean_map, merge_words
 
     which = "all layers" if layer is None else f"layer {layer}"
@@ -165,44 +144,34 @@ def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) 
         for row, one in zip(rows, weights, strict=True):
             best = (-one).argsort(kind="stable")[:_NAMED].tolist()
             row[2:] = [", ".join(f"{names[at]} {one[at]:.0f}" for at in best)]
-    _print_table(headings, rows, left=(1, 2) if len(headings) == 3 else (1,))
+    print_table(headings, rows, texts=(1, 2) if len(headings) == 3 else (1,))
 
 
 def heads(
-    model: str,
+    model: ModelName,
     file: str,
     /,
     *,
     limit: int = 200,
     max_length: int = 512,
-    text_column: str = "text",
-    json: bool = False,
-    device: str | None = None,
+    text_column: TextColumn = "text",
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Summarise every attention head: distance, entropy, and the share on special tokens.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     file:
         texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     limit:
         number of texts to read.
     max_length:
         truncate texts to this many tokens, or to what the model reads.
-    text_column:
-        name of the column with the text.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
     from itertools import islice
 
-    from filbert.cli.flags import print_json
     from filbert.data.texts import holds_text, read_texts, text_of
-    from filbert.errors import ConfigError, InputError
     from filbert.inference.predictor import Predictor
     from filbert.inspect.heads import STATISTICS, summarise_heads
 
@@ -222,31 +191,29 @@ def heads(
     print(f"{model}: {summary.num_texts:,} texts, {summary.num_tokens:,} tokens")
     records = summary.to_dict()["heads"]
     table = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in r.values()] for r in records]
-    _print_table(["layer", "head", *STATISTICS], table)
+    print_table(["layer", "head", *STATISTICS], table)
     for name, meaning in STATISTICS.items():
         print(f"{name}: {meaning}")
 
 
 def neighbours(
-    model: str,
+    model: ModelName,
     file: str,
     /,
     *,
     word: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
     layer: Annotated[int, Parameter(allow_leading_hyphen=True)] = -1,
     limit: int = 100,
-    text_column: str = "text",
+    text_column: TextColumn = "text",
     sense_column: str | None = None,
     max_length: int | None = None,
-    json: bool = False,
-    device: str | None = None,
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Compare the contextual vectors of one word in different sentences.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     file:
         texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     word:
@@ -255,18 +222,11 @@ def neighbours(
         0 is the embedding layer, -1 the last layer.
     limit:
         number of occurrences to compare.
-    text_column:
-        name of the column with the text.
     sense_column:
         name of the column with the known sense of the word.
     max_length:
         cut texts around the word to this many tokens.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
-    from filbert.cli.flags import print_json
     from filbert.inference.predictor import Predictor
     from filbert.inspect.neighbours import find_neighbours, word_pattern
 
@@ -285,8 +245,6 @@ def neighbours(
 
 def _print_neighbours(found: WordNeighbours) -> None:
     """Print the nearest neighbour of each occurrence, and the figures of every layer."""
-    from filbert.errors import printable
-
     rows = []
     for number, one in enumerate(found.occurrences):
         (nearest,) = found.nearest(number)
@@ -296,7 +254,7 @@ def _print_neighbours(found: WordNeighbours) -> None:
         rows.append([str(number + 1), printable(text, 80), str(nearest + 1), cosine, sense])
     headings = ["", "sentence", "nearest", "cosine", "sense"]
     count = 4 if found.same_sense is None else 5
-    _print_table(headings[:count], [row[:count] for row in rows], left=(1, 4))
+    print_table(headings[:count], [row[:count] for row in rows], texts=(1, 4))
     print()
     by_layer = [[str(layer), f"{mean:.2f}"] for layer, mean in enumerate(found.mean_cosine)]
     headings = ["layer", "mean cosine"]
@@ -305,13 +263,12 @@ def _print_neighbours(found: WordNeighbours) -> None:
         by_layer = [
             [*row, f"{same:.2f}"] for row, same in zip(by_layer, found.same_sense, strict=True)
         ]
-    _print_table(headings, by_layer)
+    print_table(headings, by_layer)
 
 
 def _sentences(file: str, columns: ColumnNames, sense_column: str | None) -> Sequence[Sentence]:
     """Read the rows of a file with the sense of the word in each."""
     from filbert.data.texts import read_texts
-    from filbert.errors import InputError
     from filbert.inspect.neighbours import Sentence
 
     sentences = []
@@ -324,7 +281,7 @@ def _sentences(file: str, columns: ColumnNames, sense_column: str | None) -> Seq
 
 
 def layers(
-    model: str,
+    model: ModelName,
     /,
     *,
     task: str,
@@ -332,15 +289,13 @@ def layers(
     dev: str,
     columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
     max_length: int | None = None,
-    json: bool = False,
-    device: str | None = None,
+    json: AsJson = False,
+    device: Device = None,
 ) -> None:
     """Fit a linear probe on the frozen features of every layer and compare them on dev rows.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
     task:
         classification (one label) or tagging.
     train:
@@ -351,12 +306,7 @@ def layers(
         names of the columns of both files.
     max_length:
         truncate texts to this many tokens.
-    json:
-        print JSON.
-    device:
-        cpu, cuda, ...; the first GPU if there is one.
     """
-    from filbert.cli.flags import columns_of, print_json
     from filbert.inference.predictor import Predictor
     from filbert.inspect.layers import probe_layers
 
@@ -371,27 +321,5 @@ def layers(
         [str(layer), *("-" if one[name] is None else f"{one[name]:.4f}" for name in names)]
         for layer, one in enumerate(scores.metrics)
     ]
-    _print_table(["layer", *names], rows)
+    print_table(["layer", *names], rows)
     print(f"Best {scores.metric}: layer {scores.best}.")
-
-
-def _print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, left: Sequence[int] = ()
-) -> None:
-    """Print a table; the columns in `left` are texts, the others numbers."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for number, heading in enumerate(headings):
-        is_text = number in left
-        table.add_column(
-            heading,
-            justify="left" if is_text else "right",
-            no_wrap=not is_text,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console(emoji=False, highlight=False).print(table)

@@ -45,7 +45,7 @@ def predict(
     check_lines_file(out)
 
     from filbert.cli.bulk import job_of, work_through
-    from filbert.cli.telling import warn_of_int8
+    from filbert.cli.output import warn_of_int8
     from filbert.inference.bulk.job import Job
     from filbert.inference.bulk.work import Answers
 

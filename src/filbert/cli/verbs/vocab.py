@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from filbert.cli.telling import teller
+from filbert.cli.output import progress_printer
 from filbert.text.learning import Documents, Progress
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -164,7 +164,7 @@ def progress_on_stderr(size: int) -> Iterator[Progress]:
     )
     task = bars.add_task("", total=None, amount="")
     stage, done = "", 0
-    tell = teller()
+    tell = progress_printer()
 
     def show(what: str, more: int) -> None:
         nonlocal stage, done
