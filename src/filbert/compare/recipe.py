@@ -618,7 +618,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
 
     from filbert.checkpoints.opening import find_model
     from filbert.inference.stored_task import check_max_length
-    from filbert.train.distill_task import lessons_of
+    from filbert.train.distill_task import layer_losses_of
 
     paths = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     given = DistillOptions.from_keywords({**options, **paths})
@@ -632,7 +632,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
     check_max_length(values["max_length"], student.config)
     if values["method"] != "soft":
         teacher = _initial_checkpoint(source.kind, source.options, source.source)
-        lessons_of(given, student.config, teacher.config)
+        layer_losses_of(given, student.config, teacher.config)
 
 
 def _initial_checkpoint(
