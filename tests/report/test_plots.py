@@ -42,14 +42,6 @@ def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, ma
     assert bars.get("whole", 0) == len(lengths) - num_cut
 
 
-def test_very_long_texts_share_one_bar_that_says_so():
-    figure = plots.length_histogram([*[20] * 99, 30, 5000, 9000], 256)
-    bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
-    (name,) = [name for name in bars if "or more" in name]
-    assert bars[name] == 2
-    assert 256 < int(name.split()[1]) < 5000
-
-
 def test_the_legend_of_a_roc_plot_gives_every_area():
     chance = np.random.default_rng(0)
     gold = chance.random(100) < 0.4
@@ -57,22 +49,6 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
     both.append(Ranking("guess $x$", gold, np.full(100, 0.5)))
     labels = lines_of(plots.ranking_plot(both, "roc").axes[0])
     assert "model  1.000" in labels and r"guess \$x\$  0.500" in labels
-
-
-def test_a_long_curve_is_thinned_but_keeps_its_ends():
-    chance = np.random.default_rng(0)
-    gold = chance.random(20_000) < 0.5
-    figure = plots.ranking_plot([Ranking("m", gold, chance.random(20_000))], "roc")
-    curve = figure.axes[0].get_lines()[-1]
-    assert len(curve.get_xdata()) == plots.MOST_POINTS
-    assert (curve.get_xdata()[0], curve.get_xdata()[-1]) == (0, 1)
-
-
-def test_the_threshold_plot_peaks_where_f1_is_best():
-    gold, scores = np.array([False, True, True]), np.array([0.2, 0.6, 0.9])
-    f1 = lines_of(plots.threshold_plot(gold, scores, None).axes[0])["F1"]
-    assert f1.get_ydata() == pytest.approx([2 / 3, 1, 0.8])
-    assert f1.get_xdata() == pytest.approx([0.9, 0.6, 0.2])
 
 
 def test_plots_do_not_touch_the_state_that_other_code_shares():
@@ -83,16 +59,6 @@ def test_plots_do_not_touch_the_state_that_other_code_shares():
     plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
     assert dict(matplotlib.rcParams) == before
     assert _pylab_helpers.Gcf.figs == {}
-
-
-def test_the_interval_of_a_share_equals_that_of_scipy():
-    from scipy.stats import binomtest
-
-    for hits, num_rows in ((0, 3), (2, 5), (97, 100)):
-        judge = binomtest(hits, num_rows).proportion_ci(method="wilson")
-        found = plots.wilson_interval(hits / num_rows, num_rows)
-        # 1e-4: 1.96 for 1.959964.
-        assert found == pytest.approx((judge.low, judge.high), abs=1e-4)
 
 
 def test_a_name_is_shortened_to_one_line():

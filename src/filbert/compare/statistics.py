@@ -1,6 +1,13 @@
 """Metrics, intervals and tests of a study, from the predictions of its runs.
 
-N rows, F metrics, B resamples, S seeds. What the statistics mean: docs/statistics.md.
+Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. An
+interval therefore covers the choice of test rows for *this trained model*. The choice of the seed
+is shown by `seeds` and `deviation` of each metric, and, with two seeds or more, by `over_seeds`, an
+interval for the mean over seeds from rows and seeds resampled together. Neither covers other
+training rows, another split or other options. Tests between pairs are of the seed that is best on
+dev, and say nothing about other seeds. More: docs/statistics.md.
+
+N rows, F metrics, B resamples, S seeds.
 """
 
 from __future__ import annotations
@@ -110,66 +117,37 @@ def judge(
 ) -> dict[str, Any]:
     """Compute the statistics of results.json.
 
-    Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. An
-    interval therefore covers the choice of test rows for *this trained model*. The choice of the
-    seed is shown by `seeds` and `deviation` of each metric, and, with two seeds or more, by
-    `over_seeds`, an interval for the mean over seeds from rows and seeds resampled together.
-    Neither covers other training rows, another split or other options. Tests between pairs are of
-    the seed that is best on dev, and say nothing about other seeds.
-
     Args:
         study: Its folder, with data/test.jsonl.gz for the slices.
         seeds_of: Folders of the finished runs, by contestant and seed.
-        labels: Label names in the order of their numbers.
-        positive: Positive label of two (None: the second).
+        labels, positive: Labels in the order of their numbers; the positive one of two.
         slices: Columns of the prepared rows to make slices by.
         references: By contestant, the one that its metric is shown as a share of.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
-        level: Of the intervals.
-        seed: Of the resampling.
-
-    Returns:
-        contestants (name, seeds, best_seed, test), shares, pairs, pairs_use, agreement, slices, and
-        statistics: the method, with notes for the reader.
+        level, seed: Of the intervals, and of the resampling.
 
     Raises:
-        InputError, FormatError: Predictions are missing or damaged, or runs have different rows.
-        ConfigError: An option is out of range.
+        InputError, FormatError, ConfigError: Predictions or options are wrong.
     """
     check(resamples, level)
     positive_id = _positive_id(labels, positive)
+    metric = "macro_f1" if positive_id is None else "pr_auc"
     given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
-    chosen_by = "macro_f1" if positive_id is None else "pr_auc"
     dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
-    gold = test.gold
-    rows = prepared_rows(study, "test", gold, labels)
+    rows = prepared_rows(study, "test", test.gold, labels)
     measured = _measured(
-        dev, test, positive=positive_id, metric=chosen_by, resamples=resamples, seed=seed
+        dev, test, positive=positive_id, metric=metric, resamples=resamples, seed=seed
     )
     champions = {name: one.champion for name, one in measured.items()}
-    num_pairs = math.comb(len(given), 2)
-    for_pairs = _enough(resamples, num_pairs)
-    has_seeds = any(len(one.seeds) > 1 for one in measured.values())
+    has_seeds = any(one.over_seeds for one in measured.values())
+    for_pairs = _enough(resamples, math.comb(len(given), 2))
     return {
         "contestants": [
-            {
-                "name": name,
-                "seeds": [
-                    {
-                        "seed": s,
-                        "folder": _relative(given[name][s], study),
-                        "dev": one.dev[s],
-                        "test": one.test[s],
-                    }
-                    for s in one.seeds
-                ],
-                "best_seed": one.best,
-                "test": one.summary(level),
-            }
+            _entry(name, one, folders=given[name], study=study, level=level)
             for name, one in measured.items()
         ],
-        "shares": shares_of(measured, references or {}, metric=chosen_by, level=level),
-        "pairs": pairs_of(measured, gold, resamples=for_pairs, level=level, seed=seed),
+        "shares": shares_of(measured, references or {}, metric=metric, level=level),
+        "pairs": pairs_of(measured, test.gold, resamples=for_pairs, level=level, seed=seed),
         "pairs_use": "best seed on dev" if has_seeds else "the only seed",
         "agreement": agreement_of(champions),
         "slices": [
@@ -181,15 +159,37 @@ def judge(
             "resamples_for_pairs": for_pairs,
             "level": level,
             "seed": seed,
-            "interval": "bootstrap percentile, test rows resampled within their class",
-            "best_seed_by": f"dev {chosen_by}",
-            "threshold": None if positive_id is None else "best F1 on dev, by run",
-            "holm_over": f"{num_pairs} pairs, for each metric by itself",
-            "notes": _notes(
-                gold, labels, champions, has_seeds=has_seeds, has_rows=rows is not None
-            ),
+            **_method(metric, math.comb(len(given), 2)),
+            "notes": _notes(test.gold, labels, champions, has_seeds, rows is not None),
         },
     }
+
+
+def _method(metric: str, num_pairs: int) -> dict[str, Any]:
+    return {
+        "interval": "bootstrap percentile, test rows resampled within their class",
+        "best_seed_by": f"dev {metric}",
+        "threshold": "best F1 on dev, by run" if metric == "pr_auc" else None,
+        "holm_over": f"{num_pairs} pairs, for each metric by itself",
+    }
+
+
+def _entry(
+    name: str, one: Measured, *, folders: Mapping[int, Path], study: Path, level: float
+) -> dict[str, Any]:
+    """Return what results.json says of a contestant's metrics."""
+    seeds = []
+    for seed, folder in folders.items():
+        path = folder.relative_to(study) if folder.is_relative_to(study) else folder
+        seeds.append(
+            {
+                "seed": seed,
+                "folder": path.as_posix(),
+                "dev": one.dev[seed],
+                "test": one.test[seed],
+            }
+        )
+    return {"name": name, "seeds": seeds, "best_seed": one.best, "test": one.summary(level)}
 
 
 def _positive_id(labels: Sequence[str], positive: str | None) -> int | None:
@@ -299,15 +299,10 @@ def _parts(
     return []
 
 
-def _relative(folder: Path, study: Path) -> str:
-    return folder.relative_to(study).as_posix() if folder.is_relative_to(study) else str(folder)
-
-
 def _notes(
     gold: np.ndarray,
     labels: Sequence[str],
     champions: Mapping[str, Predicted],
-    *,
     has_seeds: bool,
     has_rows: bool,
 ) -> list[str]:
