@@ -64,9 +64,9 @@ def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
         embedding_size=128,
     )
     small = generator_config(config, share)
-    found = (small.hidden_size, small.num_attention_heads, small.intermediate_size)
+    found = (small.hidden_size, small.attention.heads, small.feed_forward.width)
     assert found == expected
-    assert (small.num_hidden_layers, small.table_size, small.pooler) == (5, 128, None)
+    assert (small.num_hidden_layers, small.table_size, small.pooling.activation) == (5, 128, None)
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5])

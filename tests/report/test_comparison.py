@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path

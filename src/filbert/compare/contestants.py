@@ -42,7 +42,7 @@ from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
 from filbert.model.flops import forward_flops
-from filbert.model.quantized import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear
 from filbert.tasks.base import Prediction, Task, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning

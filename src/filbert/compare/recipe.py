@@ -515,8 +515,8 @@ def _check_trained(options: dict[str, Any], num_labels: int | None) -> None:
 
 def _check_running(options: Mapping[str, Any], num_labels: int | None) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.model.precision_names import PRECISIONS
     from filbert.tasks.classification import Classification
 
     metric, precision = options["metric"], options["precision"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError, install_hint
-from filbert.model.precision_names import PRECISIONS
+from filbert.model.config import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
 

@@ -22,8 +22,8 @@ from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, printable
 from filbert.files import read_json
+from filbert.model.config import PRECISIONS
 from filbert.model.precision import choose_device
-from filbert.model.precision_names import PRECISIONS
 from filbert.tasks.base import task_names
 from filbert.train.facts import BUILT_IN, base_model, commit, device_name, versions
 from filbert.train.folder import read_run
