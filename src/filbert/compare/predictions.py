@@ -407,7 +407,7 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
         names = ", ".join(printable(name) for name in known) or "none"
         raise InputError(
             f'No test row has the column "{printable(column)}" to make slices by; '
-            f"the columns kept beside text and label are: {names}.{hint}"
+            f"the kept columns are: {names}.{hint}"
         )
     values = [row.get(column) for row in rows]
     missing = [is_missing(value) for value in values]
@@ -455,7 +455,7 @@ def slice_entry(
     """Return the entry of a slice in results.json, with the metrics of every contestant.
 
     Two labels: roc_auc, pr_auc and f1 with intervals, unless a class has too few rows; precision,
-    recall, accuracy and false_positive_rate. None stands for an empty denominator. More labels:
+    recall, accuracy and false_positive_rate. None means an empty denominator. More labels:
     accuracy, macro_f1.
 
     Args:

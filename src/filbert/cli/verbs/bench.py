@@ -20,7 +20,7 @@ def bench(
     device: str | None = None,
     json: bool = False,
 ) -> None:
-    """How fast this machine runs a model, in the number formats that it has; about a minute.
+    """Measure how fast this machine runs a model in its number formats; about a minute.
 
     Number formats take turns on the same texts; each value is a median. For comparisons with
     other tools see `benchmarks/` in the source repository.
