@@ -152,14 +152,6 @@ def test_the_same_call_again_does_only_what_is_left(finished, capsys):
         assert again.results[key] == compared.results[key]
 
 
-def test_a_changed_contestant_is_refused_by_what_changed_and_run_anew_when_asked(finished, read):
-    recipe, compared = finished
-    changed = json.loads(json.dumps(recipe))
-    changed["contestants"]["tfidf"]["C"] = 1.0
-    with pytest.raises(ConfigError, match=r"tfidf has changed .*C 10.0 -> 1.0.*--overwrite"):
-        run_study(read(changed), compared.folder)
-
-
 def test_other_rows_are_refused(finished, read, films):
     recipe, compared = finished
     with pytest.raises(ConfigError, match="other rows .*other files"):

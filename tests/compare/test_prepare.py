@@ -147,15 +147,6 @@ def test_dev_is_a_part_of_train_when_only_train_and_test_are_given(recipe, read,
     assert facts["test"]["rows"] == 64
 
 
-def test_a_merged_column_can_be_kept_for_slices(whole, read, tmp_path):
-    rows = [[sentence(i), int(i % 4 == 0), int(i % 6 == 0)] for i in range(60)]
-    path = write(tmp_path / "a.csv", ["text", "loud", "rude"], rows)
-    more = {"merge_labels": ["loud", "rude"], "merge_as": "bad", "keep_columns": ["rude"]}
-    prepare(read(whole(path, **more)), tmp_path / "m")
-    found = list(read_rows(tmp_path / "m" / "test.jsonl.gz"))
-    assert {row.values["rude"] for row in found} == {"0", "1"}
-
-
 def test_a_kept_column_that_no_test_row_has_is_refused(recipe, read, tmp_path):
     for name, group in (("train", "g"), ("dev", "g"), ("test", "")):
         rows = [[sentence(i), i % 2, group] for i in range(20)]

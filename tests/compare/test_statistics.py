@@ -221,23 +221,6 @@ def test_all_pairs_are_there_and_holm_is_taken_over_all_of_them_metric_by_metric
     assert pairs[1]["roc_auc"]["p_holm"] < 0.05
 
 
-def test_mcnemar_counts_the_rows_that_only_one_of_two_got_right(results):
-    first = results["pairs"][0]
-    accuracy = {c["name"]: c["test"]["accuracy"]["interval_of"] for c in results["contestants"]}
-    surplus = first["mcnemar"]["only_one"] - first["mcnemar"]["only_other"]
-    assert surplus == round(NUM_ROWS * (accuracy["good"] - accuracy["fair"]))
-    equal = NUM_ROWS - first["mcnemar"]["only_one"] - first["mcnemar"]["only_other"]
-    assert results["agreement"]["matrix"][0][1] == pytest.approx(equal / NUM_ROWS, abs=1e-12)
-
-
-def test_agreement_is_symmetric_and_whole_with_itself(results):
-    matrix = np.array(results["agreement"]["matrix"])
-    assert results["agreement"]["names"] == ["good", "fair", "poor"]
-    assert (matrix == matrix.T).all() and (np.diag(matrix) == 1).all()
-    kappa = np.array(results["agreement"]["kappa"])
-    assert (np.diag(kappa) == 1).all() and (kappa <= matrix).all()
-
-
 def test_the_interval_over_seeds_widens_with_their_spread(tmp_path):
     steady = {seed: run(tmp_path, "steady", seed, 1.2) for seed in range(3)}
     shaky = {seed: run(tmp_path, "shaky", seed, 0.2 + 1.5 * seed) for seed in range(3)}
@@ -308,11 +291,6 @@ def test_without_prepared_rows_there_are_no_slices_and_a_note(tmp_path):
     assert any("no slices" in note for note in found["statistics"]["notes"])
     with pytest.raises(InputError, match=r"test\.jsonl\.gz is missing"):
         judged(tmp_path, runs, slices=["cats"])
-
-
-def test_a_column_that_is_not_there_is_refused_with_the_nearest_name(study, seeds_of):
-    with pytest.raises(InputError, match=r'"topics".*Did you mean topic\?'):
-        judged(study, seeds_of, slices=["topics"])
 
 
 def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_path):

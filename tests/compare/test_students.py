@@ -233,19 +233,6 @@ def test_the_marks_of_the_first_kinds_are_those_of_the_first_studies(read):
     }
 
 
-def test_predictions_of_a_student_that_are_gone_are_made_again(made, one_process, read, no_report):
-    recipe, compared = made
-    out = compared.folder
-    place = out / "contestants/small/seed-0/predictions/test.jsonl"
-    before = scores_of(out, "small")
-    place.unlink()
-    with one_process():
-        results = run_study(read(recipe), out, only=["small"])
-    assert results["contestants"][1]["status"] == "finished"
-    # Batches of other sizes round otherwise.
-    assert np.abs(scores_of(out, "small") - before).max() < 1e-5
-
-
 def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
     made, tmp_path, monkeypatch, read
 ):

@@ -251,17 +251,6 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_predictions_with_another_label_are_noted_and_lose_no_other_part(small):
-    folder, _ = small
-    place = next((folder / "contestants" / "minilm").glob("*/predictions/test.jsonl"))
-    rows = [json.loads(line) for line in place.read_text().splitlines()]
-    rows[3]["gold"] = "something else"
-    write_lines(place, rows)
-    page = write_comparison_report(folder).read_text()
-    assert re.search(r"minilm[^<]*: a row of its test predictions lacks gold", page)
-    assert "<h2>Ranking</h2>" in page and "<h2>Curves and calibration</h2>" in page
-
-
 def test_confusions_use_the_threshold_that_the_figures_were_made_with(small):
     folder, results = small
     entry = results["contestants"][0]
