@@ -17,7 +17,6 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
-from filbert.tasks.base import task_names
 from filbert.tasks.distillation import (
     LayerDistillation,
     cosine_losses,
@@ -122,7 +121,7 @@ def test_relations_have_as_many_heads_as_in_the_paper_where_they_divide(student,
 def test_the_loss_is_the_weighted_sum_of_the_means_of_each_kind():
     layer_losses = (LayerLoss("cosine", ((2, 4),), 3.0), LayerLoss("patient", ((1, 2),), 7.0))
     task = LayerDistillation(layer_losses, soft_weight=5.0, masked_weight=2.0)
-    assert task.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
+    assert task.spec.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
     examples = rows(3)
     tokens = sum(len(e.input_ids) for e in examples)
     assert task.count(task.targets(examples)) == (tokens, 3, tokens, 6)
@@ -168,7 +167,3 @@ def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_mask
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     # Float32 sums in another order.
     assert (gradients[0] - gradients[1]).norm() < 1e-6 * gradients[0].norm()
-
-
-def test_distillation_is_no_task_on_rows():
-    assert "distillation" not in task_names()

@@ -44,7 +44,7 @@ def losses(objective, examples, output):
     targets = objective.targets(examples)
     sums = objective.loss(torch.tensor(output), targets)
     counts = objective.count(targets)
-    assert len(sums) == len(counts) == len(objective.loss_names)
+    assert len(sums) == len(counts) == len(objective.spec.loss_names)
     return [s / (c or 1.0) for s, c in zip(sums.tolist(), counts, strict=True)]
 
 
@@ -128,7 +128,7 @@ def test_a_teacher_whose_answers_have_no_share_is_not_asked():
         raise AssertionError("a pass of the teacher for nothing")
 
     objective = SoftLabels(TWO, asked, alpha=1.0)
-    assert objective.loss_names == ("hard_loss",)
+    assert objective.spec.loss_names == ("hard_loss",)
     (hard,) = losses(objective, [example(0, target=1)], [[1.0, 0.0]])
     assert hard == pytest.approx(-math.log(softmax(1, 0)[1]))
 
@@ -139,7 +139,7 @@ def test_a_teacher_whose_answers_have_no_share_is_not_asked():
 )
 def test_rows_without_labels_have_the_answers_alone(task, sizes, width):
     targets = {"sequence": 1, "tokens": np.array([1, 0]), "spans": (1, 1)}
-    kind = task.head_kind
+    kind = task.spec.head_kind
     length = sizes if kind == "spans" else (4, 4, 4)
     rows = [np.arange(1, n + 1) for n in sizes]
     examples = [

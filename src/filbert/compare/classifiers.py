@@ -30,8 +30,7 @@ from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.data.word_vectors import read_vectors
 from filbert.errors import ConfigError, InputError, RunError
-from filbert.tasks.base import Prediction
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, Task, task_to_dict
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
@@ -182,7 +181,7 @@ class Linear:
         cleaning: Applied to texts first.
     """
 
-    task: Classification
+    task: Task
     features: Features
     weights: np.ndarray
     bias: np.ndarray
@@ -220,7 +219,7 @@ class Linear:
 
         tensors = {"weights": self.weights, "bias": self.bias}
         facts: dict[str, Any] = {
-            "task": self.task.to_dict(),
+            "task": task_to_dict(self.task),
             "C": self.strength,
             "cleaning": None if self.cleaning is None else self.cleaning.names,
         }
@@ -236,7 +235,7 @@ class Linear:
 
 
 def fit_linear(
-    task: Classification,
+    task: Task,
     features: Features,
     *,
     train: tuple[Sequence[str], Sequence[Row]],
@@ -274,12 +273,12 @@ def fit_linear(
         watch = Watch()
         classifier = LogisticRegression(C=tried, max_iter=1000)
         classifier.fit(matrix, gold)
-        weights, bias = _full(classifier, task.num_labels or 0)
+        weights, bias = _full(classifier, task.spec.num_labels or 0)
         effort = preparing + watch.so_far()
         fitted = Linear(task, features, weights, bias, tried, cleaning)
         if strength is not None:
             return fitted.calibrated(dev), effort
-        score = task.metrics(wanted, fitted.predict_rows(dev))[task.selection_metric]
+        score = task.metrics(wanted, fitted.predict_rows(dev))[task.spec.selection_metric]
         value = -math.inf if score is None else float(score)
         if best is None or value > best[0]:
             best = (value, fitted, effort)
@@ -397,7 +396,7 @@ class Network(nn.Module):
 class BiGRU:
     """A trained classifier; `words` maps to ids, `num_with_vectors` of them are in the file."""
 
-    task: Classification
+    task: Task
     network: Network
     words: dict[str, int]
     options: dict[str, Any]
@@ -418,7 +417,7 @@ class BiGRU:
         from safetensors.torch import save_file
 
         cleaning = None if self.cleaning is None else self.cleaning.names
-        facts = {"task": self.task.to_dict(), "options": self.options, "cleaning": cleaning}
+        facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(self.network.state_dict(), folder / "bigru.safetensors")
         text = json.dumps(facts | {"words": list(self.words)})
@@ -442,7 +441,7 @@ class BiGRU:
 
 
 def fit_bigru(
-    task: Classification,
+    task: Task,
     options: dict[str, Any],
     *,
     train: tuple[Sequence[str], Sequence[Row]],
@@ -465,7 +464,7 @@ def fit_bigru(
     texts, rows = train
     torch.manual_seed(seed)
     words, table, num_with_vectors = _vocabulary(texts, options, seed)
-    network = Network(len(words), task.num_labels or 0, options)
+    network = Network(len(words), task.spec.num_labels or 0, options)
     network.words.weight.data.copy_(table)
     ids = _encode(texts, words, options["max_length"])
     gold = torch.tensor([task.gold(row) for row in rows])
@@ -492,7 +491,7 @@ def fit_bigru(
             continue
         effort += watch.so_far()
         network.eval()
-        score = task.metrics(wanted, model.predict_rows(dev))[task.selection_metric]
+        score = task.metrics(wanted, model.predict_rows(dev))[task.spec.selection_metric]
         value = -math.inf if score is None else float(score)
         if best is None or value > best[0]:
             best = (value, deepcopy(network.state_dict()))

@@ -43,16 +43,17 @@ from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
 from filbert.model.flops import forward_flops
 from filbert.model.int8 import QuantizedLinear
-from filbert.tasks.base import Prediction, Task, TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
+from filbert.tasks.predictions import gold_json
+from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
+from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_task import distill_task
 from filbert.train.facts import commit, device_name, versions
 from filbert.train.finetune import finetune
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions, changed, flat
+from filbert.train.options import FinetuneOptions, changed
 
 # The splits whose predictions every run writes.
 JUDGED = ("dev", "test")
@@ -212,7 +213,7 @@ def _trained(run: ContestantRun) -> Outcome:
         # Labels, the positive class and cleaning are the teacher's.
         given["teacher"] = str(run.source.folder / "model")
         distilling = DistillOptions.from_keywords(run.training | given)
-        facts, device = distill_task(distilling), flat(distilling)["device"]
+        facts, device = distill(distilling), distilling.run.device
     else:
         given |= {"positive": run.positive, **({"clean": run.cleaning} if run.cleaning else {})}
         # Keywords are split at commas, which a label may contain.
@@ -258,7 +259,7 @@ def _quantised(run: ContestantRun) -> Outcome:
         name: before.get(name) for name in ("task", "labels", "problem", "positive", "data")
     }
     facts |= _common_facts(run, task, place, _predict_splits(run, predictor.predict_rows, task))
-    chosen_by = (before.get("best") or {}).get("metric") or task.selection_metric
+    chosen_by = (before.get("best") or {}).get("metric") or task.spec.selection_metric
     facts["best"] |= {"metric": chosen_by, "value": facts["metrics"]["dev"].get(chosen_by)}
     facts |= {
         "options": {**chosen, "seed": run.seed},
@@ -272,7 +273,7 @@ def _fitted(run: ContestantRun) -> Outcome:
     """Train a linear model or a BiGRU; the facts have the shape of those of `finetune`."""
     clock = _Clock()
     rows = {name: _rows(run, name) for name in run.data}
-    task = _task(run).fit_labels(rows["train"])
+    task = _task(run).fit(rows["train"])
     cleaning, chosen = Cleaning.parse(run.cleaning), run.options
     watch = Watch()
     texts = [joined(row, cleaning) for row in rows["train"]]
@@ -310,7 +311,7 @@ def _fitted(run: ContestantRun) -> Outcome:
         },
         "task": "classification",
         "labels": list(run.labels),
-        "problem": "binary" if fitted.task.is_binary else "multiclass",
+        "problem": "binary" if fitted.task.spec.positive else "multiclass",
         "positive": run.positive,
         "data": {name: {"path": run.data[name], "rows": len(part)} for name, part in rows.items()},
         "training_seconds": effort.seconds,
@@ -355,13 +356,13 @@ _STEPS: dict[str, Callable[[ContestantRun], Outcome]] = {
 }
 
 
-def _task(run: ContestantRun) -> Classification:
+def _task(run: ContestantRun) -> Task:
     options = TaskOptions(labels=run.labels, positive=run.positive)
-    return Classification.from_options(options, ColumnNames())
+    return task_class("classification").from_options(options, ColumnNames())
 
 
 def _rows(run: ContestantRun, split: str) -> list[Row]:
-    return list(_task(run).read(run.data[split], ColumnNames()))
+    return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
 
 
 def _predictions_path(out: Path, split: str) -> Path:
@@ -376,7 +377,7 @@ def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[st
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
         lines = [
-            json.dumps({"row": i, "line": row.line, "gold": task.gold_json(label)} | prediction)
+            json.dumps({"row": i, "line": row.line, "gold": gold_json(task, label)} | prediction)
             for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
         ]
         write_atomically(_predictions_path(run.folder, split), "\n".join(lines) + "\n")
@@ -402,7 +403,7 @@ def _common_facts(
     run: ContestantRun, task: Task, device: torch.device, metrics: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what run.json says of a model that `finetune` has not trained."""
-    described, metric = task.to_dict(), task.selection_metric
+    described, metric = task_to_dict(task), task.spec.selection_metric
     return {
         "filbert": version("filbert"),
         "commit": commit(),

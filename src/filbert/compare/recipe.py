@@ -499,30 +499,32 @@ def _check_trained(options: dict[str, Any], num_labels: int | None) -> None:
 
     from filbert.checkpoints.checkpoint import as_causal, meta_model
     from filbert.inference.stored_task import check_max_length
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import task_class
     from filbert.train.trainable import freeze, reinitialize_top
 
     # The task checks what happens to long texts.
-    task = Classification.from_options(given.task.options, given.data.columns)
+    task = task_class("classification").from_options(given.task.options, given.data.columns)
     _check_running(flat(given), num_labels)
     checkpoint = _initial_checkpoint("encoder", options, None)
     check_max_length(given.data.max_length, checkpoint.config)
     checkpoint = as_causal(checkpoint) if given.model.causal else checkpoint
-    model = meta_model(checkpoint.config, task.head_kind, 2)
+    model = meta_model(checkpoint.config, task.spec.head_kind, 2)
     freeze(model, given.train.freeze)
     reinitialize_top(model, given.model.reinit_layers)
 
 
 def _check_running(options: Mapping[str, Any], num_labels: int | None) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.data.columns import ColumnNames
     from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import TaskOptions, task_class
 
     metric, precision = options["metric"], options["precision"]
     if num_labels and metric is not None:
         names = tuple(map(str, range(num_labels)))
-        _check_choice("metric", metric, Classification(names, declared=True).metric_names)
+        task = task_class("classification").from_options(TaskOptions(labels=names), ColumnNames())
+        _check_choice("metric", metric, task.spec.metric_names)
     if precision not in PRECISIONS:
         hint = near(precision, PRECISIONS)
         raise ConfigError(f"precision {precision!r} is not one of {list(PRECISIONS)}.{hint}")
@@ -618,7 +620,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
 
     from filbert.checkpoints.opening import find_model
     from filbert.inference.stored_task import check_max_length
-    from filbert.train.distill_task import layer_losses_of
+    from filbert.train.distill import layer_losses_of
 
     paths = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     given = DistillOptions.from_keywords({**options, **paths})
@@ -632,7 +634,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
     check_max_length(values["max_length"], student.config)
     if values["method"] != "soft":
         teacher = _initial_checkpoint(source.kind, source.options, source.source)
-        layer_losses_of(given, student.config, teacher.config)
+        layer_losses_of(given.loss, student.config, teacher.config)
 
 
 def _initial_checkpoint(
