@@ -161,7 +161,7 @@ def test_dropout_is_one_switch_and_none_is_not_given() -> None:
         ("bert", "masked_lm", {"hidden_act": "swish"}, "hidden_act 'swish'"),
         ("bert", "masked_lm", {"dropout": 1.0}, r"must be in \[0, 1\)"),
         ("roberta", "masked_lm", {"hidden_act": "relu"}, "has gelu in its head"),
-        ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no place for a token"),
+        ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no row for a token"),
         ("bert", "masked_lm", {"pad_id": 40}, "pad_id 40"),
     ],
 )

@@ -371,19 +371,21 @@ def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
             f"The generator's class is {FAMILIES[generator.family].class_name(generator.head)}; it "
             f"must be {FAMILIES[checkpoint.family].class_name('masked_lm')}."
         )
+    ours, theirs = (
+        {**model.config.settings(), "embedding_size": model.config.table_size}
+        for model in (checkpoint, generator)
+    )
     for name in (
         "vocab_size",
-        "table_size",
+        "embedding_size",
         "max_position_embeddings",
         "type_vocab_size",
         "layer_norm_eps",
     ):
-        ours, theirs = getattr(checkpoint.config, name), getattr(generator.config, name)
-        if ours != theirs:
-            shown = "embedding_size" if name == "table_size" else name
+        if ours[name] != theirs[name]:
             raise ConfigError(
-                f"The generator has {shown} {theirs}, the discriminator {ours}; they share their "
-                "embedding tables and must agree."
+                f"The generator has {name} {theirs[name]}, the discriminator {ours[name]}; they "
+                "share their embedding tables and must agree."
             )
 
 
