@@ -287,6 +287,10 @@ def _grown(old: Tensor, size: int, sources: Mapping[int, tuple[int, ...]]) -> Te
 
 _TABLES = "encoder.embeddings."
 _PROJECT = "encoder.embeddings.project."
+# Settings of the shared embedding tables.
+_SHARED = (
+    "vocab_size", "embedding_size", "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
+)  # fmt: skip
 # Our name in a masked-LM model of its own, and in the two together.
 _RENAMED = {
     _PROJECT: "generator.project.",
@@ -372,16 +376,10 @@ def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
             f"must be {FAMILIES[checkpoint.family].class_name('masked_lm')}."
         )
     ours, theirs = (
-        {**model.config.settings(), "embedding_size": model.config.table_size}
-        for model in (checkpoint, generator)
+        one.config.settings() | {"embedding_size": one.config.table_size}
+        for one in (checkpoint, generator)
     )
-    for name in (
-        "vocab_size",
-        "embedding_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "layer_norm_eps",
-    ):
+    for name in _SHARED:
         if ours[name] != theirs[name]:
             raise ConfigError(
                 f"The generator has {name} {theirs[name]}, the discriminator {ours[name]}; they "
