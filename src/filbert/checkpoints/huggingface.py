@@ -32,6 +32,7 @@ from filbert.checkpoints.sentence_transformers import ModelFolder, opened
 from filbert.checkpoints.weights import (
     MAX_SHARD_BYTES,
     Weights,
+    listed,
     open_weights,
     remove_others,
     save_tensors,
@@ -215,27 +216,22 @@ def _settle_pooler(
     return slot is not None and (slot.required or slot.name in modules.values())
 
 
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(printable(name) for name in sorted(names)[:3]) + more
-
-
 def _check_names(
     wanted: Collection[str], files: Mapping[str, str], *, model: _Described, notes: list[str]
 ) -> None:
     """Compare the names of tensors; those outside the encoder may be left out, with a note."""
     missing = [name for name in wanted if name not in files]
     unexpected = [name for name in files if name not in wanted]
-    listed = _listed([files[name] for name in unexpected])
+    extra = listed([files[name] for name in unexpected])
     if not missing and not any(name.startswith(model.family.prefix) for name in unexpected):
         if unexpected:
             number = "1 tensor" if len(unexpected) == 1 else f"{len(unexpected)} tensors"
             notes.append(
-                f"left out: {number} for which a {model.class_name} has no place ({listed})."
+                f"left out: {number} for which a {model.class_name} has no place ({extra})."
             )
         return
-    parts = [f"{len(missing)} missing ({_listed(missing)})"] if missing else []
-    parts += [f"{len(unexpected)} unexpected ({listed})"] if unexpected else []
+    parts = [f"{len(missing)} missing ({listed(missing)})"] if missing else []
+    parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
     layers = f"{model.family.keys['num_hidden_layers'][0]} {model.config.num_hidden_layers}"
     raise FormatError(
         f"{model.paths[1]} does not hold the tensors of the {model.class_name} with {layers} that "
