@@ -46,8 +46,8 @@ def test_taken_apart_both_give_the_logits_that_they_gave_together(embedding_size
         logits = small.build()(BATCH, at)
         corrupted = dataclasses.replace(BATCH, input_ids=BATCH.input_ids.index_fill(0, at, 9))
         assert torch.equal(large.build()(corrupted), found.replaced_T)
-    # In evaluation the last layer runs for two rows only, by another kernel.
-    torch.testing.assert_close(logits, found.masked_KV, atol=1e-5, rtol=1e-6)
+    # Products with another number of rows may add in another order.
+    torch.testing.assert_close(logits, found.masked_KV)
 
 
 def test_the_discriminator_starts_as_the_checkpoint_and_the_generator_is_drawn() -> None:
