@@ -121,7 +121,7 @@ def _facts(name: str) -> dict[str, Any]:
         if checkpoint.config.attention.causal
         else None,
         "head": checkpoint.head,
-        "task": task.name if task else None,
+        "task": task.spec.name if task else None,
         "labels": list(checkpoint.labels or ()),
         "problem_type": checkpoint.problem_type,
         "thresholds": stored.get("task", {}).get("thresholds"),
