@@ -45,12 +45,14 @@ from filbert.inference.int8 import (
     sensitivities,
 )
 from filbert.inference.onnx_session import SessionModel, joined
-from filbert.inference.precision import PrecisionLoss, precision_loss, whole_of
+from filbert.inference.precision import PrecisionLoss, precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision
+from filbert.tasks.base import cleaning_of, set_vector_head
+from filbert.tasks.rows import read_task_rows
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +189,7 @@ def _record(
     exported = replace(checkpoint, filbert=stored)
     if warning := int8_warning(predictor.precision, exported, predictor.task):
         log.warning(warning)
-    clean = getattr(predictor.task, "clean", None)
+    clean = cleaning_of(predictor.task)
     if clean is not None:
         log.warning(
             "The graph does not contain the model's cleaning (%s), which filbert applies: clean "
@@ -347,8 +349,7 @@ def _compare_metrics(
         float32: Metrics of `exact`, where they are known.
     """
     task = exact.known_task()
-    if task.head_kind is None and isinstance(model, SessionModel):
-        model.head = task.head(model.config)
+    set_vector_head(model, task)
     other = Predictor(
         model,
         exact.tokenizer,
@@ -359,7 +360,7 @@ def _compare_metrics(
     )
     float32 = float32 or evaluate_model(exact, data, names)
     metrics = evaluate_model(other, data, names)
-    loss = precision_loss(float32, metrics, task.metric_names, whole=whole_of(task))
+    loss = precision_loss(float32, metrics, task.spec.metric_names, whole=task.spec.metric_scale)
     return Compared(float32, metrics, loss)
 
 
@@ -423,7 +424,7 @@ def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example
     if task is None:
         rows_in_file = (text_of(row) for row in read_texts(data, names))
     else:
-        rows_in_file = iter(task.reading(names).read(data, names))
+        rows_in_file = iter(read_task_rows(task, data, names))
     rows = list(islice(rows_in_file, _FIRST_ROWS))
     count = min(_RANKING_ROWS, len(rows))
     some = [rows[i * len(rows) // count] for i in range(count)]

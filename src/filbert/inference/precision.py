@@ -83,11 +83,6 @@ def pack_layers(model: Model | SessionModel) -> int:
     return count
 
 
-def whole_of(task: object) -> float:
-    """The most that a task's metrics can be: 1 unless it says otherwise as `metric_whole`."""
-    return float(getattr(task, "metric_whole", 1.0))
-
-
 class MetricChange(NamedTuple):
     """One metric in two precisions.
 
@@ -185,7 +180,7 @@ def precision_loss(
         other: in the other precision.
         names: the metrics that count, a task's `metric_names`; one that is undefined in `exact` is
             left out.
-        whole: the most that they can be; see `whole_of`.
+        whole: the most that they can be, `TaskSpec.metric_scale`.
     """
     changes = tuple(
         MetricChange(name, exact[name], other[name], whole)

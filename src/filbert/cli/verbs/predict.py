@@ -47,11 +47,12 @@ def predict(
     from filbert.cli.bulk import work_through
     from filbert.cli.output import warn_of_int8
     from filbert.inference.bulk import Answers, Job
+    from filbert.tasks.rows import read_task_rows
 
     names = columns_of(columns)
     loading = flags.loading | {"null_threshold": null_threshold}
     job = Job(model, loading, Answers)
     work = job.open()
     warn_of_int8(work.predictor)
-    rows = work.predictor.known_task().read(file, names, labelled=False)
+    rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
     work_through(job, work, rows, flags, what="predict", source=file, out=out)
