@@ -17,7 +17,7 @@ from filbert.compare.runs import mark_of, runs_of
 from filbert.errors import ConfigError
 from filbert.report.comparison import markdown, students
 from filbert.report.comparison_study import read_study
-from filbert.train import trainer
+from filbert.train import loop
 
 DATA = {
     name: {"sha256": name, "path": f"data/{name}.jsonl.gz"} for name in ("train", "dev", "test")
@@ -282,7 +282,7 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
                if r.key == "small/seed-0")  # fmt: skip
     training = {**run.job.training, "save_every": 1}
     job = dataclasses.replace(run.job, out=str(tmp_path / "seed-0"), training=training)
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -290,7 +290,7 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         carry_out(job)
     carry_out(job)

@@ -21,10 +21,10 @@ from filbert.inference.predictor import Predictor
 from filbert.losses.matching import Lesson
 from filbert.losses.student import Student, Teacher
 from filbert.model.encoder import initialize
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.distill_task import distill_task
+from filbert.train.loop import train
 from filbert.train.state import digest_of
-from filbert.train.trainer import train
 
 TASKS = ("classification", "regression", "tagging", "multiple_choice", "embedding", "span_qa")
 
@@ -92,7 +92,7 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
 ):
     begin = partial(taught, "classification", save_every=1, **chosen)
     distill_task(begin(tmp_path / "straight"))
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -100,7 +100,7 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         distill_task(begin(tmp_path / "killed"))
     distill_task(begin(tmp_path / "killed", resume=True))

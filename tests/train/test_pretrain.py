@@ -29,7 +29,7 @@ from filbert.report.folder import read_run_folder
 from filbert.report.pretraining import phases
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.state import digest_of, newest_state
@@ -147,7 +147,7 @@ def in_a_process(run: Any) -> int:
 
 def killed_in(step: int, given: PretrainOptions) -> None:
     """Die in the middle of a step, its gradient computed and its update not yet made."""
-    real = trainer.accumulate
+    real = loop.accumulate
 
     def dies(*args: Any, **kwargs: Any) -> Any:
         gradient = real(*args, **kwargs)
@@ -155,7 +155,7 @@ def killed_in(step: int, given: PretrainOptions) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return gradient
 
-    trainer.accumulate = dies
+    loop.accumulate = dies
     pretrain(given)
 
 
@@ -212,13 +212,13 @@ def test_phases_switch_at_their_step_to_longer_rows_under_one_schedule(killed):
 
 def test_the_second_phase_has_longer_sequences(place, tmp_path, monkeypatch):
     seen: list[list[int]] = []
-    real = trainer.accumulate
+    real = loop.accumulate
 
     def looks(forward, wrapped, task, micro_batches, **kwargs):
         seen.append([len(e.input_ids) for micro in micro_batches for e in micro])
         return real(forward, wrapped, task, micro_batches, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", looks)
+    monkeypatch.setattr(loop, "accumulate", looks)
     pretrain(options(place, tmp_path / "x"))
     assert max(n for batch in seen[:6] for n in batch) <= 16
     assert all(16 < n <= 40 for batch in seen[6:] for n in batch)
@@ -256,7 +256,7 @@ def clock(step: float) -> SimpleNamespace:
 
 def test_a_run_in_time_ends_with_the_step_that_passes_its_budget(place, tmp_path, monkeypatch):
     # The trainer looks once before the first step and twice in each: a step takes a second.
-    monkeypatch.setattr(trainer, "time", clock(0.5))
+    monkeypatch.setattr(loop, "time", clock(0.5))
     run = pretrain(options(place, tmp_path / "x", time="20s", steps=None))
     assert run["status"] == "done" and run["steps"] == 20
     made = steps(tmp_path / "x")
@@ -266,22 +266,22 @@ def test_a_run_in_time_ends_with_the_step_that_passes_its_budget(place, tmp_path
 
 
 def test_a_resumed_run_in_time_goes_on_with_the_clock_where_it_was(place, tmp_path, monkeypatch):
-    out, real = tmp_path / "x", trainer.accumulate
+    out, real = tmp_path / "x", loop.accumulate
 
     def signalled(*args, **kwargs):
         if kwargs["seed"][1] == 15:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "time", clock(0.5))
-    monkeypatch.setattr(trainer, "accumulate", signalled)
+    monkeypatch.setattr(loop, "time", clock(0.5))
+    monkeypatch.setattr(loop, "accumulate", signalled)
     with pytest.raises(Interrupted):
         pretrain(options(place, out, time="20s", steps=None))
-    monkeypatch.setattr(trainer, "accumulate", real)
+    monkeypatch.setattr(loop, "accumulate", real)
     state, _ = newest_state(out / "state")
     assert state is not None and state.step == 15
     assert (state.facts["clock"], state.facts["phase"]) == (15.0, 1)
-    monkeypatch.setattr(trainer, "time", clock(0.5))
+    monkeypatch.setattr(loop, "time", clock(0.5))
     run = pretrain(options(place, out, time="20s", steps=None, resume=True))
     assert run["steps"] == 20
     assert [line["sequences"] for line in steps(out)][12:] == [2] * 8
@@ -291,7 +291,7 @@ def test_a_finished_run_is_left_alone_and_other_options_are_refused(
     place, tmp_path, monkeypatch, capsys
 ):
     first = pretrain(options(place, tmp_path / "x"))
-    monkeypatch.setattr(trainer, "accumulate", None)
+    monkeypatch.setattr(loop, "accumulate", None)
     again = pretrain(options(place, tmp_path / "x", resume=True))
     assert again["finished"] == first["finished"]
     assert "it is finished; nothing was done" in capsys.readouterr().err

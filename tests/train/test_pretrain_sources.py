@@ -16,7 +16,7 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import folder, trainer
+from filbert.train import folder, loop
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
@@ -106,7 +106,7 @@ def test_new_tokens_become_entries_and_the_text_is_cut_with_them(
 def test_what_cannot_be_done_is_said_before_anything_is_trained(
     place, tiny_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(trainer, "accumulate", None)
+    monkeypatch.setattr(loop, "accumulate", None)
 
     def refused(match: str, kind: type[Exception] = ConfigError, **more: Any) -> None:
         with pytest.raises(kind, match=match) as found:

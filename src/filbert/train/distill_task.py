@@ -38,12 +38,13 @@ from filbert.tasks.distillation import patient_lessons, tinybert_lessons
 from filbert.tasks.soft_labels import Inside, SoftLabels
 from filbert.text.masks import mask_name, mask_spans, piece_of
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.course import Course, Phase
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
 from filbert.train.log import RunLog, progress_bar, say
+from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.prepare import Split, build, fingerprint, tokenise, with_task_head
+from filbert.train.progress import Phase, Schedule
 from filbert.train.state import digest_of
 from filbert.train.task_run import Job, run_task
 from filbert.train.teacher import (
@@ -57,7 +58,6 @@ from filbert.train.teacher import (
     write_answers,
 )
 from filbert.train.trainable import freeze, layers_to_keep
-from filbert.train.trainer import Outcome, max_tokens_of, train
 
 _MEASURED = ("train", "dev", "test")
 # Additional candidates, because pieces of words and punctuation are skipped.
@@ -232,7 +232,7 @@ def _job(pair: _Pair) -> Job:
         trained=_student_with_teacher(pair, answers=True) if trains_both else model,
         is_frozen=pair.is_frozen,
         loader=pair.loader,
-        course=Course([Phase(pair.loader)], _part_of(options, 1.0 - share)),
+        schedule=Schedule([Phase(pair.loader)], _part_of(options, 1.0 - share)),
         precision=pair.precision,
         fingerprint=pair.fingerprint,
         tokenise_seconds=pair.rows.tokenise_seconds,
@@ -319,7 +319,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
         outcome = train(
             student,
             Inside(pair.lessons),
-            course=Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
+            schedule=Schedule([Phase(pair.loader)], _part_of(options, options.hidden_share)),
             options=options,
             run=options,
             precision=pair.precision,

@@ -47,7 +47,7 @@ def dry_run(options: PretrainOptions) -> dict[str, Any]:
     parameters = sum(p.numel() for p in job.model.parameters())
     return {
         "parameters": parameters,
-        "steps": job.course.steps,
+        "steps": job.schedule.steps,
         "tokens": sum(fact["tokens"] for fact in facts),
         "flops": sum(fact["flops"] for fact in facts),
         "memory_bytes": _peak_memory(device),
@@ -96,13 +96,13 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
     optimizer.zero_grad(set_to_none=True)
     per_step = tokens / tried_tokens * sum(spent[1:]) + updating
     # Steps of full size with as many rows: while the batch grows, they are smaller.
-    if job.course.seconds is not None:
-        full = phase.share * job.course.seconds / per_step
+    if job.schedule.seconds is not None:
+        full = phase.share * job.schedule.seconds / per_step
         rows = full * loader.batch_size
         steps = bisect_left(range(sys.maxsize), rows, key=loader.begin_of)
     else:
-        assert job.course.steps is not None
-        exact = phase.share * job.course.steps
+        assert job.schedule.steps is not None
+        exact = phase.share * job.schedule.steps
         steps = round(exact)
         full = exact - steps + loader.begin_of(steps) / loader.batch_size
     examples = [e for batch in micro_batches for e in batch]

@@ -26,8 +26,8 @@ from filbert.files import portable, sha256_of
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
+from filbert.train.loop import Outcome
 from filbert.train.options import DECLARED, PATHS, flat
-from filbert.train.trainer import Outcome
 
 # Keys of run.json that filbert.json has too, in this order.
 _COPIED = (

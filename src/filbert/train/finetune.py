@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from filbert.data.loader import Loader
-from filbert.train.course import Course, Phase
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
+from filbert.train.loop import max_tokens_of
 from filbert.train.options import FinetuneOptions
 from filbert.train.prepare import build, fingerprint, load_for_task, read_splits, tokenise
+from filbert.train.progress import Phase, Schedule
 from filbert.train.task_run import Job, run_task
 from filbert.train.trainable import freeze
-from filbert.train.trainer import max_tokens_of
 
 
 def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel, prints_findings: bool
         trained=model,
         is_frozen=is_frozen,
         loader=loader,
-        course=Course([Phase(loader)], options.train),
+        schedule=Schedule([Phase(loader)], options.train),
         precision=precision,
         fingerprint=mark,
         tokenise_seconds=tokenising,

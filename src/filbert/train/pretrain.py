@@ -43,18 +43,18 @@ from filbert.tasks.distillation import PretrainingDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.course import Course, Phase, num_steps
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.facts import begun, ended, story_of
 from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.log import RunLog, say
+from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.options import TrainOptions
 from filbert.train.prepare import fingerprint
 from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.progress import Phase, Schedule, num_steps
 from filbert.train.save import save_pretrained
 from filbert.train.trainable import freeze
-from filbert.train.trainer import Outcome, max_tokens_of, train
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
@@ -74,7 +74,7 @@ class Job:
         task: The objective.
         model: The trained module, on the device.
         phases: Loaders and their shares of the run.
-        course: Schedule of phases, steps and learning rates.
+        schedule: Phases, steps and learning rates.
         dev: Held-out sequences of the length of the first phase, with masks.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
@@ -89,7 +89,7 @@ class Job:
     task: Pretraining | ReplacedTokens | PretrainingDistillation
     model: Trainable
     phases: list[Phase]
-    course: Course
+    schedule: Schedule
     dev: list[Example]
     precision: Precision
     fingerprint: str
@@ -203,7 +203,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
         task,
         model,
         phases,
-        course_of(phases, options),
+        schedule_of(phases, options),
         dev,
         precision,
         mark,
@@ -212,10 +212,10 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
     )
 
 
-def course_of(phases: list[Phase], options: TrainOptions) -> Course:
+def schedule_of(phases: list[Phase], options: TrainOptions) -> Schedule:
     """Create the schedule; the evaluation interval does not depend on the length of an epoch."""
     interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
-    return Course(phases, options, interval=interval)
+    return Schedule(phases, options, interval=interval)
 
 
 def _phases(
@@ -279,7 +279,7 @@ def _learn(
         outcome = train(
             job.model,
             job.task,
-            course=job.course,
+            schedule=job.schedule,
             options=options,
             run=options,
             precision=job.precision,
@@ -308,7 +308,7 @@ def announcement(job: Job, run: dict[str, Any]) -> list[str]:
         loader = phase.loader
         assert isinstance(loader, PretrainLoader)
         lines.append(
-            f"phase: {phase.share:.0%} of {job.course.length}, {loader.batch_size} rows of up to "
+            f"phase: {phase.share:.0%} of {job.schedule.length}, {loader.batch_size} rows of up to "
             f"{loader.instances.options.max_length} tokens"
         )
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")

@@ -27,18 +27,18 @@ from filbert.tasks.base import Objective, Task
 from filbert.tasks.classification import Classification
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import baseline_lines, measure_baseline
-from filbert.train.course import Course
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.facts import begun, ended, story_of
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
 from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
+from filbert.train.loop import Outcome, train
 from filbert.train.options import FinetuneOptions, RunOptions, TrainOptions
 from filbert.train.precision_check import precision_losses
 from filbert.train.prepare import Split, check_data, finding_lines
+from filbert.train.progress import Schedule
 from filbert.train.save import save_model
-from filbert.train.trainer import Outcome, train
 
 # Number of token counts per split in run.json, for the histogram of the report.
 _SAMPLED_LENGTHS = 2_000
@@ -65,7 +65,7 @@ class Job:
         trained: The module that is trained: the model, or a wrapper with the same weight names.
         is_frozen: Whether the outputs of the encoder never change.
         loader: Training batches.
-        course: Schedule of steps and learning rates.
+        schedule: Phases, steps and learning rates.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
         tokenise_seconds: Time for reading all splits.
@@ -92,7 +92,7 @@ class Job:
     trained: Trainable
     is_frozen: bool
     loader: Loader
-    course: Course
+    schedule: Schedule
     precision: Precision
     fingerprint: str
     tokenise_seconds: float
@@ -296,7 +296,7 @@ def _learn(
         outcome = train(
             job.trained,
             job.objective,
-            course=job.course,
+            schedule=job.schedule,
             options=job.train,
             run=options,
             precision=job.precision,
@@ -355,7 +355,7 @@ def _features(job: Job, max_tokens: int) -> Features | None:
 def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
     """Return the lines that are printed before the run starts."""
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in job.splits.items())
-    lines = [f"rows: {sizes}; {job.course.length} of {job.loader.batch_size} rows"]
+    lines = [f"rows: {sizes}; {job.schedule.length} of {job.loader.batch_size} rows"]
     lines += [f"model: {note}" for note in job.checkpoint.notes]
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
