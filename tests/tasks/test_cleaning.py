@@ -12,7 +12,7 @@ from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions, task_class, task_names, uncleaned
 from filbert.text.clean import STEPS, Cleaning
-from filbert.train.prepare import tokenise
+from filbert.train.splits import tokenise
 
 NAMES = ColumnNames()
 RAW = "See https://example.org/a: the FILM wasn't good @ann \U0001f44e"

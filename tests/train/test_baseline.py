@@ -11,8 +11,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.train import baseline
-from filbert.train.baseline import baseline_lines, measure_baseline
-from filbert.train.prepare import Split
+from filbert.train.measure import baseline_lines, measure_baseline
+from filbert.train.splits import Split
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, metadata_load
 import filbert
 from filbert.errors import ConfigError
 from filbert.train.card import front_matter, model_card
-from filbert.train.facts import base_model
+from filbert.train.provenance import base_model
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
+from filbert.train.base_model import layers_to_keep
 from filbert.train.options import FinetuneOptions
-from filbert.train.trainable import layers_to_keep
 
 LONG = "the film was very good and he was not very bad , a great play to see !"
 

@@ -23,8 +23,8 @@ from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, lessons_of
-from filbert.train.folder import recorded
-from filbert.train.prepare import fingerprint
+from filbert.train.provenance import fingerprint
+from filbert.train.run_folder import recorded
 from filbert.train.teacher import StreamedAnswers
 
 TEXTS = ["good film", "very bad film", "she was not it", "he and a good very film"]

@@ -9,6 +9,7 @@ import pytest
 from filbert.errors import ConfigError
 from filbert.tasks.base import task_class
 from filbert.train import prepare
+from filbert.train.base_model import load_for_task
 from filbert.train.options import (
     FinetuneOptions,
     changed,
@@ -17,7 +18,6 @@ from filbert.train.options import (
     names_of,
     options_in,
 )
-from filbert.train.prepare import load_for_task
 
 
 def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):

@@ -19,10 +19,10 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.train import folder, loop
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
-from filbert.train.folder import settle_precision
 from filbert.train.options import RunOptions
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.run_folder import settle_precision
 
 SETTINGS: dict[str, Any] = {
     "num_hidden_layers": 2,

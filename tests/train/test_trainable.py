@@ -15,9 +15,9 @@ from filbert.errors import ConfigError, Interrupted
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
-from filbert.train.optimizer import new_optimizer
+from filbert.train.base_model import freeze, reinitialize_top
+from filbert.train.optimizer import new_optimizer, rate_shares
 from filbert.train.options import TrainOptions
-from filbert.train.trainable import freeze, rate_shares, reinitialize_top
 
 
 def new_model(layers: int = 4, groups: int | None = None, head: str = "sequence") -> Model:

@@ -208,7 +208,7 @@ def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
     from filbert.checkpoints.checkpoint import as_causal, meta_model, with_layers
     from filbert.checkpoints.opening import find_model, read_checkpoint
     from filbert.inference.stored_task import check_max_length
-    from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
+    from filbert.train.base_model import freeze, layers_to_keep, reinitialize_top
 
     checkpoint = read_checkpoint(find_model(chosen.model.name))
     check_max_length(chosen.data.max_length, checkpoint.config)
@@ -466,7 +466,7 @@ def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) 
     """
     from filbert.checkpoints.checkpoint import with_layers
     from filbert.checkpoints.opening import find_model, read_checkpoint
-    from filbert.train.trainable import layers_to_keep
+    from filbert.train.base_model import layers_to_keep
 
     named = options.get("model") if kind == "encoder" else options.get("student")
     if named is not None:

@@ -39,10 +39,10 @@ from filbert.inference.predictor import Predictor
 from filbert.tasks.base import Prediction, Task, TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.text.clean import Cleaning
-from filbert.train.facts import commit, device_name, versions
-from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
+from filbert.train.provenance import commit, device_name, versions
+from filbert.train.run_folder import read_run
 
 if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor

@@ -18,9 +18,9 @@ from filbert.compare.predictions import prepared_rows, read_predictions
 from filbert.compare.recipe import Study, Target, references
 from filbert.errors import FilbertError
 from filbert.files import write_json
-from filbert.train.facts import commit, device_name, versions
-from filbert.train.folder import read_run
 from filbert.train.log import say
+from filbert.train.provenance import commit, device_name, versions
+from filbert.train.run_folder import read_run
 
 # Costs with a median over seeds; the others describe a single run.
 COSTS = (

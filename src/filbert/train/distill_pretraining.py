@@ -41,18 +41,18 @@ from filbert.tasks.distillation import (
 )
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.base_model import freeze, layers_to_keep
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.folder import check_out, settle_precision
 from filbert.train.log import say
 from filbert.train.loop import max_tokens_of
 from filbert.train.options import names_of
-from filbert.train.prepare import fingerprint
 from filbert.train.pretrain import Job, Sources, carry_out, check_paths, open_corpus, schedule_of
 from filbert.train.progress import Phase
+from filbert.train.provenance import fingerprint
+from filbert.train.run_folder import check_out, settle_precision
 from filbert.train.state import digest_of
 from filbert.train.step import model_forward
-from filbert.train.trainable import freeze, layers_to_keep
 
 # The only method that also learns word scores; the others compare layers.
 _WORDS = "distilbert"

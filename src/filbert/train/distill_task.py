@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,15 +37,24 @@ from filbert.tasks.distillation import patient_lessons, tinybert_lessons
 from filbert.tasks.soft_labels import Inside, SoftLabels
 from filbert.text.masks import mask_name, mask_spans, piece_of
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.base_model import build, freeze, layers_to_keep, with_task_head
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel
-from filbert.train.folder import settle_precision
+from filbert.train.distributed import start as start_processes
+from filbert.train.features import frozen_features
+from filbert.train.finetune import Prepared, announce, learn, measure, opening, save
 from filbert.train.log import RunLog, progress_bar, say
 from filbert.train.loop import Outcome, max_tokens_of, train
-from filbert.train.prepare import Split, build, fingerprint, tokenise, with_task_head
 from filbert.train.progress import Phase, Schedule
+from filbert.train.provenance import ended, fingerprint
+from filbert.train.run_folder import (
+    already_finished,
+    check_out,
+    folder_of_all,
+    settle_precision,
+)
+from filbert.train.splits import Split, tokenise
 from filbert.train.state import digest_of
-from filbert.train.task_run import Job, run_task
 from filbert.train.teacher import (
     CachedAnswers,
     StreamedAnswers,
@@ -57,7 +65,6 @@ from filbert.train.teacher import (
     read_teacher,
     write_answers,
 )
-from filbert.train.trainable import freeze, layers_to_keep
 
 _MEASURED = ("train", "dev", "test")
 # Additional candidates, because pieces of words and punctuation are skipped.
@@ -112,7 +119,52 @@ def distill_task(options: DistillOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_task(options, lambda parallel: _job(_read(options, parallel)))
+    started = time.perf_counter()
+    with start_processes(options.distributed, options.device) as parallel:
+        if parallel.is_first:
+            check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
+        pair = _read(options, parallel)
+        prepared = _prepared(pair)
+        finished = already_finished(options, pair.fingerprint, parallel)
+        if finished is not None:
+            return finished if parallel.is_first else {}
+        share = options.hidden_share if options.method == "tinybert" else 0.0
+        second = _part_of(options, 1.0 - share)
+        schedule = Schedule([Phase(pair.loader)], second)
+        trains_both = options.method == "pkd"
+        objective = _objective(pair, trains_both)
+        trained = _student_with_teacher(pair, answers=True) if trains_both else pair.model
+        facts = opening(prepared, options, parallel, started=started)
+        announce(prepared, facts, schedule)
+        with folder_of_all(options, facts, parallel) as folder:
+            first = _before(pair, folder)
+            outcome, model = learn(
+                prepared,
+                objective,
+                schedule=schedule,
+                train_options=options,
+                run=options,
+                parallel=parallel,
+                folder=folder,
+                trained=trained,
+                features=frozen_features(pair.model, pair.loader, pair.precision, pair.rows.took),
+            )
+            if parallel.is_first:
+                outcome = _with_first_stage(outcome, first)
+                fitted, results = measure(prepared, outcome, model, folder)
+                seconds = time.perf_counter() - started
+                facts |= ended(outcome, results.pop("metrics"), seconds) | results | _more(pair)
+                save(prepared, fitted, outcome, facts, folder)
+    return facts
+
+
+def _with_first_stage(outcome: Outcome, first: Outcome | None) -> Outcome:
+    """Add the costs of the first stage to those of the second one."""
+    if first is None:
+        return outcome
+    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
+    return dataclasses.replace(outcome, **sums)
 
 
 def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
@@ -206,39 +258,27 @@ def lessons_of(
     return lessons
 
 
-def _job(pair: _Pair) -> Job:
-    """Create the job of the run."""
-    options, model = pair.options, pair.model.to(pair.parallel.device)
-    trains_both = options.method == "pkd"
+def _prepared(pair: _Pair) -> Prepared:
+    """Return the run as the functions of `finetune` read it."""
+    options = pair.options
+    pair.model.to(pair.parallel.device)
     if options.cache:
         check_cache(Path(options.cache), _answers_key(pair), pair.rows.examples)
         # No rank writes to the folder before all ranks have checked it.
         pair.parallel.barrier()
-    share = options.hidden_share if options.method == "tinybert" else 0.0
-    return Job(
-        options=options,
-        train=options,
-        run=options,
+    return Prepared(
         command="distill",
+        options=options,
         source=options.student or options.teacher,
-        task_name=pair.task.name,
         task=pair.task,
-        objective=_objective(pair, trains_both),
         splits=pair.rows.splits,
         checkpoint=pair.start.checkpoint,
         tokenizer=pair.start.tokenizer,
         max_length=pair.start.max_length,
-        model=model,
-        trained=_student_with_teacher(pair, answers=True) if trains_both else model,
-        is_frozen=pair.is_frozen,
-        loader=pair.loader,
-        schedule=Schedule([Phase(pair.loader)], _part_of(options, 1.0 - share)),
+        model=pair.model,
         precision=pair.precision,
         fingerprint=pair.fingerprint,
-        tokenise_seconds=pair.rows.tokenise_seconds,
         took=pair.rows.took,
-        before=partial(_before, pair),
-        more=partial(_more, pair),
     )
 
 
@@ -489,7 +529,6 @@ class Rows:
             read the same tokens.
         own_splits: Examples of every split in tokens of the teacher.
         digests: SHA-256 of the files, and of the tokens of rows without labels.
-        tokenise_seconds: For all rows.
         took: Seconds for the training rows, by name.
     """
 
@@ -498,7 +537,6 @@ class Rows:
     own: dict[int, list[Example]] | None
     own_splits: dict[str, list[Example]]
     digests: dict[str, str]
-    tokenise_seconds: float
     took: dict[str, float] = field(default_factory=dict)
 
 
@@ -563,8 +601,7 @@ def read_rows(
         own,
         own_splits,
         digests,
-        time.perf_counter() - clock,
-        took,
+        took | {"tokenise_seconds": time.perf_counter() - clock},
     )
 
 

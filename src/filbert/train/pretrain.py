@@ -43,18 +43,17 @@ from filbert.tasks.distillation import PretrainingDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.base_model import freeze
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.facts import begun, ended, story_of
-from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.log import RunLog, say
 from filbert.train.loop import Outcome, max_tokens_of, train
+from filbert.train.model_folder import save_pretrained
 from filbert.train.options import TrainOptions
-from filbert.train.prepare import fingerprint
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.progress import Phase, Schedule, num_steps
-from filbert.train.save import save_pretrained
-from filbert.train.trainable import freeze
+from filbert.train.provenance import begun, copied, ended, fingerprint
+from filbert.train.run_folder import already_finished, check_out, recorded, settle_precision
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
@@ -159,7 +158,7 @@ def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> 
             own_weights(outcome.weights),
             sources.tokenizer,
             sources.checkpoint,
-            story_of(run) | {"family": run["model"]["family"]},
+            copied(run) | {"family": run["model"]["family"]},
             generator=job.model.generator.config
             if isinstance(job.model, ReplacedTokenModel)
             else None,

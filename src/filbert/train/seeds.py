@@ -16,11 +16,11 @@ from typing import Any
 from filbert.errors import ConfigError, RunError
 from filbert.files import write_json
 from filbert.train.finetune import finetune
-from filbert.train.folder import check_out, finished_otherwise, finished_run, run_folder
 from filbert.train.log import say
+from filbert.train.model_folder import record_seeds
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.progress import FALLING
-from filbert.train.save import record_seeds
+from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 
 # What the folder of the best seed gives to the run's own folder.
 _TAKEN = ("model", "metrics.jsonl", "predictions")

@@ -57,7 +57,7 @@ def shrink(
     from filbert.cli.targets import check_target
     from filbert.shrink import ShrinkOptions
     from filbert.shrink import shrink as shrink_model
-    from filbert.train.trainable import layers_to_keep
+    from filbert.train.base_model import layers_to_keep
 
     names = columns_of(columns)
     options = ShrinkOptions(
