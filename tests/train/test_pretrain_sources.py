@@ -16,7 +16,7 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import folder, loop
+from filbert.train import loop, run_folder
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
 from filbert.train.options import RunOptions
@@ -232,7 +232,7 @@ def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_p
 def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp_path, monkeypatch):
     (tmp_path / "run.json").write_text(json.dumps({"status": "interrupted", "precision": found}))
     other = Precision("bf16" if found == "float32" else "float32", "by the clock")
-    monkeypatch.setattr(folder, "choose_precision", lambda *_: other)
+    monkeypatch.setattr(run_folder, "choose_precision", lambda *_: other)
     alone = Parallel(0, 1, torch.device("cpu"), "single")
     resumed = RunOptions(resume=True, out=str(tmp_path))
     assert settle_precision(resumed, alone).name == found
