@@ -171,7 +171,7 @@ def test_a_seed_that_fails_is_named_and_the_others_count(
     real, bad = seeds.finetune, 43
 
     def fails(options, **given):
-        if options.seed == bad:
+        if options.run.seed == bad:
             raise error
         return real(options, **given)
 

@@ -16,8 +16,8 @@ from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
 from filbert.data.loader import Loader
 from filbert.inference.forward import default_max_tokens, encode, forward
-from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
+from filbert.model.pooling import standing_rows
 from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 from filbert.train.base_model import is_encoder_frozen

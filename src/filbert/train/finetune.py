@@ -31,13 +31,14 @@ from filbert.tasks.base import Objective, Task
 from filbert.tasks.classification import Classification
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
 from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.measure import baseline_lines, measure_baseline, precision_losses
 from filbert.train.model_folder import save_model
-from filbert.train.options import FinetuneOptions, RunOptions, TrainOptions
+from filbert.train.options import FinetuneOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
@@ -67,7 +68,7 @@ class Prepared:
     """
 
     command: str
-    options: Any
+    options: FinetuneOptions | DistillOptions
     source: str
     task: Task
     splits: dict[str, Split]
@@ -104,17 +105,15 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         finished = already_finished(options.run, prepared.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
-        loader = new_loader(prepared, options.train, options.run)
+        loader = new_loader(prepared)
         schedule = Schedule([Phase(loader)], options.train)
-        facts = opening(prepared, options.run, parallel, started=started)
+        facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
         with folder_of_all(options.run, facts, parallel) as folder:
             outcome, model = learn(
                 prepared,
                 prepared.task,
                 schedule=schedule,
-                train_options=options.train,
-                run=options.run,
                 parallel=parallel,
                 folder=folder,
                 features=frozen_features(prepared.model, loader, prepared.precision, prepared.took),
@@ -154,27 +153,25 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     )
 
 
-def new_loader(prepared: Prepared, train_options: TrainOptions, run: RunOptions) -> Loader:
+def new_loader(prepared: Prepared) -> Loader:
     """Return the batches of the training rows."""
+    options = prepared.options
     return Loader(
         prepared.splits["train"].examples,
-        batch_size=train_options.batch_size,
-        max_tokens=max_tokens_of(train_options, prepared.model.device),
-        seed=run.seed,
+        batch_size=options.train.batch_size,
+        max_tokens=max_tokens_of(options.train, prepared.model.device),
+        seed=options.run.seed,
     )
 
 
 # Before the first step
 
 
-def opening(
-    prepared: Prepared, run: RunOptions, parallel: Parallel, *, started: float
-) -> dict[str, Any]:
+def opening(prepared: Prepared, parallel: Parallel, *, started: float) -> dict[str, Any]:
     """Return run.json as it is before the first step; {} on other ranks than the first.
 
     Args:
         prepared: The run.
-        run: Its folder.
         parallel: The group of processes.
         started: When it started, by `time.perf_counter`.
     """
@@ -183,7 +180,9 @@ def opening(
     task, splits = prepared.task, prepared.splits
     since = datetime.now(timezone.utc).timestamp() - (time.perf_counter() - started)
     when = datetime.fromtimestamp(since, timezone.utc)
-    facts = begun(prepared, prepared.model, out=run.out, started=when, parallel=parallel)
+    facts = begun(
+        prepared, prepared.model, out=prepared.options.run.out, started=when, parallel=parallel
+    )
     return facts | {
         "task": facts["options"].get("task") or task.name,
         "labels": list(task.labels or ()),
@@ -282,8 +281,6 @@ def learn(
     objective: Objective,
     *,
     schedule: Schedule,
-    train_options: TrainOptions,
-    run: RunOptions,
     parallel: Parallel,
     folder: Path,
     trained: Trainable | None = None,
@@ -295,8 +292,6 @@ def learn(
         prepared: The run.
         objective: What is trained: the task itself, or the task and more.
         schedule: Batches, learning rates and the end.
-        train_options: Hyper-parameters.
-        run: Seed, saving and resuming.
         parallel: The group of processes.
         folder: Where log and states are written.
         trained: A module around the model with the same weight names; the model if not given.
@@ -305,7 +300,7 @@ def learn(
     Returns:
         The outcome, and the model with the best weights (on the first rank).
     """
-    task, model = prepared.task, prepared.model
+    task, model, run = prepared.task, prepared.model, prepared.options.run
     # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
     whole = copy.deepcopy(model) if parallel.kind == "fsdp" else model
 
@@ -326,7 +321,7 @@ def learn(
             model if trained is None else trained,
             objective,
             schedule=schedule,
-            options=train_options,
+            options=prepared.options.train,
             run=run,
             precision=prepared.precision,
             evaluate=evaluate if "dev" in prepared.splits else None,

@@ -19,8 +19,8 @@ from filbert.data.texts import text_of
 from filbert.inference.building import built
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.model.quantized import has_integer_products
 from filbert.tasks.base import Prediction, Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import Embedding
