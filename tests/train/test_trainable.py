@@ -220,7 +220,7 @@ def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(
     real = seeds.finetune
 
     def stops(options, **given):
-        if options.seed == 43:
+        if options.run.seed == 43:
             raise Interrupted("asked to")
         return real(options, **given)
 
