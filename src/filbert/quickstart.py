@@ -18,8 +18,9 @@ from filbert.data.records import Row
 from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
-from filbert.tasks.base import Prediction, TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, TaskOptions, task_class
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
@@ -37,10 +38,10 @@ SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")
 def check_sample(model: str) -> Report:
     """The data doctor's findings on the sample, counted in the model's tokens."""
     tokenizer = read_tokenizer(find_model(model))
-    judge = Classification.from_options(TaskOptions(), ColumnNames())
+    task = task_class("classification").from_options(TaskOptions(), ColumnNames())
     return check(
         list(SPLITS.items()),
-        judge,
+        RowCheck(task),
         ColumnNames(),
         tokenizer=tokenizer,
         max_length=OPTIONS["max_length"],
@@ -89,9 +90,9 @@ def quickstart(
 def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list[Prediction]]:
     """The test rows, what run.json lists under "baselines", and the answers for the test rows."""
     columns = options.data.columns
-    task = Classification.from_options(options.task.options, columns)
-    rows = {name: list(task.read(path, columns)) for name, path in SPLITS.items()}
-    task = task.fit_labels(rows["train"])
+    task = task_class("classification").from_options(options.task.options, columns)
+    rows = {name: list(read_task_rows(task, path, columns)) for name, path in SPLITS.items()}
+    task = task.fit(rows["train"])
     watch = Watch()
     texts = [joined(row) for row in rows["train"]]
     fitted, effort = fit_linear(

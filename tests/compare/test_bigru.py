@@ -16,6 +16,7 @@ from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 
 SMALL = BIGRU | {"dim": 8, "hidden": 6, "min_count": 1, "lr": 0.02, "batch_size": 16}
 
@@ -24,7 +25,8 @@ def fit(films: Path, **changes) -> BiGRU:
     options, seed = SMALL | changes, changes.pop("seed", 0)
     task = Classification.from_options(TaskOptions(labels=("neg", "pos")), ColumnNames())
     rows = {
-        name: list(task.read(films / f"{name}.csv", ColumnNames())) for name in ("train", "dev")
+        name: list(read_task_rows(task, films / f"{name}.csv", ColumnNames()))
+        for name in ("train", "dev")
     }
     texts = [joined(row) for row in rows["train"]]
     fitted, effort = fit_bigru(task, options, (texts, rows["train"]), rows["dev"], seed=seed)
@@ -33,14 +35,14 @@ def fit(films: Path, **changes) -> BiGRU:
 
 
 def scores(model: BiGRU, films: Path) -> list[float]:
-    rows = list(model.task.read(films / "test.csv", ColumnNames()))
+    rows = list(read_task_rows(model.task, films / "test.csv", ColumnNames()))
     return [prediction["scores"]["pos"] for prediction in model.predict_rows(rows)]
 
 
 def test_it_learns_and_the_same_seed_gives_the_same_model(films):
     first, again, other = fit(films), fit(films), fit(films, seed=1)
     assert scores(first, films) == scores(again, films) != scores(other, films)
-    rows = list(first.task.read(films / "test.csv", ColumnNames()))
+    rows = list(read_task_rows(first.task, films / "test.csv", ColumnNames()))
     gold = [first.task.gold(row) for row in rows]
     assert first.task.metrics(gold, first.predict_rows(rows))["accuracy"] > 0.9
 

@@ -10,19 +10,23 @@ from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 
 
 @pytest.fixture(scope="module")
 def rows(films):
     task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
-    return {n: list(task.read(films / f"{n}.csv", ColumnNames())) for n in ("train", "dev", "test")}
+    return {
+        n: list(read_task_rows(task, films / f"{n}.csv", ColumnNames()))
+        for n in ("train", "dev", "test")
+    }
 
 
 @pytest.fixture(scope="module")
 def task(rows):
     options = TaskOptions(positive="pos")
-    return Classification.from_options(options, ColumnNames()).fit_labels(rows["train"])
+    return Classification.from_options(options, ColumnNames()).fit(rows["train"])
 
 
 def features(kind, rows):
@@ -114,7 +118,9 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
 
     monkeypatch.setattr(LogisticRegression, "fit", slow)
     # The last one tried is the best.
-    monkeypatch.setattr(Classification, "metrics", lambda self, *_: {self.selection_metric: now[0]})
+    monkeypatch.setattr(
+        Classification, "metrics", lambda self, *_: {self.spec.selection_metric: now[0]}
+    )
     texts = [joined(row) for row in rows["train"]]
     counts = WordCounts(texts)
     _, effort = fit_linear(task, counts, (texts, rows["train"]), rows["dev"])

@@ -106,7 +106,7 @@ def test_a_student_learns_from_the_model_of_its_teachers_seed_and_reads_as_it_do
     steps = entries["tiny, cleaned"]["cleaning"]
     assert steps and all(entry["cleaning"] == steps for entry in entries.values())
     predictor = filbert.load(compared.folder / "contestants/small/seed-0/model")
-    assert predictor.known_task().to_dict()["clean"]
+    assert predictor.known_task().spec.clean
 
 
 def test_a_student_costs_its_own_training_and_a_quantised_model_none(made):

@@ -13,6 +13,8 @@ import pytest
 
 from filbert.data.columns import ColumnNames
 from filbert.data.squad import Answer, Question, Spans, best_windows, different_texts, with_null
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
 
@@ -77,7 +79,9 @@ def findings(tmp_path: Path, tiny: Tokenizer | None, task: SpanQA, max_length: i
     items.append({**base, "id": "fine", "answers": []})
     path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
     places: dict[tuple[str, str], list[str]] = {}
-    for found in task.findings(list(task.read(path, ColumnNames())), tiny, max_length):
+    for found in RowCheck(task).findings(
+        list(read_task_rows(task, path, ColumnNames())), tiny, max_length
+    ):
         places.setdefault((found.level, found.kind), []).append(found.where.split(":", 1)[1])
     return places
 
@@ -106,15 +110,19 @@ def test_a_check_finds_answers_that_no_window_holds(tmp_path: Path, tiny: Tokeni
 LONG = """
 import resource, sys, time
 import torch
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
+from filbert.tasks.rows import read_task_rows, row_of_value
+from filbert.tasks.checking import RowCheck
 
 torch.set_num_threads(1)
 task, tokenizer = SpanQA(), Tokenizer.load(sys.argv[1])
 def run(words):
     context = "good film " * (words // 2)
     examples = task.examples(
-        [task.row(("he", context), 0)], tokenizer, max_length=384, with_targets=False
+        [row_of_value(task, ("he", context), 0)], tokenizer, max_length=384, with_targets=False
     )
     outputs = [torch.randn(len(e.input_ids), 2) for e in examples]
     return task.decode(outputs, examples)[0], len(examples)

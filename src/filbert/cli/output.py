@@ -36,17 +36,18 @@ def print_table(
     Console(emoji=False, highlight=False).print(table)
 
 
-def progress_printer() -> Callable[[str], None]:
+def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
     """Return a function that prints a line on stderr at most every ten seconds.
 
-    It prints nothing in the first ten seconds, and nothing on a terminal, which has progress bars.
+    It prints nothing in the first ten seconds, and nothing on a terminal, which has progress bars,
+    unless `terminal`.
     """
     last = time.monotonic()
 
     def show(line: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= INTERVAL and not sys.stderr.isatty():
+        if now - last >= INTERVAL and (terminal or not sys.stderr.isatty()):
             last = now
             print(line, file=sys.stderr, flush=True)
 

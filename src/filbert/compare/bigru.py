@@ -29,8 +29,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.word_vectors import read_vectors
 from filbert.errors import ConfigError, RunError
-from filbert.tasks.base import Prediction
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, Task, task_to_dict
 from filbert.text.clean import Cleaning
 
 # Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
@@ -74,7 +73,7 @@ class Network(nn.Module):
 class BiGRU:
     """A trained classifier; `words` maps to ids, `num_with_vectors` of them are in the file."""
 
-    task: Classification
+    task: Task
     network: Network
     words: dict[str, int]
     options: dict[str, Any]
@@ -95,7 +94,7 @@ class BiGRU:
         from safetensors.torch import save_file
 
         cleaning = None if self.cleaning is None else self.cleaning.names
-        facts = {"task": self.task.to_dict(), "options": self.options, "cleaning": cleaning}
+        facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(self.network.state_dict(), folder / "bigru.safetensors")
         text = json.dumps(facts | {"words": list(self.words)})
@@ -119,7 +118,7 @@ class BiGRU:
 
 
 def fit_bigru(
-    task: Classification,
+    task: Task,
     options: dict[str, Any],
     train: tuple[Sequence[str], Sequence[Row]],
     dev: Sequence[Row],
@@ -142,7 +141,7 @@ def fit_bigru(
     texts, rows = train
     torch.manual_seed(seed)
     words, table, num_with_vectors = _vocabulary(texts, options, seed)
-    network = Network(len(words), task.num_labels or 0, options)
+    network = Network(len(words), task.spec.num_labels or 0, options)
     network.words.weight.data.copy_(table)
     ids = _encode(texts, words, options["max_length"])
     gold = torch.tensor([task.gold(row) for row in rows])
@@ -169,7 +168,7 @@ def fit_bigru(
             continue
         effort += watch.so_far()
         network.eval()
-        score = task.metrics(wanted, model.predict_rows(dev))[task.selection_metric]
+        score = task.metrics(wanted, model.predict_rows(dev))[task.spec.selection_metric]
         value = -math.inf if score is None else float(score)
         if best is None or value > best[0]:
             best = (value, deepcopy(network.state_dict()))

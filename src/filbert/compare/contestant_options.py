@@ -173,24 +173,26 @@ def _check_trained(options: dict[str, Any], labels: int | None) -> None:
     paths = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
     chosen = FinetuneOptions.from_keywords({**options, **paths})
 
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import task_class
 
     # The task checks what happens to long texts.
-    task = Classification.from_options(chosen.task.options, chosen.data.columns)
+    task = task_class("classification").from_options(chosen.task.options, chosen.data.columns)
     check_running(chosen.train.metric, chosen.run.precision, chosen.run.device, labels)
-    _check_layers(chosen, task.head_kind)
+    _check_layers(chosen, task.spec.head_kind)
 
 
 def check_running(
     metric: str | None, precision: str, device: str | None, labels: int | None
 ) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.data.columns import ColumnNames
     from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.tasks.classification import Classification
+    from filbert.tasks.base import TaskOptions, task_class
 
     names = tuple(map(str, range(labels))) if labels else None
-    metrics = Classification(labels=names, declared=bool(names)).metric_names
+    task = task_class("classification").from_options(TaskOptions(labels=names), ColumnNames())
+    metrics = task.spec.metric_names
     if names and metric is not None and metric not in metrics:
         raise ConfigError(
             f"metric is {metric!r}; it must be one of {list(metrics)}.{near(metric, metrics)}"

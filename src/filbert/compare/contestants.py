@@ -36,8 +36,9 @@ from filbert.data.records import Row
 from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
-from filbert.tasks.base import Prediction, Task, TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
+from filbert.tasks.predictions import gold_json
+from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
@@ -123,12 +124,12 @@ def carry_out(job: Job) -> None:
         Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved is kept.
     """
     out = Path(job.out)
-    task = Classification.from_options(
+    task = task_class("classification").from_options(
         TaskOptions(labels=job.labels, positive=job.positive), ColumnNames()
     )
     load, is_resumed = load_average("load_start"), out.exists()
     made = _WAYS.get(job.kind, _trained)(job, task)
-    test = list(task.read(job.data["test"], ColumnNames()))
+    test = list(read_task_rows(task, job.data["test"], ColumnNames()))
     costs = {
         "parameters": made.facts["model"]["parameters"],
         **measure(made.predict, test, made.model),
@@ -175,7 +176,7 @@ class Made:
     predictor: Predictor | None = None
 
 
-def _trained(job: Job, task: Classification) -> Made:
+def _trained(job: Job, task: Task) -> Made:
     """Fine-tuned or distilled."""
     from filbert.inference.predictor import Predictor
     from filbert.train.distill import distill
@@ -225,11 +226,11 @@ def _trained(job: Job, task: Classification) -> Made:
 
 
 def _rows(job: Job, split: str) -> list[Row]:
-    task = Classification.from_options(TaskOptions(labels=job.labels), ColumnNames())
-    return list(task.read(job.data[split], ColumnNames()))
+    task = task_class("classification").from_options(TaskOptions(labels=job.labels), ColumnNames())
+    return list(read_task_rows(task, job.data[split], ColumnNames()))
 
 
-def _quantised(job: Job, task: Classification) -> Made:
+def _quantised(job: Job, task: Task) -> Made:
     """The model of another run in another number format; nothing is trained."""
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     predictor, folder = _load_requantised(job)
@@ -254,11 +255,13 @@ def _quantised(job: Job, task: Classification) -> Made:
     return Made(facts, None, predict, folder, size, predictor)
 
 
-def _fitted(job: Job, task: Classification) -> Made:
+def _fitted(job: Job, task: Task) -> Made:
     """Train a linear model or a BiGRU; facts in the shape of finetune's."""
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    rows = {name: list(task.read(path, ColumnNames())) for name, path in job.data.items()}
-    task = task.fit_labels(rows["train"])
+    rows = {
+        name: list(read_task_rows(task, path, ColumnNames())) for name, path in job.data.items()
+    }
+    task = task.fit(rows["train"])
     cleaning = Cleaning.parse(job.cleaning)
     others: list[str] = []
     if job.kind == "static" and job.options["vectors"] is not None:
@@ -311,9 +314,9 @@ def _write_predictions(
     job: Job, split: str, rows: Sequence[Row], predictions: Sequence[Prediction]
 ) -> None:
     """predictions/SPLIT.jsonl, as `finetune` writes it."""
-    task = Classification.from_options(TaskOptions(labels=job.labels), ColumnNames())
+    task = task_class("classification").from_options(TaskOptions(labels=job.labels), ColumnNames())
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(task.gold(row))} | found)
+        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, task.gold(row))} | found)
         for i, (row, found) in enumerate(zip(rows, predictions, strict=True))
     ]
     place = Path(job.out) / "predictions" / f"{split}.jsonl"
@@ -336,7 +339,7 @@ def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features
 
 
 # By kind; all others take optimiser steps.
-_WAYS: dict[str, Callable[[Job, Classification], Made]] = {
+_WAYS: dict[str, Callable[[Job, Task], Made]] = {
     "tfidf": _fitted,
     "static": _fitted,
     "bigru": _fitted,
@@ -357,7 +360,7 @@ def fitted_facts(
     """
     task = fitted.task
     own = {"C": fitted.strength} if isinstance(fitted, Linear) else {}
-    common = _common(job, task, torch.device("cpu"), metrics, task.selection_metric)
+    common = _common(job, task, torch.device("cpu"), metrics, task.spec.selection_metric)
     return common | {
         "options": {**job.options, **own, "clean": job.cleaning, "seed": job.seed},
         "versions": versions() | {"scikit-learn": version("scikit-learn")},
@@ -371,7 +374,7 @@ def fitted_facts(
         },
         "task": "classification",
         "labels": list(job.labels),
-        "problem": "binary" if task.is_binary else "multiclass",
+        "problem": "binary" if task.spec.positive else "multiclass",
         "positive": job.positive,
         "data": {name: {"path": job.data[name], "rows": len(part)} for name, part in rows.items()},
     }
@@ -384,7 +387,9 @@ def requantised_facts(job: Job, predictor: Predictor, metrics: dict[str, Any]) -
     device = torch.device("cpu")
     if job.options["backend"] == "torch":
         device = next(predictor.model.parameters()).device
-    chosen_by = (source.get("best") or {}).get("metric") or predictor.known_task().selection_metric
+    chosen_by = (source.get("best") or {}).get(
+        "metric"
+    ) or predictor.known_task().spec.selection_metric
     kept = ("task", "labels", "problem", "positive", "data")
     return _common(job, predictor.known_task(), device, metrics, chosen_by) | {
         "options": {**job.options, "seed": job.seed},
@@ -398,7 +403,7 @@ def requantised_facts(job: Job, predictor: Predictor, metrics: dict[str, Any]) -
 def _common(
     job: Job, task: Task, device: torch.device, metrics: dict[str, Any], chosen_by: str
 ) -> dict[str, Any]:
-    described = task.to_dict()
+    described = task_to_dict(task)
     return {
         "filbert": version("filbert"),
         "commit": commit(),

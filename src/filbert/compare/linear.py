@@ -21,8 +21,7 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.errors import ConfigError, InputError
-from filbert.tasks.base import Prediction
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, Task, task_class, task_from_dict, task_to_dict
 
 if TYPE_CHECKING:
     from filbert.text.clean import Cleaning
@@ -158,7 +157,7 @@ class Linear:
         cleaning: Applied to texts first.
     """
 
-    task: Classification
+    task: Task
     features: Features
     weights: np.ndarray
     bias: np.ndarray
@@ -195,7 +194,7 @@ class Linear:
 
         tensors = {"weights": self.weights, "bias": self.bias}
         facts: dict[str, Any] = {
-            "task": self.task.to_dict(),
+            "task": task_to_dict(self.task),
             "C": self.strength,
             "cleaning": None if self.cleaning is None else self.cleaning.names,
         }
@@ -232,12 +231,12 @@ def load_linear(folder: Path) -> Linear:
             facts["words"], tensors["table"], tensors["mean"], tensors["deviation"]
         )
     cleaning = Cleaning.parse(facts["cleaning"])
-    task = Classification.from_dict(facts["task"])
+    task = task_from_dict(task_class("classification"), facts["task"])
     return Linear(task, features, tensors["weights"], tensors["bias"], facts["C"], cleaning)
 
 
 def fit_linear(
-    task: Classification,
+    task: Task,
     features: Features,
     train: tuple[Sequence[str], Sequence[Row]],
     dev: Sequence[Row],
@@ -275,12 +274,12 @@ def fit_linear(
         watch = Watch()
         classifier = LogisticRegression(C=tried, max_iter=1000)
         classifier.fit(matrix, gold)
-        weights, bias = _full(classifier, task.num_labels or 0)
+        weights, bias = _full(classifier, task.spec.num_labels or 0)
         effort = preparing + watch.so_far()
         fitted = Linear(task, features, weights, bias, tried, cleaning)
         if strength is not None:
             return fitted.calibrated(dev), effort
-        found = task.metrics(wanted, fitted.predict_rows(dev))[task.selection_metric]
+        found = task.metrics(wanted, fitted.predict_rows(dev))[task.spec.selection_metric]
         value = -math.inf if found is None else float(found)
         if best is None or value > best[0]:
             best = (value, fitted, effort)

@@ -13,7 +13,7 @@ from filbert.errors import ConfigError
 from filbert.inference.stored_task import check_max_length
 from filbert.model.encoder import initialize
 from filbert.model.heads import Model
-from filbert.tasks.base import Task
+from filbert.tasks.base import Task, TaskSpec, set_vector_head
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import say
@@ -33,7 +33,7 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
         say(note)
     positions = config.max_tokens_per_sequence
     max_length = check_max_length(options.data.max_length, checkpoint.config)
-    usual = _USUAL_MAX_LENGTH.get(task.name, positions)
+    usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
     max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
     if options.train.dropout is not None:
         changed = config.with_dropout(options.train.dropout)
@@ -53,45 +53,46 @@ def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False
         task: with its labels.
         new_head: draw a new head in any case.
     """
-    if new_head or not _is_for(task, checkpoint):
+    spec = task.spec
+    if new_head or not _is_for(spec, checkpoint):
         return with_new_head(
             checkpoint,
-            task.head_kind,
-            num_labels=task.num_labels,
-            labels=task.labels if task.head_kind is not None else None,
-            problem_type=task.problem_type,
+            spec.head_kind,
+            num_labels=spec.num_labels,
+            labels=spec.labels if spec.head_kind is not None else None,
+            problem_type=spec.problem_type,
         )
     tensors, labels = checkpoint.tensors, checkpoint.labels
-    if task.labels is not None and labels is not None:
-        rows = [labels.index(label) for label in task.labels]
+    if spec.labels is not None and labels is not None:
+        rows = [labels.index(label) for label in spec.labels]
         tensors = {
             name: tensor[rows] if name.startswith("head.out.") else tensor
             for name, tensor in tensors.items()
         }
-        labels = task.labels
-    size = f" with {task.num_labels} outputs" if task.num_labels else ""
-    note = f"head kept: {task.head_kind}{size}, trained for the same task."
+        labels = spec.labels
+    size = f" with {spec.num_labels} outputs" if spec.num_labels else ""
+    note = f"head kept: {spec.head_kind}{size}, trained for the same task."
     return dataclasses.replace(
         checkpoint,
         tensors=tensors,
         labels=labels,
-        problem_type=task.problem_type,
+        problem_type=spec.problem_type,
         notes=(*checkpoint.notes, note),
         filbert=None,
     )
 
 
-def _is_for(task: Task, checkpoint: Checkpoint) -> bool:
+def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has a head for this task and exactly its labels, in any order."""
-    if task.head_kind is None or checkpoint.head != task.head_kind:
+    if spec.head_kind is None or checkpoint.head != spec.head_kind:
         return False
     # Without a problem_type in config.json, one output means regression, as in transformers.
     usual = "regression" if checkpoint.num_labels == 1 else "single_label_classification"
-    if task.problem_type not in (None, checkpoint.problem_type or usual):
+    if spec.problem_type not in (None, checkpoint.problem_type or usual):
         return False
-    if task.labels is None:
-        return task.num_labels == checkpoint.num_labels
-    return sorted(task.labels) == sorted(checkpoint.labels or ())
+    if spec.labels is None:
+        return spec.num_labels == checkpoint.num_labels
+    return sorted(spec.labels) == sorted(checkpoint.labels or ())
 
 
 def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
@@ -106,8 +107,7 @@ def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
 def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
     """Build the model to train, on the CPU."""
     model = checkpoint.build()
-    if task.head_kind is None:
-        model.head = task.head(checkpoint.config)
+    set_vector_head(model, task)
     reinitialize_top(model, reinit_layers)
     return model
 

@@ -77,9 +77,9 @@ def model_card(task: Task, recorded: Mapping[str, Any]) -> str:
         task: The calibrated task.
         recorded: The content of filbert.json.
     """
-    name = task.name.rpartition(":")[2]
+    name = task.spec.name.rpartition(":")[2]
     paragraphs = []
-    if labels := [code(label) for label in task.labels or ()]:
+    if labels := [code(label) for label in task.spec.labels or ()]:
         more = f" and {len(labels) - _MOST_LABELS} more" if len(labels) > _MOST_LABELS else ""
         paragraphs.append(f"Labels: {', '.join(labels[:_MOST_LABELS])}{more}.")
     if cleaned := recorded["task"].get("clean"):
@@ -312,7 +312,7 @@ def _changed(options: Mapping[str, Any], kind: type) -> list[str]:
 def _limits_of_task(task: Task, recorded: Mapping[str, Any]) -> list[str]:
     data = recorded["data"]
     limits = []
-    if not task.windows:
+    if not task.spec.windows:
         cut = ", ".join(
             f"{facts['truncated']:,} of {facts['rows']:,} {name} rows"
             for name, facts in data.items()

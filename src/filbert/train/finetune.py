@@ -27,8 +27,9 @@ from filbert.files import write_atomically, write_json
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective, Task
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
+from filbert.tasks.predictions import gold_json, official_files
+from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
 from filbert.train.distill_options import DistillOptions
@@ -184,10 +185,10 @@ def opening(prepared: Prepared, parallel: Parallel, *, started: float) -> dict[s
         prepared, prepared.model, out=prepared.options.run.out, started=when, parallel=parallel
     )
     return facts | {
-        "task": facts["options"].get("task") or task.name,
-        "labels": list(task.labels or ()),
-        "problem": _problem(task),
-        "positive": _positive(task),
+        "task": facts["options"].get("task") or task.spec.name,
+        "labels": list(task.spec.labels or ()),
+        "problem": _problem(task.spec),
+        "positive": task.spec.positive,
         "data": {name: _split_facts(split, prepared) for name, split in splits.items()},
         "fingerprint": prepared.fingerprint,
         "findings": check_data(task, splits),
@@ -206,7 +207,7 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
         "rows": len(split.rows),
         "sequences": len(split.examples),
         "label_counts": dict(_label_counts(split, task)),
-        "has_pairs": any(isinstance(text, tuple) for text in task.sequences(split.rows[0])),
+        "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
         "truncated_tokens": sum(
@@ -220,26 +221,20 @@ def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _problem(task: Task) -> str:
-    if not isinstance(task, Classification):
-        return task.name
-    if task.multilabel:
+def _problem(spec: TaskSpec) -> str:
+    if not spec.labels_are_classes:
+        return spec.name
+    if spec.multilabel:
         return "multilabel"
-    return "binary" if task.is_binary else "multiclass"
-
-
-def _positive(task: Task) -> str | None:
-    if not isinstance(task, Classification) or not task.is_binary or not task.labels:
-        return None
-    return task.labels[task.positive_id]
+    return "multiclass" if spec.positive is None else "binary"
 
 
 def _label_counts(split: Split, task: Task) -> Counter[str]:
     counts: Counter[str] = Counter()
-    if isinstance(task, Classification):
-        counts.update({label: 0 for label in task.labels or ()})
+    if task.spec.labels_are_classes:
+        counts.update({label: 0 for label in task.spec.labels or ()})
     for row in split.rows:
-        counts.update(task.labels_of(row))
+        counts.update(row_labels(task, row))
     return counts
 
 
@@ -262,7 +257,7 @@ def announce(
             say(
                 f"truncation: {cut:,} of {facts['rows']:,} {name} rows "
                 f"({cut / facts['rows']:.1%}) are longer than {prepared.max_length} tokens and "
-                f"were cut ({getattr(prepared.task, 'on_overflow', 'truncate')}): "
+                f"were cut ({prepared.task.spec.on_overflow}): "
                 f"{facts['truncated_tokens']:,} tokens are lost, the longest has "
                 f"{facts['longest']:,}"
             )
@@ -365,10 +360,10 @@ def measure(
         metrics[name] = fitted.metrics(splits[name].gold, predictions)
         _write_predictions(folder / "predictions", splits[name], fitted, predictions)
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
-    metric = outcome.metric or task.selection_metric
+    metric = outcome.metric or task.spec.selection_metric
     baseline = measure_baseline(task, splits, metrics, metric, start, model.device)
     unfitted = []
-    if "dev" in outputs and getattr(task, "multilabel", False):
+    if "dev" in outputs and task.spec.multilabel:
         unfitted = task.decode(outputs["dev"], splits["dev"].examples)
     for line in baseline_lines(baseline, unfitted):
         say(line)
@@ -379,7 +374,7 @@ def measure(
         losses = precision_losses(
             prepared.checkpoint, weights, fitted, dev, metrics["dev"], model.device
         )
-    described = fitted.to_dict()
+    described = task_to_dict(fitted)
     calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
     best = {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value}
     return fitted, losses | calibrated | {
@@ -395,13 +390,13 @@ def _write_predictions(
 ) -> None:
     """Write one JSON object per row, and the additional files of the task."""
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(gold)} | prediction)
+        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, gold)} | prediction)
         for i, (row, gold, prediction) in enumerate(
             zip(split.rows, split.gold, predictions, strict=True)
         )
     ]
     write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
-    for name, content in task.files(split.gold, predictions).items():
+    for name, content in official_files(task, split.gold, predictions).items():
         write_json(folder / split.name / name, content)
 
 
@@ -412,6 +407,6 @@ def save(
     took = dict(prepared.took)
     took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
     run |= took
-    recorded = copied(run) | {"task": task.to_dict(), "max_length": prepared.max_length}
+    recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
     weights = {name: outcome.weights[name] for name in prepared.model.state_dict()}
     save_model(folder / "model", weights, prepared.tokenizer, prepared.checkpoint, task, recorded)

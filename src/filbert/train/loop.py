@@ -201,7 +201,7 @@ def train(
         model, wrapped, task, schedule, options, run, precision, parallel, log, evaluate, keep_best
     )
     saved = _States(states, fingerprint, wrapped, optimizer, parallel)
-    progress = Progress(options.metric or task.selection_metric)
+    progress = Progress(options.metric or task.spec.selection_metric)
     if states is not None and run.resume:
         saved.resume(progress, log)
     clock_before = progress.clock
@@ -334,7 +334,7 @@ def _log_step(
     """Write the losses and the speed of one step to the log."""
     phase = {"phase": progress.phase + 1} if len(run.schedule.phases) > 1 else {}
     losses = {"loss": gradient.loss}
-    losses |= dict(zip(run.task.loss_names, gradient.parts, strict=True))
+    losses |= dict(zip(run.task.spec.loss_names, gradient.parts, strict=True))
     run.log.step(
         run.schedule.position(progress)[0],
         step=progress.step,

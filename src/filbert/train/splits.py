@@ -12,7 +12,9 @@ from filbert.data.examples import Example
 from filbert.data.records import Row, file_digest
 from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError
-from filbert.tasks.base import Task, task_class, uncleaned
+from filbert.tasks.base import Task, task_class
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.log import progress_bar
 from filbert.train.options import DataOptions, FinetuneOptions
@@ -45,12 +47,12 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]]]:
     rows: dict[str, list[Row]] = {}
     for name, path in named.items():
         if path:
-            rows[name] = list(task.read(path, columns))
+            rows[name] = list(read_task_rows(task, path, columns))
             if name == "train":
-                task = task.fit_labels(rows[name])
+                task = task.fit(rows[name])
     metric = options.train.metric
-    if metric is not None and metric not in task.metric_names:
-        raise ConfigError(f"metric {metric!r} is not one of {list(task.metric_names)}.")
+    if metric is not None and metric not in task.spec.metric_names:
+        raise ConfigError(f"metric {metric!r} is not one of {list(task.spec.metric_names)}.")
     return task, rows
 
 
@@ -68,10 +70,13 @@ def tokenise(
     gold = [task.gold(row) for row in rows] if labelled else []
     examples: list[Example] = []
     start = 0
-    raw = uncleaned(task)
+
+    def size_of(row: Row) -> int:
+        return sum(map(characters_in, row_texts(task, row, clean=False)))
+
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
+        for chunk in chunks(rows, size_of):
             made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=labelled)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             start += len(chunk)
@@ -85,7 +90,8 @@ def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
     Returns:
         One dict per finding: level, kind, message, count and the first places.
     """
-    report = check_rows({name: (split.path, split.rows) for name, split in splits.items()}, task)
+    files = {name: (split.path, split.rows) for name, split in splits.items()}
+    report = check_rows(files, RowCheck(task))
     return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
 
 

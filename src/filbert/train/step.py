@@ -97,7 +97,7 @@ def accumulate(
     loss_sums = torch.zeros(len(counts), device=device, dtype=torch.float64)
     with float32_by_onednn(_worth_onednn(wrapped, precision)):
         wanted: list[Tensor] | None = None
-        if task.whole_batch:
+        if task.spec.whole_batch:
             assert len(counts) == 1
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
             # The loss of all ranks, so it is added on the first one only.
@@ -127,7 +127,7 @@ def _counts(
     """Return the number of losses of each kind in the step, on all ranks."""
     mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
     if not mine:
-        return parallel.sums([0.0] * len(task.loss_names))
+        return parallel.sums([0.0] * len(task.spec.loss_names))
     return parallel.sums([sum(column) for column in zip(*mine, strict=True)])
 
 

@@ -85,12 +85,15 @@ def logits(folder: Path, items: Sequence[Any]) -> list[np.ndarray]:
     """
     import filbert
     from filbert.inference.forward import run_model
+    from filbert.tasks.rows import row_of_value
 
     model = filbert.load(folder)
     if model.task is None:
         examples = model.text_examples(items)
     else:
-        examples = model.row_examples([model.task.row(item, i) for i, item in enumerate(items)])
+        examples = model.row_examples(
+            [row_of_value(model.task, item, i) for i, item in enumerate(items)]
+        )
     found = run_model(model.model, examples, max_tokens=model.max_tokens, precision=model.precision)
     return [output.numpy() for output in found]
 
@@ -130,12 +133,13 @@ def gradient(folder: Path, rows: Path, micro_batches: int) -> dict[str, np.ndarr
     from filbert.checkpoints.opening import read_checkpoint
     from filbert.data.columns import ColumnNames
     from filbert.model.precision import Precision
+    from filbert.tasks.rows import read_task_rows
     from filbert.train.distributed import start
     from filbert.train.step import accumulate, model_forward
 
     predictor, model = filbert.load(folder), read_checkpoint(folder).build().train()
     task = predictor.task
-    read = list(task.read(rows, ColumnNames()))
+    read = list(read_task_rows(task, rows, ColumnNames()))
     examples = task.examples(read, predictor.tokenizer, max_length=64, with_targets=True)
     with start("ddp", device="cpu") as parallel:
         mine = examples[parallel.rank :: parallel.world]

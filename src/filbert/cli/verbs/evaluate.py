@@ -102,8 +102,8 @@ def evaluate(
 
     from filbert.cli.flags import STDIO, print_json
     from filbert.cli.output import warn_of_int8
-    from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
-    from filbert.inference.precision_loss import precision_loss, whole_of
+    from filbert.evaluate import evaluate_model, judged_for, metric_names, score_predictions
+    from filbert.inference.precision_loss import precision_loss
     from filbert.inference.predictor import Predictor
     from filbert.tasks.base import TaskOptions, task_class
 
@@ -141,8 +141,8 @@ def evaluate(
             )
             predictor.task = task_of_model
             exact = evaluate_model(predictor, data, flags.columns, max_length=max_length)
-            whole = 1.0 if predictor.task is None else whole_of(predictor.task)
-            loss = precision_loss(exact, metrics, figure_names(predictor), whole=whole)
+            whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
+            loss = precision_loss(exact, metrics, metric_names(predictor), whole=whole)
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags.task, flags.columns)
