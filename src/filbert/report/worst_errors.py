@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_ERRORS = 25
 MOST_ENTITIES = 4
-# Length of an excerpt in characters, and how much of it stands before the relevant position.
+# Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
 
 Prediction = dict[str, Any]

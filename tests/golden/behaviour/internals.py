@@ -32,13 +32,13 @@ def cheap() -> Iterator[None]:
     import torch
 
     from filbert.compare.child import Ended
-    from filbert.compare.contestants import carry_out
+    from filbert.compare.contestants import run_contestant
     from filbert.errors import FilbertError
 
-    def run_here(job: Any, path: Path, **_: Any) -> Ended:
-        Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+    def run_here(run: Any, **_: Any) -> Ended:
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            carry_out(job)
+            run_contestant(run)
         except FilbertError as error:
             return Ended("failed", str(error))
         return Ended("finished")
@@ -50,7 +50,7 @@ def cheap() -> Iterator[None]:
     torch.set_num_threads(1)
     with (
         mock.patch("filbert.report.canvas.save", undrawn),
-        mock.patch("filbert.compare.engine.run_child", run_here),
+        mock.patch("filbert.compare.runs.run_child", run_here),
     ):
         yield
     torch.set_num_threads(threads)
