@@ -159,7 +159,7 @@ def main() -> None:
     rates = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "head_dropout": 0.1}
     small = replace(
         checkpoint,
-        config=replace(checkpoint.config, **rates),
+        config=checkpoint.config.changed(**rates),
         tensors={name: tensor.half() for name, tensor in checkpoint.tensors.items()},
     )
     shutil.rmtree(given.out, ignore_errors=True)

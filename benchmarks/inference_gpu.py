@@ -86,7 +86,7 @@ class Way(NamedTuple):
 
 def config_of(size: str, longest: int) -> EncoderConfig:
     layers, hidden, heads = SIZES[size]
-    return EncoderConfig(
+    return EncoderConfig.of(
         vocab_size=VOCAB_SIZE,
         hidden_size=hidden,
         num_hidden_layers=layers,

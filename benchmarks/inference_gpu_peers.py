@@ -29,9 +29,9 @@ def peers_of(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        max_position_embeddings=config.max_position_embeddings,
+        num_attention_heads=config.attention.heads,
+        intermediate_size=config.feed_forward.width,
+        max_position_embeddings=config.positions.rows,
         attn_implementation="sdpa",
     )
     torch.manual_seed(0)

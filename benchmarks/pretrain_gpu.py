@@ -84,7 +84,7 @@ class Measured(NamedTuple):
 
 def config_of(size: str, length: int, dropout: float) -> EncoderConfig:
     layers, hidden, heads = SIZES[size]
-    return EncoderConfig(
+    return EncoderConfig.of(
         vocab_size=VOCAB_SIZE,
         hidden_size=hidden,
         num_hidden_layers=layers,
@@ -215,7 +215,7 @@ def measure(
     initialize(encoder, config.initializer_range)
     objective = Pretraining()
     model = Model(encoder, new_head(objective.head_kind, config)).to(device)
-    options = TrainOptions(lr=lr, device=str(device))
+    options = TrainOptions(lr=lr)
     optimizer = new_optimizer(model, options)
     parallel = Parallel(0, 1, device, "single")
     settled = choose_precision(precision, device)

@@ -46,7 +46,7 @@ def make_model(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=len(WORDS),
         hidden_size=64,
         num_hidden_layers=2,
@@ -106,7 +106,7 @@ def options(task: str, model: Path, files: dict[str, str], out: Path, **more: An
         "save_every": 3,
         "precision": "float32",
     }
-    return FinetuneOptions(**given | more)
+    return FinetuneOptions.from_keywords(given | more)
 
 
 def child(run: Any, errors: Path) -> int:

@@ -142,7 +142,7 @@ def masked_lm(tiny_model: Path, with_head, tmp_path_factory: pytest.TempPathFact
 
 def _drawn(vocab: Path, folder: Path, *, num_hidden_layers: int) -> Path:
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=len(WORDS),
         hidden_size=32,
         num_hidden_layers=num_hidden_layers,

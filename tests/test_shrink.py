@@ -218,7 +218,7 @@ def drawn(kind: str | None = "sequence", **fields) -> Checkpoint:
     torch.manual_seed(3)
     shape = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
              "intermediate_size": 24, "max_position_embeddings": 20}  # fmt: skip
-    config = EncoderConfig(**{**shape, **fields})
+    config = EncoderConfig.of(**{**shape, **fields})
     encoder = Encoder(config)
     initialize(encoder, 0.2)
     return with_new_head(

@@ -38,7 +38,7 @@ def small_checkpoint(family: str, kind: str | None, **changes: Any) -> Checkpoin
         **dict(intermediate_size=12, max_position_embeddings=16),
         **changes,
     }
-    config = EncoderConfig(**values)
+    config = EncoderConfig.of(**values)
     bare = Checkpoint(config, family, Model(Encoder(config)).state_dict())
     labels = ("no", "yes", "né") if kind in ("sequence", "tokens") else None
     return bare if kind is None else with_new_head(bare, kind, labels=labels)

@@ -19,8 +19,8 @@ Product = Callable[[], object]
 
 def layer_shapes(config: EncoderConfig) -> dict[tuple[int, int], int]:
     """(K, N) of the products of one layer, and how often each stands in it."""
-    width, wide = config.hidden_size, config.intermediate_size
-    up = 2 * wide if config.gated else wide
+    width, wide = config.hidden_size, config.feed_forward.width
+    up = 2 * wide if config.feed_forward.gated else wide
     shapes: dict[tuple[int, int], int] = {}
     for shape in ((width, 3 * width), (width, width), (width, up), (wide, width)):
         shapes[shape] = shapes.get(shape, 0) + 1

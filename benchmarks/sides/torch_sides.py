@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from filbert.errors import ConfigError
+from filbert.model.config import RotaryPositions
 from sides.job import Job
 
 if TYPE_CHECKING:
@@ -105,7 +106,12 @@ def plain(job: Job, precision: str) -> Encode:
     torch.set_num_threads(job.threads)
     model = read_checkpoint(Path(job.model)).build()
     config, encoder = model.config, model.encoder
-    if config.pre_norm or config.gated or config.rotary_base or config.hidden_act != "gelu":
+    if (
+        config.norm.before
+        or config.feed_forward.gated
+        or isinstance(config.positions, RotaryPositions)
+        or config.feed_forward.activation != "gelu"
+    ):
         raise ConfigError("its layers are not those that this side writes down.")
     if precision == "int8":
         # torch's own dynamic quantisation of linear layers.
@@ -113,7 +119,7 @@ def plain(job: Job, precision: str) -> Encode:
         encoder = quantisation.quantize_dynamic(encoder, {nn.Linear}, dtype=torch.qint8)
     else:
         encoder = encoder.to(job.device, _DTYPES[precision])
-    heads = config.num_attention_heads
+    heads = config.attention.heads
     layers: list[Any] = [
         encoder.layers[index * config.num_groups // config.num_hidden_layers]
         for index in range(config.num_hidden_layers)
@@ -121,7 +127,7 @@ def plain(job: Job, precision: str) -> Encode:
     tables: Any = encoder.embeddings
 
     def hidden_of(ids: Tensor, mask: Tensor) -> Any:
-        places = torch.arange(ids.shape[1], device=ids.device) + config.position_offset
+        places = torch.arange(ids.shape[1], device=ids.device) + config.positions.offset
         hidden = tables.word(ids) + tables.position(places)
         if tables.token_type is not None:
             hidden = hidden + tables.token_type(torch.zeros_like(ids))

@@ -66,8 +66,8 @@ def filbert(job: Job, precision: str) -> Once:
     checkpoint = with_new_head(read_checkpoint(Path(job.model)), "sequence", num_labels=2)
     model = checkpoint.build().to(job.device).train()
     freeze(model, None)
-    options = TrainOptions(precision=precision, device=job.device)
-    optimizer = new_optimizer(model, options)
+    options = TrainOptions()
+    optimizer = new_optimizer(model, options, precision=precision)
     chosen = choose_precision(precision, torch.device(job.device))
     with start(None, job.device) as parallel:
         forward = model_forward(model, parallel.device)

@@ -82,9 +82,9 @@ def finetune(**options: Any) -> Run:
     from filbert.train.seeds import run
 
     facts = run(chosen)
-    folder = Path(chosen.out)
+    folder = Path(chosen.run.out)
     if facts:  # only the first of several processes has any
-        write_run_report(folder, show_texts=chosen.show_texts)
+        write_run_report(folder, show_texts=chosen.data.show_texts)
     return Run(folder, facts)
 
 
@@ -103,7 +103,6 @@ def pretrain(**options: Any) -> Run:
     from filbert.train.pretrain import pretrain as run_pretraining
 
     facts = run_pretraining(chosen)
-    assert chosen.out is not None
     folder = Path(chosen.out)
     if facts:  # only the first of several processes has any
         write_run_report(folder)

@@ -155,8 +155,8 @@ def _train_step(
     task = Classification.from_options(TaskOptions(), ColumnNames()).fit_labels(rows)
     checkpoint = with_new_head(read_checkpoint(find_model(model)), "sequence", num_labels=2)
     network = checkpoint.build().to(device).train()
-    options = TrainOptions(precision=precision, device=device)
-    optimizer = new_optimizer(network, options)
+    options = TrainOptions()
+    optimizer = new_optimizer(network, options, precision=precision)
     chosen = choose_precision(precision, torch.device(device))
     with start(None, device) as parallel:
         forward = model_forward(network, parallel.device)

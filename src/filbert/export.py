@@ -206,7 +206,7 @@ def _write_companions(
     if tokenizer.max_length is None:
         tokenizer.max_length = predictor.max_length
     # Other tools pass what is listed, and a graph takes its inputs, no fewer and no more.
-    tokenizer.save(folder, token_type_ids=checkpoint.config.type_vocab_size > 1)
+    tokenizer.save(folder, token_type_ids=checkpoint.config.embeddings.token_types > 1)
     (folder / "config.json").write_text(huggingface.config_text(checkpoint), encoding="utf-8")
     if vectors is None and checkpoint.head is None:
         vectors = predictor.sentence_vectors

@@ -63,17 +63,16 @@ def quickstart(
         The content of run.json, with the baseline in it.
     """
     paths: dict[str, Any] = {name: str(path) for name, path in SPLITS.items()}
-    options = FinetuneOptions(
-        task="classification",
-        model=model,
-        out=str(out),
-        overwrite=overwrite,
-        positive="toxic",
-        seed=seed,
-        steps=steps,
-        **paths,
-        **OPTIONS,
-    )
+    given = {
+        "task": "classification",
+        "model": model,
+        "out": out,
+        "overwrite": overwrite,
+        "positive": "toxic",
+        "seed": seed,
+        "steps": steps,
+    }
+    options = FinetuneOptions.from_keywords(given | paths | OPTIONS)
     # `check_sample` has shown them.
     facts = finetune(options, prints_findings=False)
     say("baseline: TF-IDF + logistic regression on the same rows")
@@ -89,8 +88,9 @@ def quickstart(
 
 def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list[Prediction]]:
     """The test rows, what run.json lists under "baselines", and the answers for the test rows."""
-    task = Classification.from_options(options, options)
-    rows = {name: list(task.read(path, options)) for name, path in SPLITS.items()}
+    columns = options.data.columns
+    task = Classification.from_options(options.task.options, columns)
+    rows = {name: list(task.read(path, columns)) for name, path in SPLITS.items()}
     task = task.fit_labels(rows["train"])
     watch = Watch()
     texts = [joined(row) for row in rows["train"]]

@@ -185,11 +185,11 @@ def cut_vocabulary(
     changed, before, after = count_changed(tokenizer, narrowed, texts())
     rows = torch.tensor(narrowed.kept)
     config, pad = checkpoint.config, narrowed.tokenizer.pad_id
-    if config.position_offset and pad is not None and pad != config.position_offset - 1:
+    if config.positions.offset and pad is not None and pad != config.positions.offset - 1:
         # config.json gives the first position by the id of the padding token.
         raise ConfigError(
-            f"The padding token would move from id {config.position_offset - 1} to {pad}, and this "
-            "model's positions are counted from it. Its vocabulary cannot be cut."
+            f"The padding token would move from id {config.positions.offset - 1} to {pad}, and "
+            "this model's positions are counted from it. Its vocabulary cannot be cut."
         )
     new_ids = {old: new for new, old in enumerate(narrowed.kept)}
     extra = {
@@ -200,7 +200,7 @@ def cut_vocabulary(
     note = f"vocabulary entries kept: {len(rows)} of {tokenizer.vocab_size}."
     smaller = replace(
         checkpoint,
-        config=replace(config, vocab_size=len(rows)),
+        config=config.changed(vocab_size=len(rows)),
         tensors={
             name: tensor[rows] if name in _BY_ENTRY else tensor
             for name, tensor in checkpoint.tensors.items()
@@ -238,7 +238,9 @@ def _rebuilt(
     """Return a predictor of a smaller checkpoint with the settings of the old one."""
     checkpoint = replace(checkpoint, filbert=dict(stored) or None)
     config = checkpoint.config
-    tokenizer.check_fits(config.vocab_size, config.type_vocab_size, checkpoint.source or Path())
+    tokenizer.check_fits(
+        config.vocab_size, config.embeddings.token_types, checkpoint.source or Path()
+    )
     model = checkpoint.build().to(old.device)
     if old.task is not None and old.task.head_kind is None:
         model.head = old.task.head(config)

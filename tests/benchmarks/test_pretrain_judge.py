@@ -58,7 +58,7 @@ def test_the_judge_reads_a_folder_that_filbert_wrote(load, tokenizer, tmp_path):
 
     data, judge = load("pretrain_data"), load("pretrain_judge")
     torch.manual_seed(0)
-    config = EncoderConfig(vocab_size=tokenizer.vocab_size, pooler=None, **SHAPE)
+    config = EncoderConfig.of(vocab_size=tokenizer.vocab_size, pooler=None, **SHAPE)
     model = Model(Encoder(config), new_head("masked_lm", config))
     initialize(model, 0.5)
     written = Checkpoint(config, "bert", model.state_dict(), head="masked_lm")

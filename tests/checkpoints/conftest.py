@@ -18,7 +18,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 
-CONFIG = EncoderConfig(
+CONFIG = EncoderConfig.of(
     vocab_size=50,
     hidden_size=16,
     num_hidden_layers=2,

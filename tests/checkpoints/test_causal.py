@@ -49,8 +49,12 @@ def test_a_causal_model_is_written_and_read_back_causal(family, kind, tmp_path):
     checkpoint = made(family, kind)
     huggingface.write(checkpoint, tmp_path)
     back = huggingface.read(tmp_path)
-    assert back.config == replace(checkpoint.config, head_dropout=back.config.head_dropout)
-    assert back.config.causal and (back.family, back.head) == (family, kind) and not back.notes
+    assert back.config == checkpoint.config.changed(head_dropout=back.config.dropout.head)
+    assert (
+        back.config.attention.causal
+        and (back.family, back.head) == (family, kind)
+        and not back.notes
+    )
     assert all(torch.equal(back.tensors[name], value) for name, value in checkpoint.tensors.items())
 
 
@@ -68,14 +72,14 @@ def test_only_what_others_compute_alike_goes_by_their_names(family, kind, tmp_pa
 def test_a_model_that_sees_both_ways_says_nothing_of_it(tmp_path):
     huggingface.write(made("bert", "sequence", causal=False), tmp_path)
     assert not {"is_decoder", "causal"} & raw(tmp_path).keys()
-    assert not huggingface.read(tmp_path).config.causal
+    assert not huggingface.read(tmp_path).config.attention.causal
 
 
 def test_a_causal_encoder_alone_has_no_pooler_that_others_would_put_on_its_first_token(tmp_path):
     pooled = with_new_head(made("bert", causal=False), "sequence", num_labels=2)
-    assert with_new_head(pooled, None).config.pooler == "tanh", "the control"
+    assert with_new_head(pooled, None).config.pooling.activation == "tanh", "the control"
     bare = with_new_head(as_causal(pooled), None)
-    assert bare.config.pooler is None
+    assert bare.config.pooling.activation is None
     assert bare.notes[-2] == (
         "pooler left out: it reads the first token, which attends to no other in a causal encoder."
     )
@@ -98,7 +102,7 @@ def test_somebody_elses_pooler_over_the_first_token_is_left_out_and_their_classi
     with pytest.raises(FormatError, match="is_decoder is True, and a BertForSequenceClassif"):
         huggingface.read(tmp_path / "sequence")
     read = huggingface.read(tmp_path / "bare")
-    assert read.config.causal and read.config.pooler is None
+    assert read.config.attention.causal and read.config.pooling.activation is None
     assert read.notes == (
         "pooler left out: the file's bert.pooler.dense is not used by a causal BertModel.",
     )
@@ -165,7 +169,7 @@ def test_a_model_with_local_layers_cannot_be_made_causal():
 def test_kept_layers_are_the_old_ones_in_their_order(layers, tmp_path):
     whole = made("bert", "sequence", causal=False)
     cut = with_layers(whole, layers)
-    assert cut.config == replace(whole.config, num_hidden_layers=len(layers))
+    assert cut.config == whole.config.changed(num_hidden_layers=len(layers))
     for new, old in enumerate(layers):
         for part in ("qkv.weight", "norm.bias", "down.weight"):
             found = cut.tensors[f"encoder.layers.{new}.{part}"]

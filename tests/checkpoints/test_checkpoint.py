@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 
-CONFIG = EncoderConfig(
+CONFIG = EncoderConfig.of(
     vocab_size=30,
     hidden_size=16,
     num_hidden_layers=2,
@@ -25,7 +23,7 @@ CONFIG = EncoderConfig(
 def bare(family: str = "bert", pooler: str | None = "tanh") -> Checkpoint:
     torch.manual_seed(0)
     changes = {"distilbert": {"type_vocab_size": 0}, "albert": {"embedding_size": 8}}
-    config = dataclasses.replace(CONFIG, pooler=pooler, **changes.get(family, {}))
+    config = CONFIG.changed(pooler=pooler, **changes.get(family, {}))
     return Checkpoint(config, family, Model(Encoder(config)).state_dict())
 
 
@@ -72,7 +70,7 @@ def test_each_family_keeps_its_custom_for_the_pooler(
 ) -> None:
     labels = 2 if kind in ("sequence", "tokens") else None
     config = with_new_head(bare(family, None), kind, labels).config
-    assert (config.pooler, config.pooler_dropout) == (pooler, dropout_before)
+    assert (config.pooling.activation, config.pooling.dropout) == (pooler, dropout_before)
 
 
 def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_head() -> None:
@@ -83,14 +81,14 @@ def test_a_classifiers_own_dense_layer_stays_for_new_labels_and_goes_with_the_he
     again = with_new_head(first, "sequence", 5)
     assert torch.equal(again.tensors["encoder.pooler.weight"], dense)
     nothing = with_new_head(first, None)
-    assert nothing.config.pooler is None
+    assert nothing.config.pooling.activation is None
     assert not any(name.startswith(("head.", "encoder.pooler.")) for name in nothing.tensors)
 
 
 def test_the_head_dropout_is_the_one_that_transformers_would_use() -> None:
-    assert with_new_head(bare("roberta"), "sequence", 2).config.head_dropout == 0.3
-    assert with_new_head(bare("roberta"), "choices").config.head_dropout == 0.4
-    assert with_new_head(bare("distilbert", None), "tokens", 2).config.head_dropout == 0.4
+    assert with_new_head(bare("roberta"), "sequence", 2).config.dropout.head == 0.3
+    assert with_new_head(bare("roberta"), "choices").config.dropout.head == 0.4
+    assert with_new_head(bare("distilbert", None), "tokens", 2).config.dropout.head == 0.4
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ def test_labels_and_problem_type_must_fit() -> None:
 
 def test_a_masked_lm_head_that_no_other_tool_would_compute_is_refused() -> None:
     checkpoint = bare("roberta")
-    checkpoint.config = dataclasses.replace(checkpoint.config, hidden_act="relu")
+    checkpoint.config = checkpoint.config.changed(hidden_act="relu")
     with pytest.raises(ConfigError, match="gelu in its head"):
         with_new_head(checkpoint, "masked_lm")
 

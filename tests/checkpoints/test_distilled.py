@@ -37,7 +37,7 @@ def teacher(family: str = "bert", head: str = "masked_lm", layers: int = 4, **mo
 def test_a_student_with_all_layers_and_no_token_types_says_what_its_teacher_says(head):
     whole = teacher(head=head)
     student = student_checkpoint(whole, layers=range(4), head="masked_lm", token_types=False)
-    assert (student.family, student.config.type_vocab_size) == ("distilbert", 0)
+    assert (student.family, student.config.embeddings.token_types) == ("distilbert", 0)
     theirs = whole.build()(TEXTS)
     wanted = theirs if isinstance(theirs, torch.Tensor) else theirs[0]
     # Positions and types are added in another order.
@@ -49,7 +49,7 @@ def test_a_student_with_all_layers_and_no_token_types_says_what_its_teacher_says
 def test_layers_are_the_teachers_in_their_order():
     whole = teacher()
     student = student_checkpoint(whole, layers=[1, 3])
-    assert (student.head, student.config.pooler, student.config.num_hidden_layers) == (
+    assert (student.head, student.config.pooling.activation, student.config.num_hidden_layers) == (
         None,
         None,
         2,
@@ -66,8 +66,8 @@ def test_layers_are_the_teachers_in_their_order():
 def test_tensors_of_another_shape_are_drawn_and_the_others_kept():
     whole = teacher()
     narrow = student_checkpoint(whole, layers=[0, 1], hidden_size=8)
-    assert (narrow.config.hidden_size, narrow.config.intermediate_size) == (8, 16)
-    assert narrow.config.num_attention_heads == 2
+    assert (narrow.config.hidden_size, narrow.config.feed_forward.width) == (8, 16)
+    assert narrow.config.attention.heads == 2
     thin = student_checkpoint(whole, layers=[0, 1], intermediate_size=20)
     kept = {n for n, t in thin.tensors.items() if torch.equal(t, whole.tensors.get(n, t[:0]))}
     drawn = {n.rpartition("layers.")[2] for n in thin.tensors.keys() - kept}

@@ -96,7 +96,7 @@ def test_what_the_encoder_cannot_express_is_refused_by_name(changes, words, mode
 def test_layer_types_say_how_far_global_layers_are_apart(kinds, every, modern):
     path = modern / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "layer_types": kinds}))
-    assert huggingface.read(modern).config.global_every == every
+    assert huggingface.read(modern).config.attention.global_every == every
 
 
 def byte_level(folder: Path) -> Path:

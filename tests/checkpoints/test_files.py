@@ -108,7 +108,7 @@ def test_a_full_disk_while_writing_one_file_keeps_the_old_one(old: Path, full_di
 def test_a_full_disk_while_saving_a_model_keeps_the_old_one(
     tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=9,
         hidden_size=8,
         num_hidden_layers=1,

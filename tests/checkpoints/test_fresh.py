@@ -100,7 +100,7 @@ def raw(folder: Path, family: str, **arguments: Any) -> dict[str, Any]:
 def test_config_json_names_the_tokenizers_own_marks(tmp_path: Path) -> None:
     content = raw(tmp_path, "roberta", pad_id=7, cls_id=8, sep_id=9)
     assert (content["pad_token_id"], content["bos_token_id"], content["eos_token_id"]) == (7, 8, 9)
-    assert huggingface.read(tmp_path).config.position_offset == 8
+    assert huggingface.read(tmp_path).config.positions.offset == 8
     content = raw(tmp_path, "bert", pad_id=3, cls_id=8, sep_id=9)
     assert content["pad_token_id"] == 3
     assert "bos_token_id" not in content
@@ -116,23 +116,31 @@ def test_the_usual_padding_id_and_positions_stand_in(
 
 def test_the_sequence_length_stays_512_whatever_the_padding_id() -> None:
     config = fresh_config("roberta", vocab_size=40, head="masked_lm", pad_id=0)
-    assert (config.max_position_embeddings, config.max_tokens_per_sequence) == (513, 512)
+    assert (config.positions.rows, config.max_tokens_per_sequence) == (513, 512)
 
 
 def test_roberta_has_one_token_type_and_a_larger_epsilon() -> None:
     config = fresh_config("roberta", vocab_size=40, head="masked_lm")
-    assert (config.type_vocab_size, config.layer_norm_eps, config.hidden_act) == (1, 1e-5, "gelu")
+    assert (config.embeddings.token_types, config.norm.eps, config.feed_forward.activation) == (
+        1,
+        1e-5,
+        "gelu",
+    )
 
 
 def test_albert_trains_without_dropout_and_shares_its_layers() -> None:
     config = fresh_config("albert", vocab_size=40, head="pretraining")
-    assert (config.hidden_dropout, config.attention_dropout, config.head_dropout) == (0, 0, 0.1)
-    assert (config.num_groups, config.table_size, config.hidden_act) == (1, 128, "gelu_tanh")
+    assert (config.dropout.hidden, config.dropout.attention, config.dropout.head) == (0, 0, 0.1)
+    assert (config.num_groups, config.table_size, config.feed_forward.activation) == (
+        1,
+        128,
+        "gelu_tanh",
+    )
 
 
 def test_dropout_is_one_switch_and_none_is_not_given() -> None:
     config = fresh_config("bert", vocab_size=40, head="masked_lm", dropout=0.0, hidden_size=None)
-    assert (config.hidden_dropout, config.attention_dropout, config.hidden_size) == (0, 0, 768)
+    assert (config.dropout.hidden, config.dropout.attention, config.hidden_size) == (0, 0, 768)
 
 
 @pytest.mark.parametrize(

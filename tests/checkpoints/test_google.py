@@ -308,13 +308,13 @@ def test_heads_keep_their_prefix_too(tmp_path: Path, vocab: Path) -> None:
 def test_a_pooler_may_be_missing(tmp_path: Path, vocab: Path) -> None:
     shapes = {name: shape for name, shape in BERT.items() if name not in POOLER}
     checkpoint = google.read(save(tmp_path, drawn(shapes), vocab))
-    assert (checkpoint.head, checkpoint.config.pooler) == ("masked_lm", None)
+    assert (checkpoint.head, checkpoint.config.pooling.activation) == ("masked_lm", None)
     assert any("head that needs a pooler" in note for note in checkpoint.notes)
 
 
 def test_a_span_head_leaves_the_pooler_out_and_says_so(tmp_path: Path, vocab: Path) -> None:
     checkpoint = google.read(save(tmp_path, drawn({**BERT_ENCODER, **SQUAD}), vocab))
-    assert (checkpoint.head, checkpoint.config.pooler) == ("spans", None)
+    assert (checkpoint.head, checkpoint.config.pooling.activation) == ("spans", None)
     assert any("2 x pooler, which this head does not read" in note for note in checkpoint.notes)
 
 
@@ -393,9 +393,9 @@ def test_electra_without_configuration_has_the_sizes_of_its_tensors(
     )
     checkpoint = google.read(prefix)
     config = checkpoint.config
-    assert (config.hidden_size, config.num_attention_heads, config.table_size) == (128, 2, 16)
-    assert (config.num_hidden_layers, config.intermediate_size) == (3, 256)
-    assert (config.max_position_embeddings, config.vocab_size) == (24, VOCAB)
+    assert (config.hidden_size, config.attention.heads, config.table_size) == (128, 2, 16)
+    assert (config.num_hidden_layers, config.feed_forward.width) == (3, 256)
+    assert (config.positions.rows, config.vocab_size) == (24, VOCAB)
     assert any("no configuration: 3 layers" in note and "64" in note for note in checkpoint.notes)
     count = len(GENERATOR)
     assert any(f"{count} x of the generator (--part generator)" in n for n in checkpoint.notes)
@@ -406,7 +406,7 @@ def test_both_of_electras_models_are_in_one_checkpoint(tmp_path: Path, vocab: Pa
     prefix = save(tmp_path, variables, vocab, CONFIGS["electra"], prefix="electra_small")
     generator = google.read(prefix, part="generator")
     assert generator.head == "masked_lm"
-    assert (generator.config.hidden_size, generator.config.num_attention_heads) == (64, 1)
+    assert (generator.config.hidden_size, generator.config.attention.heads) == (64, 1)
     assert np.array_equal(
         generator.tensors["encoder.embeddings.word.weight"].numpy(),
         variables["electra/embeddings/word_embeddings"],
@@ -438,7 +438,7 @@ def test_of_two_models_the_configuration_is_that_of_the_one_as_wide(
     config = ("bert_config.json", {**BERT_CONFIG, **sizes})
     variables = drawn({**ELECTRA, **GENERATOR})
     checkpoint = google.read(save(tmp_path, variables, vocab, config), part=part)
-    assert checkpoint.config.num_attention_heads == heads
+    assert checkpoint.config.attention.heads == heads
     is_refused = any("bert_config.json is not used" in note for note in checkpoint.notes)
     assert is_refused == (part == "generator")
 
@@ -504,7 +504,7 @@ def said(notes: tuple[str, ...]) -> str:
 def test_each_family_has_its_default_and_says_so(family: str, tmp_path: Path, vocab: Path) -> None:
     shapes, act, words = FAMILIES[family]
     checkpoint = google.read(save(tmp_path, drawn(shapes), vocab, CONFIGS[family]))
-    assert checkpoint.config.hidden_act == act
+    assert checkpoint.config.feed_forward.activation == act
     assert words in said(checkpoint.notes)
 
 
@@ -513,7 +513,7 @@ def test_each_family_has_its_default_and_says_so(family: str, tmp_path: Path, vo
 def test_the_default_can_be_overruled(family: str, asked: str, tmp_path: Path, vocab: Path) -> None:
     prefix = save(tmp_path, drawn(FAMILIES[family][0]), vocab, CONFIGS[family])
     checkpoint = google.read(prefix, hidden_act=asked)
-    assert checkpoint.config.hidden_act == asked
+    assert checkpoint.config.feed_forward.activation == asked
     assert "as asked" in said(checkpoint.notes)
 
 
@@ -526,7 +526,7 @@ def test_what_is_written_is_read_back_with_the_same_activation(
     prefix = save(tmp_path / "a", drawn(shapes), vocab, CONFIGS[family])
     google.write(google.read(prefix, hidden_act=act), Tokenizer.load(vocab), tmp_path / "b")
     back = google.read(tmp_path / "b" / google.PREFIX)
-    assert back.config.hidden_act == act
+    assert back.config.feed_forward.activation == act
     path = next((tmp_path / "b").glob("*_config.json"))
     raw = json.loads(path.read_text())
     assert raw["hidden_act"] == "gelu"  # the only name that Google's code knows
@@ -537,12 +537,12 @@ def test_relu_is_relu(tmp_path: Path, vocab: Path) -> None:
     config = ("bert_config.json", {**BERT_CONFIG, "hidden_act": "relu"})
     prefix = save(tmp_path / "a", drawn(BERT), vocab, config)
     checkpoint = google.read(prefix)
-    assert checkpoint.config.hidden_act == "relu"
+    assert checkpoint.config.feed_forward.activation == "relu"
     assert not any("hidden_act" in note for note in checkpoint.notes)
     with pytest.raises(ConfigError, match="'relu'.*two forms"):
         google.read(prefix, hidden_act="gelu")
     google.write(replace(checkpoint), Tokenizer.load(vocab), tmp_path / "b")
-    assert google.read(tmp_path / "b" / google.PREFIX).config.hidden_act == "relu"
+    assert google.read(tmp_path / "b" / google.PREFIX).config.feed_forward.activation == "relu"
 
 
 QUERY = "bert/encoder/layer_1/attention/self/query/kernel"
@@ -743,7 +743,7 @@ def test_heads_without_a_google_format_are_refused(
 
 def test_numbers_that_the_configuration_cannot_say_are_refused(tmp_path: Path, vocab: Path) -> None:
     made = fresh_checkpoint("bert", head="masked_lm", **SIZES)
-    changed = replace(made, config=replace(made.config, layer_norm_eps=1e-5))
+    changed = replace(made, config=made.config.changed(layer_norm_eps=1e-5))
     text = write_refusal(changed, vocab, tmp_path / "out")
     assert "cannot express layer_norm_eps 1e-05" in text
     assert "1e-12" in text

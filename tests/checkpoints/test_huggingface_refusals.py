@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import struct
 import time
@@ -278,7 +277,7 @@ def test_albert_with_layers_inside_its_groups_is_refused(
 def test_a_config_that_the_family_cannot_say_is_not_written(
     tmp_path: Path, make: Callable[..., Any]
 ) -> None:
-    config = dataclasses.replace(make(None).config, embedding_size=8)
+    config = make(None).config.changed(embedding_size=8)
     checkpoint = Checkpoint(config, "bert", Model(Encoder(config)).state_dict())
     with pytest.raises(ConfigError, match="cannot express embedding_size 8"):
         huggingface.write(checkpoint, tmp_path / "new")

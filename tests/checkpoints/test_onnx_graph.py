@@ -47,7 +47,7 @@ def made(family: str, kind: str | None, **fields: object) -> Checkpoint:
     )
     if family == "modernbert":
         fields = {"local_window": 6, **fields}
-    checkpoint = replace(checkpoint, config=replace(checkpoint.config, **fields))
+    checkpoint = replace(checkpoint, config=checkpoint.config.changed(**fields))
     if kind != "masked_lm":
         count = 3 if kind in ("sequence", "tokens") else None
         checkpoint = with_new_head(checkpoint, kind, count)
@@ -57,7 +57,7 @@ def made(family: str, kind: str | None, **fields: object) -> Checkpoint:
 
 def batch_of(checkpoint: Checkpoint, lengths: tuple[int, ...] = LENGTHS):
     draw = np.random.default_rng(0)
-    types = max(1, checkpoint.config.type_vocab_size)
+    types = max(1, checkpoint.config.embeddings.token_types)
     return pack(
         [draw.integers(0, VOCAB, n) for n in lengths],
         [draw.integers(0, types, n) for n in lengths],

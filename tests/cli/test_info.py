@@ -123,7 +123,7 @@ def test_other_sizes_tokenizers_and_shapes_are_told_by_name(tiny_model, tmp_path
     assert name in checkpoint.tensors
     changed = dataclasses.replace(
         checkpoint,
-        config=dataclasses.replace(checkpoint.config, vocab_size=len(words)),
+        config=checkpoint.config.changed(vocab_size=len(words)),
         tensors=checkpoint.tensors | {name: checkpoint.tensors[name][: len(words)].clone()},
     )
     huggingface.write(changed, other)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from filbert.data import doctor
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import Report, check
 from filbert.data.records import Row
@@ -35,13 +36,18 @@ class Topics:
         return iter(())
 
 
-def look(folder: Path, tokenizer=None, max_length: int = 8, **contents: str) -> Report:
+def look(
+    folder: Path, tokenizer=None, max_length: int = 8, near_threshold=None, **contents: str
+) -> Report:
     files = []
     for split, content in contents.items():
         path = folder / f"{split}.csv"
         path.write_text(content, encoding="utf-8")
         files.append((split, path))
-    return check(files, Topics(), ColumnNames(), tokenizer=tokenizer, max_length=max_length)
+    return check(
+        files, Topics(), ColumnNames(), tokenizer=tokenizer,
+        max_length=max_length, near_threshold=near_threshold,
+    )  # fmt: skip
 
 
 def rows(*pairs: tuple[str, str]) -> str:
@@ -84,17 +90,6 @@ def test_bad_rows_are_counted_and_reading_goes_on(tmp_path):
     assert places[0].startswith("train.csv:42: 3 fields")
     assert places[1] == "train.csv:43: no such label."
     assert report.splits[0].rows == 41 and report.splits[0].bad_rows == 2
-
-
-def test_every_sort_of_bad_row_is_shown_however_frequent_another_is(tmp_path):
-    content = rows(*BALANCED, *[("x", "broken")] * 9) + "too,many,fields\n" + rows(("y", "a"))[11:]
-    report = look(tmp_path, train=content, dev=rows(("z", "broken"), ("u", "a")))
-    ((count, places),) = found(report, "bad_row")
-    assert count == 11 and len(places) == 5
-    assert [place.partition(" ")[0] for place in places] == [
-        *("train.csv:42:", "train.csv:43:", "train.csv:44:"),
-        *("train.csv:51:", "dev.csv:2:"),
-    ]
 
 
 def test_an_open_quote_is_found_and_said_to_end_the_reading(tmp_path):
@@ -179,7 +174,7 @@ def test_few_rows_of_a_balanced_set_are_a_note_and_many_equal_labels_are_not_rar
     report = look(tmp_path, train=rows(*((f"t {i}", "ab"[i % 2]) for i in range(18))))
     assert message(report, "few_rows") == (
         "note",
-        'Labels with fewer than 10 rows: "a" (9), "b" (9). Their figures will be rough.',
+        'Labels with fewer than 10 rows: "a" (9), "b" (9). Their metrics will be noisy.',
     )
     many = rows(*((f"t {i}", f"l{i % 50}") for i in range(1000)))
     assert look(tmp_path, train=many).problems == ()
@@ -255,3 +250,105 @@ def test_a_row_costs_little_memory(tmp_path):
 
     # 32 bytes kept and some 50 for the comparison; without digests the texts alone would be 80.
     assert peak(90_000) - peak(40_000) < 50_000 * 100
+
+
+# Near-duplicates
+
+BASE = "the orchard behind the copper bridge was quiet all winter and full of silver lanterns"
+OTHER = "a violin in the window of a market by the harbour plays for nobody but the autumn rain"
+TRAIN = [(BASE, "a"), (OTHER, "b"), (BASE + " and kettles", "b"), ("alone", "a"), (BASE, "a")]
+DEV = [(OTHER + "!", "b"), (OTHER[:-5], "a"), ("new", "a"), (BASE, "a")]
+
+
+def near(folder: Path, train, dev, threshold: float | None = 0.8) -> Report:
+    return look(folder, near_threshold=threshold, train=rows(*train), dev=rows(*dev))
+
+
+def where(report: Report, kind: str) -> list[str]:
+    return [place for _, places in found(report, kind) for place in places]
+
+
+def test_near_duplicates_are_counted_within_files_and_between_them(tmp_path):
+    report = near(tmp_path, TRAIN, DEV).near_duplicates
+    assert report is not None
+    assert [(file.name, file.repeats, file.near) for file in report.files] == [
+        ("train", 2, {}),
+        ("dev", 1, {"train": 3}),
+    ]
+    assert report.num_pairs == len(report.pairs)
+    assert {
+        (p.one.rsplit("/")[-1], p.other.rsplit("/")[-1], p.labels_differ) for p in report.pairs
+    } == {
+        ("train.csv:2", "train.csv:4", True),
+        ("train.csv:2", "train.csv:6", False),
+        ("train.csv:2", "dev.csv:5", False),
+        ("train.csv:3", "dev.csv:2", False),
+        ("train.csv:3", "dev.csv:3", True),
+    }
+
+
+def test_findings_name_the_places_and_leave_equal_texts_to_the_exact_comparison(tmp_path):
+    report = near(tmp_path, TRAIN, DEV)
+    assert where(report, "near_leakage") == [
+        "dev.csv:2 is almost train.csv:3",
+        "dev.csv:3 is almost train.csv:3",
+    ]
+    assert where(report, "leakage") == ["dev.csv:5 is train.csv:2"]
+    assert where(report, "near_duplicate") == ["train.csv:4 is almost train.csv:2"]
+    assert sorted(where(report, "near_contradiction")) == [
+        "dev.csv:3 contradicts train.csv:3",
+        "train.csv:4 contradicts train.csv:2",
+    ]
+
+
+def test_a_doctor_that_was_not_asked_keeps_no_texts_and_says_nothing_of_it(tmp_path):
+    report = near(tmp_path, TRAIN, DEV, None)
+    assert report.near_duplicates is None
+    assert not where(report, "near_leakage")
+    asked = near(tmp_path, TRAIN, DEV)
+    assert {problem for problem in asked.problems if "near" not in problem.kind} == set(
+        report.problems
+    )
+
+
+def test_a_row_that_also_stands_in_train_as_it_is_leaks_once(tmp_path):
+    report = near(tmp_path, [("Hello!", "a"), ("hello", "a")], [("hello", "a")])
+    assert where(report, "leakage") == ["dev.csv:2 is train.csv:3"]
+    assert where(report, "near_leakage") == []
+
+
+def test_the_texts_of_a_pair_are_joined_as_lines_are(tmp_path):
+    (tmp_path / "train.csv").write_text("text,text_pair,label\na film,bad,a\na,film bad,a\n")
+    names = ColumnNames(text_pair_column="text_pair")
+    report = check(
+        [("train", tmp_path / "train.csv")], Topics(), names, tokenizer=None, max_length=9,
+        near_threshold=0.8,
+    )  # fmt: skip
+    assert report.near_duplicates.files[0].repeats == 1
+
+
+def test_all_findings_are_counted_and_a_few_are_named(tmp_path):
+    many = [(f"{BASE} {n}", "ab"[n % 2]) for n in range(12)]
+    report = near(tmp_path, many, [(text + " x", label) for text, label in many])
+    counts = {problem.kind: problem.count for problem in report.problems}
+    assert counts["near_leakage"] == 12
+    assert counts["near_contradiction"] > counts["near_duplicate"] / 2 > 12
+    assert all(len(problem.where) <= 5 for problem in report.problems)
+    files = report.near_duplicates.files
+    assert [(file.repeats, file.near) for file in files] == [(11, {}), (11, {"train": 12})]
+
+
+def test_rows_that_were_read_have_the_findings_of_their_files_near_ones_up_to_a_size(
+    tmp_path, monkeypatch
+):
+    report = near(tmp_path, TRAIN, DEV)
+    files = {name: tmp_path / f"{name}.csv" for name in ("train", "dev")}
+    splits = {
+        name: (str(path), list(Topics().read(path, ColumnNames()))) for name, path in files.items()
+    }
+    assert doctor.check_rows(splits, Topics()).problems == report.problems
+    exact = near(tmp_path, TRAIN, DEV, None).problems
+    for limit, size in (("NEAR_ROWS", len(TRAIN + DEV)), ("NEAR_CHARACTERS", 500)):
+        with monkeypatch.context() as patched:
+            patched.setattr(doctor, limit, size - 1)
+            assert doctor.check_rows(splits, Topics()).problems == exact

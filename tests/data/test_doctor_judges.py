@@ -104,7 +104,7 @@ def test_labels_of_things_in_a_row_are_counted_and_only_new_ones_are_wrong(tmp_p
     assert report.splits[1].label_counts == {"org": 3, "loc": 1}
     assert problems(report) == [("error", "unseen_label", 3), ("warning", "leakage", 1)]
     unseen = report.problems[0]
-    assert unseen.message == 'dev: the label "org", which train has not.'
+    assert unseen.message == 'dev: the label "org", which train does not have.'
     assert unseen.where == (f"{tmp_path / 'dev.csv'}:3",)
 
 

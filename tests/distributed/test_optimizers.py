@@ -74,7 +74,7 @@ def measure(parallel: Any, name: str, precision: str) -> dict[str, Any]:
     import torch.distributed as dist
     import worker
 
-    worker.OPTIONS = replace(worker.OPTIONS, optimizer=name, precision=precision)
+    worker.OPTIONS, worker.PRECISION = replace(worker.OPTIONS, optimizer=name), precision
     kinds = {
         "single": replace(parallel, rank=0, world=1, kind="single"),
         "ddp": parallel,

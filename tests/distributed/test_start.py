@@ -22,7 +22,7 @@ Measured = list[dict[str, Any]]
 def model() -> Model:
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return Model(Encoder(EncoderConfig(vocab_size=9, intermediate_size=8, **sizes)))
+    return Model(Encoder(EncoderConfig.of(vocab_size=9, intermediate_size=8, **sizes)))
 
 
 @pytest.mark.parametrize("kind", [None, "ddp", "fsdp"])

@@ -31,6 +31,7 @@ from filbert.train.trainable import freeze
 
 PLAIN = Precision("float32", "exact")
 OPTIONS = TrainOptions(lr=1e-3, weight_decay=0.1)
+PRECISION = "auto"
 VOCABULARY = 50
 
 
@@ -47,7 +48,7 @@ def config(**changes: Any) -> EncoderConfig:
         "attention_dropout": 0.0,
         "head_dropout": 0.0,
     }
-    return EncoderConfig(**(sizes | changes))
+    return EncoderConfig.of(**(sizes | changes))
 
 
 def new_model(kind: str, seed: int, **changes: Any) -> Model:
@@ -256,7 +257,7 @@ class Run:
     def __post_init__(self) -> None:
         self.model = new_model("tokens", self.seed)
         self.wrapped = self.parallel.wrap(self.model)
-        self.optimizer = new_optimizer(self.model, OPTIONS)
+        self.optimizer = new_optimizer(self.model, OPTIONS, precision=PRECISION)
         self.loader = Loader(new_examples(24), batch_size=7, max_tokens=48, seed=3)
 
     def train(self, steps: range) -> Run:

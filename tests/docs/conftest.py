@@ -116,7 +116,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Drawn at random, with as many layers and heads as MiniLM and the first words of its vocabulary.
     """
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=VOCABULARY,
         hidden_size=24,
         num_hidden_layers=6,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,7 +12,7 @@ import pytest
 import filbert
 from filbert.cli.main import VERBS
 from filbert.recipes import built_in
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, options_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,10 +92,8 @@ def test_every_option_and_every_public_name_has_its_place(site, public_members):
     for verb in VERBS:
         assert (site / "options" / f"{verb.replace('_', '-')}.html").is_file()
     options = (site / "options" / "finetune.html").read_text(encoding="utf-8")
-    hidden = {"options"}
-    for field in fields(FinetuneOptions):
-        if field.name not in hidden:
-            assert f"<code>--{field.name.replace('_', '-')}</code>" in options
+    for name in options_in(FinetuneOptions):
+        assert f"<code>--{name.replace('_', '-')}</code>" in options
     recipes = Read((site / "recipes.html").read_text(encoding="utf-8"))
     shipped = [path.stem for verb in ("pretrain", "distill", "compare") for path in built_in(verb)]
     assert set(shipped) <= recipes.ids

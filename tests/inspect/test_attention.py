@@ -44,7 +44,7 @@ SEQUENCES = [[3, 9, 4], [5], [7, 1, 8, 2, 30, 31, 6, 11, 12, 13], [9, 9, 9, 9]]
 
 def drawn(**changes: object) -> Model:
     torch.manual_seed(0)
-    encoder = Encoder(EncoderConfig(**{**SIZES, **changes}))  # type: ignore[arg-type]
+    encoder = Encoder(EncoderConfig.of(**{**SIZES, **changes}))  # type: ignore[arg-type]
     initialize(encoder, 0.3)
     return Model(encoder).eval()
 
@@ -200,7 +200,7 @@ def test_one_head_is_chosen_or_the_mean_over_what_is_left_open(predictor):
 )
 def test_every_kind_of_model_is_shown_and_the_mean_is_over_heads_that_it_has(tiny, fields):
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=tiny.vocab_size, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
         intermediate_size=48, max_position_embeddings=32, **fields,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +247,7 @@ def test_a_model_in_int8_is_refused(classifier):
 
 
 def test_a_model_that_normalises_word_vectors_has_no_gradient_times_input(classifier, monkeypatch):
-    config = replace(classifier.model.config, rotary_base=100.0, type_vocab_size=0)
+    config = classifier.model.config.changed(rotary_base=100.0, type_vocab_size=0)
     monkeypatch.setattr(classifier.model.encoder, "config", config)
     with pytest.raises(ConfigError, match="normalises every word vector"):
         attribute(classifier, find_target(classifier, TEXT), method="gradient")

@@ -14,7 +14,7 @@ from filbert.batch import pack, split
 from filbert.errors import ConfigError
 from filbert.model.attention import _GroupedAttention, attend
 from filbert.model.attention_plan import plan_attention
-from filbert.model.config import EncoderConfig
+from filbert.model.config import EncoderConfig, SelfAttention
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model, VectorHead, new_head
@@ -22,7 +22,7 @@ from filbert.model.pooling import hidden_states, pool
 
 # Equal ones, near-equal ones in one group, and some alone.
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
-CAUSAL = EncoderConfig(
+CAUSAL = EncoderConfig.of(
     vocab_size=50,
     hidden_size=16,
     num_hidden_layers=2,
@@ -56,7 +56,7 @@ def batch_of(lengths: tuple[int, ...] = LENGTHS):
 
 def model_of(kind: str | None, **changes: Any) -> Model:
     torch.manual_seed(0)
-    config = dataclasses.replace(CAUSAL, **changes)
+    config = CAUSAL.changed(**changes)
     count = 3 if kind in ("sequence", "tokens") else None
     model = Model(Encoder(config), None if kind is None else new_head(kind, config, count))
     # Large weights, so that a token that is seen shows.
@@ -126,12 +126,12 @@ def test_without_causal_nothing_is_masked_that_was_not():
     assert not plan.causal and all(group.unseen is None for group in plan.groups)
     batch = batch_of()
     assert standing_rows(batch, causal=False) is batch.starts
-    assert not EncoderConfig.causal
+    assert not SelfAttention(heads=1).causal
 
 
 def test_a_causal_encoder_without_local_layers_alone():
     with pytest.raises(ConfigError, match="causal with local_window 8"):
-        dataclasses.replace(CAUSAL, local_window=8, global_every=2)
+        CAUSAL.changed(local_window=8, global_every=2)
 
 
 @pytest.mark.parametrize(

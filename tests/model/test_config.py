@@ -1,20 +1,46 @@
-"""What a configuration says of its layers."""
+"""The grammar of EncoderConfig: small values, and flat settings for them."""
 
-from __future__ import annotations
+from dataclasses import replace
 
-from filbert.model.config import EncoderConfig
+import pytest
 
-SIZES = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 4, "intermediate_size": 16}
+from filbert.errors import ConfigError
+from filbert.model.config import EncoderConfig, LayerNorm, PositionTable, RotaryPositions
 
-
-def test_a_layer_has_its_own_number_of_heads_where_some_were_cut_off():
-    whole = EncoderConfig(**SIZES, num_hidden_layers=2)
-    cut = EncoderConfig(**SIZES, num_hidden_layers=2, heads_per_layer=(4, 1))
-    assert [whole.heads_of(layer) for layer in (0, 1)] == [4, 4]
-    assert [cut.heads_of(layer) for layer in (0, 1)] == [4, 1]
-    assert cut.head_size == whole.head_size == 2
+SIZES = {"vocab_size": 9, "hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 8}
 
 
-def test_a_rate_of_dropout_is_set_everywhere():
-    config = EncoderConfig(**SIZES, num_hidden_layers=1).with_dropout(0.3)
-    assert (config.hidden_dropout, config.attention_dropout, config.head_dropout) == (0.3,) * 3
+def test_a_pruned_layer_has_fewer_heads_of_the_same_size():
+    whole = EncoderConfig.of(**SIZES, num_hidden_layers=2)
+    cut = EncoderConfig.of(**SIZES, num_hidden_layers=2, heads_per_layer=(4, 1))
+    assert [cut.heads_of(0), cut.heads_of(1), whole.heads_of(1)] == [4, 1, 4]
+    assert cut.head_size == whole.head_size == 4
+
+
+def test_with_dropout_replaces_every_rate():
+    config = EncoderConfig.of(**SIZES, num_hidden_layers=1).with_dropout(0.3)
+    assert (config.dropout.hidden, config.dropout.attention, config.dropout.head) == (0.3,) * 3
+
+
+def test_flat_settings_build_the_same_configuration():
+    config = EncoderConfig.of(
+        **SIZES, num_hidden_layers=2, rotary_base=100.0, biases=False, local_window=4, pooler=None
+    )
+    assert isinstance(config.positions, RotaryPositions) and not config.norm.bias
+    assert EncoderConfig.of(**config.settings()) == config
+
+
+def test_changing_a_setting_keeps_all_others():
+    config = EncoderConfig.of(**SIZES, num_hidden_layers=2, position_offset=2)
+    mixed = replace(config, norm=LayerNorm(bias=False))
+    changed = mixed.changed(max_position_embeddings=64)
+    assert changed == replace(mixed, positions=PositionTable(rows=64, offset=2))
+    assert changed.differing(mixed) == ["max_position_embeddings"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"local_rotary_base": 10.0}, {"rotary_base": 10.0, "position_offset": 2}]
+)
+def test_settings_of_two_position_schemes_are_refused(settings):
+    with pytest.raises(ConfigError):
+        EncoderConfig.of(**SIZES, num_hidden_layers=1, **settings)

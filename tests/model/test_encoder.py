@@ -1,7 +1,5 @@
 """Sizes of published encoders, positions, and what a head asks for."""
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -18,14 +16,14 @@ BASE = {
     "num_attention_heads": 12,
     "intermediate_size": 3072,
 }
-TINY = EncoderConfig(
+TINY = EncoderConfig.of(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
 )
 
 
 def tiny(**changes) -> Encoder:
     torch.manual_seed(0)
-    encoder = Encoder(dataclasses.replace(TINY, **changes)).eval()
+    encoder = Encoder(TINY.changed(**changes)).eval()
     initialize(encoder, 0.1)
     return encoder
 
@@ -49,7 +47,7 @@ def tiny(**changes) -> Encoder:
 )
 def test_parameter_counts_are_the_published_ones(changes, parameters):
     with torch.device("meta"):
-        encoder = Encoder(EncoderConfig(**BASE | changes))
+        encoder = Encoder(EncoderConfig.of(**BASE | changes))
     assert sum(p.numel() for p in encoder.parameters()) == parameters
 
 
@@ -127,7 +125,7 @@ def test_off_the_tape_the_last_layer_runs_for_the_rows_that_are_read_and_gives_t
     widths = []
     layer = encoder.layer(encoder.config.num_hidden_layers - 1)
     layer.down.register_forward_hook(lambda module, given, found: widths.append(len(found)))
-    one_each = batch.num_sequences if encoder.config.pooled == "cls" else batch.num_tokens
+    one_each = batch.num_sequences if encoder.config.pooling.token == "cls" else batch.num_tokens
     asked = {"masked_lm": (at, 4), "tokens": (at, 4), "spans": (None, batch.num_tokens)}
     asked |= {"sequence": (None, one_each), "choices": (at, one_each), "pretraining": (at, 48)}
     for kind, (rows, width) in asked.items():
@@ -142,7 +140,7 @@ def test_off_the_tape_the_last_layer_runs_for_the_rows_that_are_read_and_gives_t
 def test_new_weights_are_drawn_as_the_paper_says():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = Encoder(dataclasses.replace(TINY, hidden_size=64, vocab_size=5000))
+        encoder = Encoder(TINY.changed(hidden_size=64, vocab_size=5000))
         initialize(encoder, 0.02)
     table = encoder.embeddings.word.weight.detach()
     assert table.abs().max() <= 0.04
@@ -175,4 +173,4 @@ def test_new_weights_are_drawn_as_the_paper_says():
 )
 def test_an_impossible_configuration_is_refused_by_name(changes, words):
     with pytest.raises(ConfigError, match=words):
-        dataclasses.replace(TINY, **changes)
+        TINY.changed(**changes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -21,7 +19,7 @@ from filbert.model.rotary import rotary_tables, rotate
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
-MODERN = EncoderConfig(
+MODERN = EncoderConfig.of(
     vocab_size=50,
     hidden_size=16,
     num_hidden_layers=3,
@@ -135,7 +133,7 @@ def test_bf16_rows_are_turned_by_float32_angles():
 
 def modern(kind: str = "sequence", **changes) -> Model:
     torch.manual_seed(0)
-    config = dataclasses.replace(MODERN, **changes)
+    config = MODERN.changed(**changes)
     model = Model(Encoder(config), new_head(kind, config, 3 if kind == "sequence" else None))
     initialize(model, 0.3)
     return model

@@ -14,7 +14,7 @@ from filbert.model.heads import DiscriminatorHead
 from filbert.model.replaced import ReplacedTokenModel, generator_config, sample
 
 MASK = 4
-CONFIG = EncoderConfig(
+CONFIG = EncoderConfig.of(
     vocab_size=40,
     hidden_size=16,
     num_hidden_layers=2,
@@ -55,7 +55,7 @@ def masked() -> tuple[PackedBatch, torch.Tensor, torch.Tensor]:
 def test_a_generator_is_a_share_as_wide_with_at_least_one_head(
     hidden: int, heads: int, width: int, share: float, expected: tuple[int, ...]
 ) -> None:
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=9,
         hidden_size=hidden,
         num_hidden_layers=5,

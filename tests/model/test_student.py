@@ -62,7 +62,7 @@ def config(**changes: Any) -> EncoderConfig:
         "attention_dropout": 0.0,
         "head_dropout": 0.0,
     }
-    return EncoderConfig(**(sizes | changes))
+    return EncoderConfig.of(**(sizes | changes))
 
 
 def model(seed: int, head: str | None = None, **changes: Any) -> Model:
@@ -99,7 +99,7 @@ def test_what_is_heard_is_what_happens(kind):
         layer, below = built.encoder.layer(number - 1), heard.hidden[number - 1]
         mixed = attend(heard.qkv[number], heard.plans[number])
         mixed = layer.attention_out(mixed.flatten(1))
-        if built.config.pre_norm:
+        if built.config.norm.before:
             after = below + mixed
             after = after + layer._feed_forward(layer.norm(after))
         else:

@@ -229,11 +229,11 @@ def test_a_wrong_config_field_shows(
     tensors = dict(checkpoint.tensors)
     if field == "num_hidden_layers":
         value = checkpoint.config.num_hidden_layers - 1
-        if checkpoint.config.num_hidden_groups is None:
+        if checkpoint.config.layer_groups is None:
             tensors = {
                 name: v for name, v in tensors.items() if f"encoder.layers.{value}." not in name
             }
-    config = dataclasses.replace(checkpoint.config, **{field: value})
+    config = checkpoint.config.changed(**{field: value})
     wrong = dataclasses.replace(checkpoint, config=config, tensors=tensors).build()
     batch = padded(family)
     assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
@@ -243,8 +243,8 @@ def test_a_wrong_config_field_shows(
 def test_a_wrong_pooler_activation_shows(family: str, kind: str, root: Path) -> None:
     model, folder = judge_and_folder(family, kind, root)
     checkpoint = huggingface.read(folder)
-    other = "relu" if checkpoint.config.pooler != "relu" else "tanh"
-    config = dataclasses.replace(checkpoint.config, pooler=other)
+    other = "relu" if checkpoint.config.pooling.activation != "relu" else "tanh"
+    config = checkpoint.config.changed(pooler=other)
     wrong = dataclasses.replace(checkpoint, config=config).build()
     batch = padded(family)
     assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
@@ -286,7 +286,7 @@ def test_tables_as_wide_as_the_layers_equal_transformers(family: str, tmp_path: 
         difference(given(checkpoint.build(), packed(batch)), judged(model, "sequence", batch))
         < TOLERANCE
     )
-    assert checkpoint.config.embedding_size == {"albert": 48, "electra": None}[family]
+    assert checkpoint.config.embeddings.width == {"albert": 48, "electra": None}[family]
 
 
 @pytest.mark.parametrize("family", list(CONFIGS))
@@ -294,7 +294,7 @@ def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> Non
     rates = {}
     for kind in ("sequence", "tokens"):
         config = huggingface.read(judge_and_folder(family, kind, root)[1]).config
-        rates[kind] = (config.hidden_dropout, config.attention_dropout, config.head_dropout)
+        rates[kind] = (config.dropout.hidden, config.dropout.attention, config.dropout.head)
         model = judge_and_folder(family, kind, root)[0]
         dropout = model.dropout if hasattr(model, "dropout") else model.classifier.dropout
         assert rates[kind][2] == dropout.p
@@ -360,7 +360,7 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
     torch.manual_seed(5)
     checkpoint = new_head(huggingface.read(judge_and_folder(family, old, root)[1]), kind)
     always_has_pooler = kind is None and family not in ("distilbert", "electra")
-    if always_has_pooler and checkpoint.config.pooler is None:
+    if always_has_pooler and checkpoint.config.pooling.activation is None:
         pytest.skip("transformers always draws a pooler for this family's bare encoder")
     huggingface.write(checkpoint, tmp_path)
     back, batch = load_back(family, kind, tmp_path), padded(family)

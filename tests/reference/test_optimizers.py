@@ -26,7 +26,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 def new_model() -> Model:
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=40,
         hidden_size=24,
         num_hidden_layers=2,
@@ -49,9 +49,8 @@ def run(name: str) -> tuple[dict[str, Array], list[dict[str, Array]], dict[str, 
         beta1=BETA1,
         beta2=BETA2,
         eps=EPS,
-        precision="float32",
     )
-    optimizer = new_optimizer(model, options)
+    optimizer = new_optimizer(model, options, precision="float32")
     learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
     before = {n: p.detach().double().numpy() for n, p in learning.items()}
     gradients = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -13,7 +11,7 @@ from filbert.inference.vectors import run_vectors
 from filbert.model.config import EncoderConfig
 
 CPU = torch.device("cpu")
-BASE = EncoderConfig(
+BASE = EncoderConfig.of(
     vocab_size=100,
     hidden_size=768,
     num_hidden_layers=1,
@@ -35,13 +33,13 @@ BASE = EncoderConfig(
     ],
 )
 def test_batches_are_as_wide_as_each_format_bears(number_format, width, tokens):
-    config = replace(BASE, intermediate_size=width)
+    config = BASE.changed(intermediate_size=width)
     assert default_max_tokens(CPU, config, number_format) == tokens
 
 
 def test_a_loaded_model_has_batches_of_its_format(film_run, monkeypatch):
     monkeypatch.setattr("filbert.inference.forward._WIDEST", {"float32": 2**16, "int8": 2**17})
-    width = film_run.model.model.config.intermediate_size
+    width = film_run.model.model.config.feed_forward.width
     for precision, values in (("float32", 2**16), ("int8", 2**17)):
         found = filbert.load(film_run.folder / "model", precision=precision)
         assert found.max_tokens == values // width

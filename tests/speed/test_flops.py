@@ -15,7 +15,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.flops import forward_flops, training_flops
 from filbert.model.heads import Model, new_head
 
-SMALL = EncoderConfig(
+SMALL = EncoderConfig.of(
     vocab_size=10,
     hidden_size=4,
     num_hidden_layers=1,
@@ -35,7 +35,7 @@ def test_a_masked_lm_is_counted_by_hand():
 
 @pytest.mark.parametrize("embedding_size", [None, 4])
 def test_a_masked_lm_is_counted_as_torch_counts_it(embedding_size):
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=50, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
         intermediate_size=20, embedding_size=embedding_size, pooler=None,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from filbert.model.packed import PackedLinear
 
 def drawn(**settings) -> Model:
     """An encoder that is just wide enough for the fast products."""
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         **{
             "vocab_size": 40,
             "hidden_size": 384,

@@ -27,7 +27,7 @@ def drawn(**changes):
         "intermediate_size": 128,
         "max_position_embeddings": 64,
     }
-    config = EncoderConfig(**(options | changes))
+    config = EncoderConfig.of(**(options | changes))
     encoder = Encoder(config)
     initialize(encoder, 0.1)
     return Model(encoder, new_head("sequence", config, 2)).eval()

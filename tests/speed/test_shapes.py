@@ -1,7 +1,5 @@
 """Few sizes of batches, and the same answers from them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from filbert.model.shapes import few_rows, few_shapes, next_size
 
-TINY = EncoderConfig(
+TINY = EncoderConfig.of(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24
 )
 EXACT = Precision("float32", "")
@@ -24,7 +22,7 @@ EXACT = Precision("float32", "")
 
 def model_of(kind: str | None = None, **changes) -> Model:
     torch.manual_seed(0)
-    config = dataclasses.replace(TINY, **changes)
+    config = TINY.changed(**changes)
     model = Model(Encoder(config), new_head(kind, config, 3) if kind else None)
     initialize(model, 0.2)
     return model.eval()

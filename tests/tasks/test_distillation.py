@@ -36,7 +36,7 @@ VOCABULARY = 30
 
 
 def config(layers: int, width: int = 16, heads: int = 2, **more: Any) -> EncoderConfig:
-    return EncoderConfig(
+    return EncoderConfig.of(
         vocab_size=VOCABULARY,
         hidden_size=width,
         num_hidden_layers=layers,

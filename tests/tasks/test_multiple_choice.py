@@ -276,7 +276,7 @@ def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_da
     bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
     examples = task.examples(rows, bert, max_length=64, with_targets=True)
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=bert.vocab_size,
         hidden_size=16,
         num_hidden_layers=1,

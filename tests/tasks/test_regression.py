@@ -28,7 +28,7 @@ def row(label, text="the film", line=2) -> Row:
 
 def model(task: Regression, vocab_size: int) -> Model:
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=vocab_size,
         hidden_size=16,
         num_hidden_layers=1,

@@ -298,7 +298,7 @@ def test_offsets_of_wordpiece_name_the_first_piece_of_each_word(shared_data: Pat
 
 def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny: Tokenizer):
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=tiny.vocab_size,
         hidden_size=16,
         num_hidden_layers=1,

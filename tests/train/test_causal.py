@@ -72,14 +72,15 @@ def test_numbers_and_lists_are_taken_as_python_has_them():
     given = {"task": "classification", "model": "m", "train": "t", "out": "o"}
     forms = ((3, "3"), ([0, 2], "0-0,2-2"), ([2], "2-2"), ("0,2", "0,2"), (None, None))
     for value, wanted in forms:
-        assert FinetuneOptions.from_keywords(given | {"keep_layers": value}).keep_layers == wanted
+        chosen = FinetuneOptions.from_keywords(given | {"keep_layers": value})
+        assert chosen.model.keep_layers == wanted
 
 
 def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     lines = (causal_run.folder / "predictions" / "dev.jsonl").read_text().splitlines()
     before = [json.loads(line)["score"] for line in lines]
     model = filbert.load(str(causal_run.folder / "model"))
-    assert model.model.config.causal and model.task.name == "classification"
+    assert model.model.config.attention.causal and model.task.name == "classification"
     rows = model.task.read(causal_run.facts["data"]["dev"]["path"], ColumnNames())
     after = [answer["score"] for answer in model.predict_rows(rows)]
     assert after == pytest.approx(before, abs=1e-6)
@@ -122,7 +123,7 @@ def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, 
 
 def test_a_model_that_is_causal_stays_so_without_the_option(causal_run, films, tmp_path):
     again = run(causal_run.folder / "model", films, tmp_path / "again", steps=2)
-    assert huggingface.read(again.folder / "model").config.causal
+    assert huggingface.read(again.folder / "model").config.attention.causal
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -167,7 +168,7 @@ def test_every_task_trains_a_causal_and_cut_encoder_and_reads_it_again(
         causal=True, keep_layers="0,3",
     )  # fmt: skip
     model = filbert.load(str(done.folder / "model"))
-    assert model.model.config.causal and model.model.config.num_hidden_layers == 2
+    assert model.model.config.attention.causal and model.model.config.num_hidden_layers == 2
     assert model.task.name == task
 
 
@@ -221,4 +222,4 @@ def test_a_run_cannot_be_continued_as_another_model(changes, deep_model, films, 
     run(deep_model, films, out, steps=2)
     with pytest.raises((ConfigError, RunError)):
         run(deep_model, films, out, steps=2, resume=True, **changes)
-    assert not huggingface.read(out / "model").config.causal
+    assert not huggingface.read(out / "model").config.attention.causal

@@ -124,7 +124,9 @@ def test_beta_is_the_weight_of_the_mean_over_layers_whatever_the_width():
     given = {"teacher": "t", "out": "o", "train": "a.csv", "method": "pkd", "beta": 60.0}
     sizes = {"vocab_size": 9, "num_attention_heads": 2, "intermediate_size": 8,
              "max_position_embeddings": 9}  # fmt: skip
-    student, teacher = (EncoderConfig(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8))
+    student, teacher = (
+        EncoderConfig.of(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8)
+    )
     (lesson,) = lessons_of(DistillOptions.from_keywords(given), student, teacher)
     assert len(lesson.layers) == 3 and lesson.weight == 20.0
 
@@ -236,7 +238,7 @@ def wide(taught, tmp_path_factory):
         vocabulary = tokenizer.tokens(list(range(tokenizer.vocab_size - cut)))
         (place / name).mkdir()
         (place / name / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-        config = EncoderConfig(
+        config = EncoderConfig.of(
             vocab_size=len(vocabulary), hidden_size=48, num_hidden_layers=2, num_attention_heads=6,
             intermediate_size=64, max_position_embeddings=64,
         )  # fmt: skip

@@ -18,7 +18,7 @@ LATER = {
 def fingerprint_of(**more: object) -> str:
     model = nn.Linear(2, 1)
     model.load_state_dict({"weight": torch.tensor([[1.0, 2.0]]), "bias": torch.tensor([3.0])})
-    return fingerprint(FinetuneOptions(**GIVEN | more), model, {"train": "0" * 64})
+    return fingerprint(FinetuneOptions.from_keywords(GIVEN | more), model, {"train": "0" * 64})
 
 
 def test_a_run_of_an_earlier_version_is_known_again():

@@ -68,12 +68,11 @@ def trained(tiny_model: Path, tmp_path: Path) -> Any:
 
 def start(folder: Path, task: Task, **options: Any) -> tuple[Model, list[str]]:
     """The model before its first step, and what is logged of it."""
-    chosen = FinetuneOptions(
-        task=task.name, model=str(folder), train="train.csv", out="run", **options
-    )
-    torch.manual_seed(chosen.seed)
+    given = {"task": task.name, "model": str(folder), "train": "train.csv", "out": "run"}
+    chosen = FinetuneOptions.from_keywords(given | options)
+    torch.manual_seed(chosen.run.seed)
     checkpoint, _, _ = load_for_task(chosen, task)
-    return build(checkpoint, task, chosen), [n for n in checkpoint.notes if "head" in n]
+    return build(checkpoint, task), [n for n in checkpoint.notes if "head" in n]
 
 
 def logits(model: Model, folder: Path, task: Task, item: Any) -> Tensor:

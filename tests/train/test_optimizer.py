@@ -30,13 +30,13 @@ def new_model(seed: int = 0, **changes) -> Model:
         "intermediate_size": 40,
         "max_position_embeddings": 32,
     }
-    config = EncoderConfig(**(sizes | changes))
+    config = EncoderConfig.of(**(sizes | changes))
     return Model(Encoder(config), new_head("masked_lm", config, None))
 
 
-def new(model: Model, **options) -> torch.optim.Optimizer:
+def new(model: Model, precision: str = "auto", **options) -> torch.optim.Optimizer:
     freeze(model, None)
-    return new_optimizer(model, TrainOptions(**({"lr": 1e-2} | options)))
+    return new_optimizer(model, TrainOptions(**({"lr": 1e-2} | options)), precision=precision)
 
 
 def train(model: Model, optimizer: torch.optim.Optimizer, steps: range) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from filbert.train import folder, trainer
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
 from filbert.train.folder import settle_precision
-from filbert.train.options import TrainOptions
+from filbert.train.options import RunOptions
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -233,12 +234,12 @@ def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp
     other = Precision("bf16" if found == "float32" else "float32", "by the clock")
     monkeypatch.setattr(folder, "choose_precision", lambda *_: other)
     alone = Parallel(0, 1, torch.device("cpu"), "single")
-    resumed = TrainOptions(resume=True)
-    assert settle_precision(resumed, str(tmp_path), alone).name == found
-    assert settle_precision(TrainOptions(), str(tmp_path), alone) == other
-    assert settle_precision(resumed, str(tmp_path / "elsewhere"), alone) == other
-    asked = TrainOptions(resume=True, precision=other.name)
-    assert settle_precision(asked, str(tmp_path), alone) == other
+    resumed = RunOptions(resume=True, out=str(tmp_path))
+    assert settle_precision(resumed, alone).name == found
+    assert settle_precision(RunOptions(out=str(tmp_path)), alone) == other
+    assert settle_precision(replace(resumed, out=str(tmp_path / "elsewhere")), alone) == other
+    asked = replace(resumed, precision=other.name)
+    assert settle_precision(asked, alone) == other
 
 
 def test_a_batch_that_grows_needs_its_first_size_and_its_rows():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def model_of(width: int) -> Model:
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=60,
         hidden_size=width,
         num_hidden_layers=2,

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import filbert
 from filbert.errors import ConfigError, Interrupted
 from filbert.train import trainer
+from filbert.train.options import flat
 from filbert.train.state import digest_of, newest_state
 
 TASKS = ("classification", "regression", "tagging", "multiple_choice", "embedding", "span_qa")
@@ -48,7 +49,7 @@ def options(place: Path, task: str, out: Path, **more):
 
 
 def run(given) -> dict:
-    return filbert.finetune(**vars(given)).facts
+    return filbert.finetune(**flat(given)).facts
 
 
 def digest(out: Path) -> str:
@@ -183,7 +184,7 @@ def test_a_command_line_run_ends_with_130_and_a_sentence_on_sigterm(place, tmp_p
     given = options(place, "classification", tmp_path / "x", epochs=400.0)
     flags = []
     for name in ("task", "model", "train", "dev", "out", "epochs", "lr"):
-        flags += [f"--{name}", str(getattr(given, name))]
+        flags += [f"--{name}", str(flat(given)[name])]
     process = subprocess.Popen(
         [sys.executable, "-m", "filbert", "finetune", *flags], stderr=subprocess.PIPE, text=True
     )

@@ -22,7 +22,7 @@ from filbert.train.trainable import freeze, rate_shares, reinitialize_top
 
 def new_model(layers: int = 4, groups: int | None = None, head: str = "sequence") -> Model:
     torch.manual_seed(0)
-    config = EncoderConfig(
+    config = EncoderConfig.of(
         vocab_size=30,
         hidden_size=16,
         num_hidden_layers=layers,

@@ -140,7 +140,7 @@ def with_new_head(
         head = new_head(kind, config, count)
         tensors |= {f"head.{name}": value for name, value in head.state_dict().items()}
         old = {n: t for n, t in checkpoint.tensors.items() if n.startswith(_TRANSFORM)}
-        if config.head_transform and old:
+        if config.head_transform.everywhere and old:
             tensors |= {name: tensor for name, tensor in old.items() if name in tensors}
             notes.append("kept: the dense layer and LayerNorm of the old head.")
         size = f" with {count} outputs" if count else ""
@@ -173,10 +173,11 @@ def _check_new_head(
     if problem_type is not None and problem_type not in PROBLEM_TYPES:
         raise ConfigError(f"problem_type {problem_type!r} is not one of {list(PROBLEM_TYPES)}.")
     activation = family.heads[kind].activation
-    if activation not in (None, checkpoint.config.hidden_act):
+    if activation not in (None, checkpoint.config.feed_forward.activation):
         raise ConfigError(
             f"A {family.class_name(kind)} has {activation} in its head. Over an encoder with "
-            f"{checkpoint.config.hidden_act}, transformers would compute other outputs."
+            f"{checkpoint.config.feed_forward.activation}, transformers would compute other "
+            "outputs."
         )
 
 
@@ -188,25 +189,26 @@ def _with_pooler_for(
     notes: list[str] = []
     layout, old_slot = family.heads[kind], family.heads[checkpoint.head].pooler
     slot = layout.pooler
-    old_name = old_slot.name if old_slot is not None and old.pooler is not None else None
+    old_name = (
+        old_slot.name if old_slot is not None and old.pooling.activation is not None else None
+    )
     # Training would not reach an optional pooler that the head does not read, and in a causal
     # encoder other tools would apply it to the first token.
-    reads_pooler = not old.causal if kind is None else HEADS[kind].reads_pooled
+    reads_pooler = not old.attention.causal if kind is None else HEADS[kind].reads_pooled
     if slot is not None and not (reads_pooler and (slot.required or slot.name == old_name)):
         slot = None
-    config = replace(
-        old,
+    config = old.changed(
         pooler=slot.activation if slot else None,
         pooler_dropout=slot is not None and slot.dropout_before,
-        head_dropout=old.head_dropout if layout.dropout[0] else old.hidden_dropout,
+        head_dropout=old.dropout.head if layout.dropout[0] else old.dropout.hidden,
     )
     tensors = {n: tensor for n, tensor in checkpoint.tensors.items() if n.startswith("encoder.")}
     if slot is not None and slot.name == old_name:
         return config, tensors, notes
     tensors = {n: tensor for n, tensor in tensors.items() if not n.startswith(_POOLER)}
-    if old.pooler is not None:
+    if old.pooling.activation is not None:
         why = f"a {family.class_name(kind)} has no place for the old one"
-        if kind is None and old.causal:
+        if kind is None and old.attention.causal:
             why = "it reads the first token, which attends to no other in a causal encoder"
         notes.append(f"pooler left out: {why}.")
     if slot is not None:
@@ -223,10 +225,10 @@ def as_causal(checkpoint: Checkpoint) -> Checkpoint:
     Raises:
         ConfigError: Some layers have local attention, which is bidirectional.
     """
-    if checkpoint.config.causal:
+    if checkpoint.config.attention.causal:
         return checkpoint
     try:
-        config = replace(checkpoint.config, causal=True)
+        config = checkpoint.config.changed(causal=True)
     except ConfigError as error:
         raise ConfigError(f"This model cannot be made causal: {error}") from error
     note = "causal: tokens attend to earlier positions only; the last represents the sequence."
@@ -261,7 +263,7 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
         return checkpoint
     moved = [old for new, old in enumerate(layers) if config.is_local(old) != config.is_local(new)]
     # The first layer of a pre-norm encoder has no LayerNorm before its attention.
-    if moved or (config.pre_norm and asked[0] != 0):
+    if moved or (config.norm.before and asked[0] != 0):
         raise ConfigError(
             f"keep_layers is {asked}; in this model the position of a layer decides between local "
             "and global attention. Give a number to keep the first layers."
@@ -275,13 +277,12 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
         elif int(match[1]) in places:
             new = places[int(match[1])]
             tensors[f"encoder.layers.{new}.{name[match.end() :]}"] = tensor
-    groups = None if config.num_hidden_groups is None else len(layers)
-    heads = config.heads_per_layer and tuple(config.heads_of(layer) for layer in layers)
+    groups = None if config.layer_groups is None else len(layers)
+    heads = config.attention.heads_per_layer and tuple(config.heads_of(layer) for layer in layers)
     kept = ", ".join(map(str, layers))
     return replace(
         checkpoint,
-        config=replace(
-            config,
+        config=config.changed(
             num_hidden_layers=len(layers),
             num_hidden_groups=groups,
             heads_per_layer=heads,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -168,7 +167,7 @@ def encoder_config(
     values["pooler"] = slot.activation if slot else None
     values["pooler_dropout"] = slot is not None and slot.dropout_before
     try:
-        config = EncoderConfig(**values)
+        config = EncoderConfig.of(**values)
     except ConfigError as error:
         text = str(error)
         for name, (key, _) in family.keys.items():
@@ -284,35 +283,36 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     Raises:
         ConfigError: The family's config.json cannot express one of the fields.
     """
-    head, has_pooler = family.heads[kind], config.pooler is not None
-    by_key = config.causal and family.says_causal(kind, has_pooler=has_pooler)
-    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if config.causal and not by_key else ("", "")
+    head, has_pooler = family.heads[kind], config.pooling.activation is not None
+    by_key = config.attention.causal and family.says_causal(kind, has_pooler=has_pooler)
+    ours = (CAUSAL_CLASS, CAUSAL_TYPE) if config.attention.causal and not by_key else ("", "")
     raw: dict[str, Any] = {
         "architectures": [ours[0] + family.class_name(kind)],
         "model_type": ours[1] + family.model_type,
         **family.written,
         **{key: allowed[0] for key, allowed in head.must.items()},
     }
+    settings = config.settings()
     for name, (key, _) in family.keys.items():
-        raw[key] = getattr(config, name)
+        raw[key] = settings[name]
     for key, name in family.repeated.items():
-        raw[key] = getattr(config, name)
+        raw[key] = settings[name]
     if by_key and family.causal_key is not None:
         raw[family.causal_key] = True
     if "hidden_act" in family.keys:
-        raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.hidden_act]
-    if "embedding_size" in raw and config.embedding_size is None and not family.always_projects:
+        raw[family.keys["hidden_act"][0]] = _WRITTEN_ACTIVATIONS[config.feed_forward.activation]
+    if "embedding_size" in raw and config.embeddings.width is None and not family.always_projects:
         raw["embedding_size"] = config.hidden_size
     if family.offset_by_pad:
-        raw["pad_token_id"] = config.position_offset - 1
+        raw["pad_token_id"] = config.positions.offset - 1
     if head.dropout[0] is not None:
-        raw[head.dropout[0]] = config.head_dropout
-    if config.heads_per_layer is not None:
+        raw[head.dropout[0]] = config.dropout.head
+    if config.attention.heads_per_layer is not None:
         # The remaining heads are numbered from 0, so the last ones count as removed.
         raw[_PRUNED_HEADS] = {
-            str(layer): list(range(count, config.num_attention_heads))
-            for layer, count in enumerate(config.heads_per_layer)
-            if count < config.num_attention_heads
+            str(layer): list(range(count, config.attention.heads))
+            for layer, count in enumerate(config.attention.heads_per_layer)
+            if count < config.attention.heads
         }
     path = Path("config.json")
     try:
@@ -320,13 +320,9 @@ def config_values(config: EncoderConfig, family: Family, kind: str | None) -> di
     except FormatError as error:
         raise ConfigError(f"A {family.class_name(kind)} cannot be written: {error}") from error
     # A class without a key for its head's dropout uses the hidden dropout.
-    lost = [
-        field.name
-        for field in fields(config)
-        if field.name != "head_dropout" and getattr(config, field.name) != getattr(back, field.name)
-    ]
+    lost = [name for name in config.differing(back) if name != "head_dropout"]
     if lost:
-        found = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
+        found = ", ".join(f"{name} {settings[name]!r}" for name in lost)
         raise ConfigError(f"A {family.class_name(kind)} cannot express {found}.")
     return raw
 

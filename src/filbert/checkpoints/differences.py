@@ -182,7 +182,7 @@ def differences(names: tuple[str, str], places: tuple[Path, Path]) -> ModelDiffe
     return ModelDifferences(
         names=names,
         about={name: (about[0][name], about[1][name]) for name in about[0]},
-        config=_differing(asdict(first.config), asdict(second.config)),
+        config=_differing(first.config.settings(), second.config.settings()),
         tokenizer=_tokenizers(*map(_tokenizer_of, places)),
         task=_differing(_mapping(one, "task"), _mapping(two, "task")),
         run=_differing(_run(one), _run(two)),

@@ -109,14 +109,13 @@ def fresh_config(
     slot = table.heads[head].pooler
     needs_pooler = slot is not None and slot.required
     values["pooler"] = slot.activation if slot is not None and needs_pooler else None
-    config = EncoderConfig(vocab_size=vocab_size, **values)
+    config = EncoderConfig.of(vocab_size=vocab_size, **values)
     usual_dropout = table.heads[head].dropout[1]
-    config = replace(
-        config,
-        head_dropout=config.hidden_dropout if usual_dropout is None else usual_dropout,
+    config = config.changed(
+        head_dropout=config.dropout.hidden if usual_dropout is None else usual_dropout,
         embedding_size=None
-        if config.embedding_size == config.hidden_size and not table.always_projects
-        else config.embedding_size,
+        if config.embeddings.width == config.hidden_size and not table.always_projects
+        else config.embeddings.width,
     )
     config_values(config, table, head)  # refuses what config.json cannot express
     return config
@@ -269,7 +268,7 @@ def grow_vocabulary(
     for name in (_WORDS, *_BIASES):
         if name in tensors:
             tensors[name] = _grown(tensors[name], size, sources)
-    config = replace(checkpoint.config, vocab_size=size)
+    config = checkpoint.config.changed(vocab_size=size)
     return replace(checkpoint, config=config, tensors=tensors, filbert=None)
 
 
@@ -437,16 +436,15 @@ def student_checkpoint(
         start = _without_types(start)
     old = start.config
     width = hidden_size or old.hidden_size
-    heads = num_attention_heads or old.num_attention_heads
-    is_same = (width, heads) == (old.hidden_size, old.num_attention_heads)
-    config = replace(
-        old,
+    heads = num_attention_heads or old.attention.heads
+    is_same = (width, heads) == (old.hidden_size, old.attention.heads)
+    config = old.changed(
         num_hidden_layers=len(layers),
         hidden_size=width,
         num_attention_heads=heads,
-        heads_per_layer=old.heads_per_layer if is_same else None,
+        heads_per_layer=old.attention.heads_per_layer if is_same else None,
         intermediate_size=intermediate_size
-        or max(1, round(old.intermediate_size * width / old.hidden_size)),
+        or max(1, round(old.feed_forward.width * width / old.hidden_size)),
         pooler=None,
         pooler_dropout=False,
     )
@@ -498,6 +496,6 @@ def _without_types(checkpoint: Checkpoint) -> Checkpoint:
     return replace(
         checkpoint,
         family=_WITHOUT_TYPES[checkpoint.family],
-        config=replace(checkpoint.config, type_vocab_size=0),
+        config=checkpoint.config.changed(type_vocab_size=0),
         tensors=tensors,
     )

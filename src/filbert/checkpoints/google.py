@@ -17,7 +17,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -488,7 +488,7 @@ def _match(
             "tensors."
         )
     expected: dict[str, tuple[int, ...]] = {}
-    is_square = config.embedding_size == config.hidden_size
+    is_square = config.embeddings.width == config.hidden_size
     for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
         variables = plan.names.variables(ours, kind)
         if ours.startswith(_PROJECT) and is_square and variables[0] not in keys:
@@ -746,30 +746,25 @@ def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     raw = {key: values[key] for key in _KEYS}
     for key, fixed in _FURTHER_KEYS[family].items():
         raw[key] = values[key] if fixed is None else fixed
-    if config.hidden_act in HIDDEN_ACTS:
+    if config.feed_forward.activation in HIDDEN_ACTS:
         raw["hidden_act"] = "gelu"
-        if config.hidden_act != _MEANING[family][0]:
-            raw[_FORM_KEY] = _FORMS[config.hidden_act]
+        if config.feed_forward.activation != _MEANING[family][0]:
+            raw[_FORM_KEY] = _FORMS[config.feed_forward.activation]
     path = folder / GOOGLE_CONFIGS[family == "albert"]
     back = encoder_config(
         {**raw, "hidden_act": _activation(raw, family, None, path)[0]},
         FAMILIES[family],
         kind,
-        has_pooler=config.pooler is not None,
+        has_pooler=config.pooling.activation is not None,
         path=path,
     )
-    lost = [
-        field.name
-        for field in fields(config)
-        if getattr(config, field.name) != getattr(back, field.name)
-        # A rate for training, which each of Google's scripts fixes.
-        and field.name != "head_dropout"
-    ]
+    # A rate for training, which each of Google's scripts fixes.
+    lost = [name for name in config.differing(back) if name != "head_dropout"]
     if lost:
-        listed = ", ".join(f"{name} {getattr(config, name)!r}" for name in lost)
+        listed = ", ".join(f"{name} {config.settings()[name]!r}" for name in lost)
         raise ConfigError(
             f"Google's {path.name} cannot express {listed}; its code would compute with "
-            f"{', '.join(repr(getattr(back, name)) for name in lost)}."
+            f"{', '.join(repr(back.settings()[name]) for name in lost)}."
         )
     # Google's code keeps keys that it does not know without reading them.
     labels = checkpoint.labels or ()
@@ -906,7 +901,7 @@ def write(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> dict[st
             "Write the encoder alone (--encoder-only), or keep Hugging Face's layout."
         )
     is_identity = _projects_by_identity(checkpoint)
-    if checkpoint.config.embedding_size == checkpoint.config.hidden_size and not is_identity:
+    if checkpoint.config.embeddings.width == checkpoint.config.hidden_size and not is_identity:
         raise ConfigError(
             "Google's code has no projection between embeddings and layers of the same width "
             f"({checkpoint.config.hidden_size}), and the one of this model is not the identity."

@@ -179,7 +179,7 @@ def _check_shape(
             f"{paths[1]}: {theirs} has shape {short(actual)}; {paths[0].name} asks for {expected}."
         )
     size = expected[axis]
-    if config.gated and field_ == "intermediate_size" and module.endswith(".up"):
+    if config.feed_forward.gated and field_ == "intermediate_size" and module.endswith(".up"):
         size //= 2
     key = "id2label" if field_ == "id2label" else family.keys[field_][0]
     value = f"{size} labels (id2label)" if key == "id2label" else f"{key} {size}"
@@ -276,11 +276,12 @@ def plan_reading(
     for name, (ours, expected) in wanted.items():
         actual = shapes[found[name]]
         _check_shape(ours, found[name], expected, actual, family, config, kind, paths)
+    settings = config.settings()
     for key, field_ in family.repeated.items():
-        if key in raw and raw[key] != getattr(config, field_):
+        if key in raw and raw[key] != settings[field_]:
             notes.append(
                 f"{key} {short(raw[key])} left out: {family.keys[field_][0]} "
-                f"{getattr(config, field_)} serves for both."
+                f"{settings[field_]} serves for both."
             )
     file_names = {ours: tuple(found[name] for name in theirs) for ours, theirs in sources.items()}
     return Plan(kind, config, file_names, repeats, count, notes)
@@ -584,5 +585,5 @@ def read_tokenizer(
 
 def write_tokenizer(tokenizer: Tokenizer, checkpoint: Checkpoint, folder: Path) -> None:
     """Save a tokenizer for a model; token types are switched off if the model has none."""
-    has_none = checkpoint.config.type_vocab_size == 0
+    has_none = checkpoint.config.embeddings.token_types == 0
     tokenizer.save(folder, token_type_ids=False if has_none else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "head": checkpoint.head,
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "problem_type": checkpoint.problem_type,
-        "encoder": asdict(checkpoint.config),
+        "encoder": checkpoint.config.settings(),
     }
 
 
@@ -93,7 +92,7 @@ def read_export(folder: Path) -> Checkpoint:
         if labels is not None and not all(isinstance(label, str) for label in labels):
             raise ValueError("its labels are no texts")
         return Checkpoint(
-            config=EncoderConfig(**encoder),
+            config=EncoderConfig.of(**encoder),
             family=stored["family"],
             tensors={},
             head=stored["head"],

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.sentence_transformers import SentenceVectors
-from filbert.model.config import EncoderConfig
+from filbert.model.config import EncoderConfig, PositionTable
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
 OPSET = 20
@@ -159,7 +159,7 @@ class _Padded:
         for index in range(config.num_hidden_layers):
             local = config.is_local(index)
             hidden = self._layer(index, hidden, seen[local], turns[local])
-        hidden = graph.norm(hidden, "encoder.final_norm", config.layer_norm_eps)
+        hidden = graph.norm(hidden, "encoder.final_norm", config.norm.eps)
         return graph.op("Identity", hidden, name="last_hidden_state")  # type: ignore[no-any-return]
 
     def _kinds(self) -> set[bool]:
@@ -169,39 +169,39 @@ class _Padded:
         config, graph, op = self.config, self.graph, self.graph.op
         name = "encoder.embeddings"
         total = op("Gather", graph.weight(f"{name}.word.weight"), "input_ids")
-        if config.type_vocab_size:
+        if config.embeddings.token_types:
             types = graph.weight(f"{name}.token_type.weight")
-            ids = "token_type_ids" if config.type_vocab_size > 1 else 0
+            ids = "token_type_ids" if config.embeddings.token_types > 1 else 0
             total = op("Add", total, op("Gather", types, ids))
-        if config.rotary_base is None:
+        if isinstance(config.positions, PositionTable):
             rows = self.places
-            if config.position_offset:
-                rows = op("Add", rows, config.position_offset)
+            if config.positions.offset:
+                rows = op("Add", rows, config.positions.offset)
             table = graph.weight(f"{name}.position.weight")
             total = op("Add", total, op("Gather", table, rows))
-        normed = graph.norm(total, f"{name}.norm", config.layer_norm_eps)
-        return graph.dense(normed, f"{name}.project") if config.embedding_size else normed
+        normed = graph.norm(total, f"{name}.norm", config.norm.eps)
+        return graph.dense(normed, f"{name}.project") if config.embeddings.width else normed
 
     def _seen(self, *, local: bool) -> Value:
         """What is added to the scores: (B, 1, 1 or L, L)."""
         op = self.graph.op
         seen = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
-        if local or self.config.causal:
+        if local or self.config.attention.causal:
             behind = op("Sub", op("Unsqueeze", self.places, [1]), self.places)
-            if self.config.causal:
+            if self.config.attention.causal:
                 near = op("GreaterOrEqual", behind, 0)
             else:
-                assert self.config.local_window is not None
-                near = op("LessOrEqual", op("Abs", behind), self.config.local_window // 2)
+                assert self.config.attention.window is not None
+                near = op("LessOrEqual", op("Abs", behind), self.config.attention.window // 2)
             seen = op("And", seen, near)
         return op("Where", seen, 0.0, _UNSEEN)  # type: ignore[no-any-return]
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
         """Cosine and sine of every place's angles, (L, D / 2) each; see `model.rotary`."""
         config, op = self.config, self.graph.op
-        if config.rotary_base is None:
+        if isinstance(config.positions, PositionTable):
             return None
-        base = (config.local_rotary_base if local else None) or config.rotary_base
+        base = (config.positions.local_base if local else None) or config.positions.base
         pairs = np.arange(0, config.head_size, 2, dtype=np.float32)
         frequencies = (1.0 / np.float32(base) ** (pairs / config.head_size)).astype(np.float32)
         places = op("Cast", op("Unsqueeze", self.places, [1]), to=TensorProto.FLOAT)
@@ -214,8 +214,8 @@ class _Padded:
         """(B, L, H) to (B, L, H); see `model.encoder.Layer`."""
         config, graph = self.config, self.graph
         group = index * config.num_groups // config.num_hidden_layers
-        name, at, eps = f"encoder.layers.{group}", f"layer.{index}", config.layer_norm_eps
-        if config.pre_norm:
+        name, at, eps = f"encoder.layers.{group}", f"layer.{index}", config.norm.eps
+        if config.norm.before:
             normed = graph.norm(hidden, f"{name}.attention_norm", eps)
             hidden = graph.op("Add", hidden, self._attention(normed, name, at, seen, turns))
             normed = graph.norm(hidden, f"{name}.norm", eps)
@@ -255,11 +255,11 @@ class _Padded:
     def _feed_forward(self, hidden: Value, name: str, at: str) -> Value:
         config, graph, op = self.config, self.graph, self.graph.op
         wide = graph.dense(hidden, f"{name}.up", at=f"{at}.up")
-        if config.gated:
+        if config.feed_forward.gated:
             wide, gate = op("Split", wide, axis=-1, num_outputs=2, outputs=2)
-            wide = op("Mul", graph.activate(wide, config.hidden_act), gate)
+            wide = op("Mul", graph.activate(wide, config.feed_forward.activation), gate)
         else:
-            wide = graph.activate(wide, config.hidden_act)
+            wide = graph.activate(wide, config.feed_forward.activation)
         return graph.dense(wide, f"{name}.down", at=f"{at}.down")
 
     def pooled(self, hidden: Value, pooling: str) -> Value:
@@ -268,7 +268,7 @@ class _Padded:
         parts = pooling.split("+")
         if len(parts) > 1:
             return op("Concat", *[self.pooled(hidden, part) for part in parts], axis=-1)  # type: ignore[no-any-return]
-        if pooling == "last" or (pooling == "cls" and self.config.causal):
+        if pooling == "last" or (pooling == "cls" and self.config.attention.causal):
             last = op("Sub", op("ReduceSum", "attention_mask", [1], keepdims=1), 1)
             return op("GatherND", hidden, last, batch_dims=1)  # type: ignore[no-any-return]
         if pooling == "cls":
@@ -312,7 +312,7 @@ class _Padded:
             op("Identity", self._vocabulary_scores(hidden, "head"), name="logits")
             return {"logits": ("batch", "length", config.vocab_size)}
         if kind == "discriminator":
-            hidden = graph.dense(hidden, "head.dense", config.hidden_act)
+            hidden = graph.dense(hidden, "head.dense", config.feed_forward.activation)
             op("Squeeze", graph.dense(hidden, "head.out"), [-1], name="logits")
             return {"logits": ("batch", "length")}
         over_tokens = kind in ("tokens", "spans")
@@ -335,16 +335,16 @@ class _Padded:
         return {"logits": (*places, count)}
 
     def _pooler(self, hidden: Value) -> Value:
-        pooled = self.pooled(hidden, self.config.pooled)
-        if self.config.pooler is None:
+        pooled = self.pooled(hidden, self.config.pooling.token)
+        if self.config.pooling.activation is None:
             return pooled
-        return self.graph.dense(pooled, "encoder.pooler", self.config.pooler)
+        return self.graph.dense(pooled, "encoder.pooler", self.config.pooling.activation)
 
     def _transformed(self, rows: Value, head: str) -> Value:
         if f"{head}.transform.weight" not in self.graph.tensors:
             return rows
-        rows = self.graph.dense(rows, f"{head}.transform", self.config.hidden_act)
-        return self.graph.norm(rows, f"{head}.norm", self.config.layer_norm_eps)
+        rows = self.graph.dense(rows, f"{head}.transform", self.config.feed_forward.activation)
+        return self.graph.norm(rows, f"{head}.norm", self.config.norm.eps)
 
     def _vocabulary_scores(self, hidden: Value, head: str) -> Value:
         graph, op = self.graph, self.graph.op
@@ -357,7 +357,7 @@ class _Padded:
 def input_names(config: EncoderConfig) -> tuple[str, ...]:
     """What the graph of such an encoder is given, each int64 (B, L), padded on the right."""
     names = ("input_ids", "attention_mask")
-    return (*names, "token_type_ids") if config.type_vocab_size > 1 else names
+    return (*names, "token_type_ids") if config.embeddings.token_types > 1 else names
 
 
 def build_graph(

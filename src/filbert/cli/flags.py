@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +20,31 @@ if TYPE_CHECKING:
 def print_json(content: Any) -> None:
     """One JSON document on stdout."""
     print(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+
+
+def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
+    """Return a flat dataclass with one field per option of `kind`, for the command line parser.
+
+    Args:
+        kind: a class of options.
+        required: options that must be given although they have a default.
+    """
+    from filbert.train.options import options_in
+
+    options = options_in(kind).values()
+    made = make_dataclass(
+        f"{kind.__name__.removesuffix('Options')}Flags",
+        [
+            (one.name, one.type, field(default=MISSING if one.name in required else one.default))
+            for one in options
+        ],
+        frozen=True,
+        kw_only=True,
+    )
+    made.__module__ = kind.__module__  # cyclopts ignores classes of the standard library
+    entries = "\n".join(f"    {one.name}: {one.doc}" for one in options)
+    made.__doc__ = f"{kind.__doc__}\n\nAttributes:\n{entries}\n"
+    return made
 
 
 STDIO = "-"

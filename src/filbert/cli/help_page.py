@@ -13,7 +13,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.masking import ObjectiveOptions
 from filbert.serve.settings import Batching, Operation, Settings
 from filbert.tasks.base import TaskOptions
-from filbert.train.options import TrainOptions
+from filbert.train.options import RunOptions, TrainOptions
 from filbert.train.pretrain_options import ModelOptions
 
 # A list that is no longer stays whole.
@@ -22,7 +22,7 @@ _SHORT = 20
 _SECTIONS = {
     "A new model": (ModelOptions,),
     "Training examples out of text": (ObjectiveOptions,),
-    "Training": (TrainOptions,),
+    "Training": (TrainOptions, RunOptions),
     "What the task reads and learns": (TaskOptions,),
     "Columns": (ColumnNames,),
     "How it runs": (Operation, BulkFlags),

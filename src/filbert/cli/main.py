@@ -28,6 +28,9 @@ from filbert.cli.help_page import print_panel, shown_default
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.recipes import built_in, call_of_study, read_recipe, recipe_path
+from filbert.train.distill_options import DistillOptions
+from filbert.train.options import FinetuneOptions, keys_of_tables
+from filbert.train.pretrain_options import PretrainOptions
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -67,6 +70,12 @@ TO_STDOUT = (
 RECIPE_VERBS = ("pretrain", "distill")
 # It reads its recipe itself, with the tables in it.
 STUDY_VERB = "compare"
+# Classes whose inner values are the tables of a recipe.
+RECIPE_OPTIONS: dict[str, type] = {
+    "finetune": FinetuneOptions,
+    "pretrain": PretrainOptions,
+    "distill": DistillOptions,
+}
 
 app = App(
     name="filbert",
@@ -153,7 +162,7 @@ def launch(
         tokens = files_last(command_app(path), tokens)
     if recipe is not None:
         # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
-        content = without_overruled(read_recipe(recipe), tokens)
+        content = without_overruled(_flat_recipe(recipe, tokens[0]), tokens)
         if known:
             refuse_fractions(command_app(path), content.items(), str(recipe))
         for name in reversed(path):
@@ -166,6 +175,28 @@ def launch(
         refuse_stdout(given)
     bound.arguments.update(given)
     return command(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+
+
+def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
+    """Return the options of a recipe by flat name.
+
+    Raises:
+        ConfigError: A table or one of its keys is unknown.
+    """
+    content = read_recipe(path)
+    if verb not in RECIPE_OPTIONS:
+        return content
+    try:
+        keys, outside = keys_of_tables(content, RECIPE_OPTIONS[verb])
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if outside:
+        print(
+            f"{path}: options outside of tables are still read; new recipes have tables such as "
+            f"[train].",
+            file=sys.stderr,
+        )
+    return keys
 
 
 def _recipes_among(tokens: Sequence[str]) -> list[Path]:

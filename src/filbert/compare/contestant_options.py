@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from filbert.data.streams import require_file
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.train.distill_options import DistillOptions
-from filbert.train.options import FinetuneOptions, TrainOptions
+from filbert.train.options import FinetuneOptions, options_in
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
@@ -39,7 +39,7 @@ STATIC: dict[str, Any] = {"vectors": None, "model": None, "C": None}
 # Options for the length of a training; only one of them counts.
 _LENGTHS = ("epochs", "steps", "time")
 _BUILT_IN = ("minilm", "filbert-mini")
-_COLUMNS = {f.name for f in fields(FinetuneOptions) if "column" in f.name}
+_COLUMNS = {name for name in options_in(FinetuneOptions) if "column" in name}
 # Options of `finetune` that the study sets for every contestant.
 STUDYS = {
     "task", "train", "dev", "test", "out", "overwrite", "resume", "seed", "seeds", "clean",
@@ -108,7 +108,7 @@ def contestant_options(
     trained = kind == "encoder"
     known = {*extra}
     if trained:
-        known |= {f.name for f in fields(FinetuneOptions)} - STUDYS
+        known |= options_in(FinetuneOptions).keys() - STUDYS
     refuse_unknown(where, said, known, trained=trained)
     shared = {key: value for key, value in shared.items() if key in known}
     own = {key: value for key, value in own.items() if key in known}
@@ -173,16 +173,17 @@ def _check_trained(options: dict[str, Any], labels: int | None) -> None:
     paths = {"task": "classification", "train": "train", "dev": "dev", "out": "out"}
     chosen = FinetuneOptions.from_keywords({**options, **paths})
 
-    from filbert.data.columns import ColumnNames
     from filbert.tasks.classification import Classification
 
     # The task checks what happens to long texts.
-    task = Classification.from_options(chosen, ColumnNames())
-    check_running(chosen, labels)
+    task = Classification.from_options(chosen.task.options, chosen.data.columns)
+    check_running(chosen.train.metric, chosen.run.precision, chosen.run.device, labels)
     _check_layers(chosen, task.head_kind)
 
 
-def check_running(chosen: TrainOptions, labels: int | None) -> None:
+def check_running(
+    metric: str | None, precision: str, device: str | None, labels: int | None
+) -> None:
     """Refuse unknown metrics, number formats and devices."""
     from filbert.model.precision import choose_device
     from filbert.model.precision_names import PRECISIONS
@@ -190,17 +191,16 @@ def check_running(chosen: TrainOptions, labels: int | None) -> None:
 
     names = tuple(map(str, range(labels))) if labels else None
     metrics = Classification(labels=names, declared=bool(names)).metric_names
-    if names and chosen.metric is not None and chosen.metric not in metrics:
+    if names and metric is not None and metric not in metrics:
         raise ConfigError(
-            f"metric is {chosen.metric!r}; it must be one of {list(metrics)}."
-            f"{near(chosen.metric, metrics)}"
+            f"metric is {metric!r}; it must be one of {list(metrics)}.{near(metric, metrics)}"
         )
-    if chosen.precision not in PRECISIONS:
+    if precision not in PRECISIONS:
         raise ConfigError(
-            f"precision {chosen.precision!r} is not one of {list(PRECISIONS)}."
-            f"{near(chosen.precision, PRECISIONS)}"
+            f"precision {precision!r} is not one of {list(PRECISIONS)}."
+            f"{near(precision, PRECISIONS)}"
         )
-    choose_device(chosen.device)
+    choose_device(device)
 
 
 def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
@@ -210,15 +210,15 @@ def _check_layers(chosen: FinetuneOptions, head_kind: str | None) -> None:
     from filbert.inference.stored_task import check_max_length
     from filbert.train.trainable import freeze, layers_to_keep, reinitialize_top
 
-    checkpoint = read_checkpoint(find_model(chosen.model))
-    check_max_length(chosen.max_length, checkpoint.config)
-    if chosen.keep_layers is not None:
-        layers = layers_to_keep(chosen.keep_layers, checkpoint.config.num_hidden_layers)
+    checkpoint = read_checkpoint(find_model(chosen.model.name))
+    check_max_length(chosen.data.max_length, checkpoint.config)
+    if chosen.model.keep_layers is not None:
+        layers = layers_to_keep(chosen.model.keep_layers, checkpoint.config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
-    checkpoint = as_causal(checkpoint) if chosen.causal else checkpoint
+    checkpoint = as_causal(checkpoint) if chosen.model.causal else checkpoint
     model = meta_model(checkpoint.config, head_kind, 2)
-    freeze(model, chosen.freeze)
-    reinitialize_top(model, chosen.reinit_layers)
+    freeze(model, chosen.train.freeze)
+    reinitialize_top(model, chosen.model.reinit_layers)
 
 
 def _check_bigru(options: dict[str, Any], says_dim: bool) -> None:
@@ -376,7 +376,7 @@ def derived_options(
     said = {**said, SOURCE_KEYS[kind]: source.folder}
     if kind == "quantised":
         return _quantised(where, said, shared, own, source)
-    known = {f.name for f in fields(DistillOptions)} - STUDYS - {"corpus", "cache"}
+    known = options_in(DistillOptions).keys() - STUDYS - {"corpus", "cache"}
     if "cache" in said:
         raise ConfigError(
             f"{where}: the teacher predicts during the training, so that a student's costs are "
@@ -437,7 +437,7 @@ def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | 
     given = {key: value for key, value in options.items() if key != "teacher"}
     places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     chosen = DistillOptions.from_keywords({**given, **places})
-    check_running(chosen, labels)
+    check_running(chosen.metric, chosen.precision, chosen.device, labels)
     if chosen.augment_with is not None:
         from filbert.checkpoints.opening import find_model
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +42,7 @@ from filbert.text.clean import Cleaning
 from filbert.train.facts import commit, device_name, versions
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, changed
 
 if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor
@@ -202,8 +202,8 @@ def _trained(job: Job, task: Classification) -> Made:
         facts, device = distill_task(learning), learning.device
     else:
         # Keywords take names apart at commas, and a label may hold one.
-        options = replace(FinetuneOptions.from_keywords(given), labels=job.labels)
-        facts, device = finetune(options), options.device
+        options = changed(FinetuneOptions.from_keywords(given), labels=job.labels)
+        facts, device = finetune(options), options.run.device
     model = Path(job.out) / "model"
     predictor = Predictor.load(model, device=device)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from filbert.errors import ConfigError
-from filbert.train.options import checked
+from filbert.train.options import from_flat
 
 # Options of `finetune` that a study may set for all its contestants at once.
 SHARED = (
@@ -99,8 +99,8 @@ class StudyFlags:
         shares = given.get("split")
         if isinstance(shares, str):
             given = {**given, "split": shares.split(",")}
-        values = checked(cls, {k: v for k, v in given.items() if k != "split"}, required=())
-        return cls(**values, split=_shares(given.get("split")))._sound()
+        flags = from_flat(cls, {k: v for k, v in given.items() if k != "split"})
+        return replace(flags, split=_shares(given.get("split")))._sound()
 
     def given(self) -> dict[str, Any]:
         """What was said, by name."""

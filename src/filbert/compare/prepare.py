@@ -15,7 +15,7 @@ from filbert.compare.predictions import is_missing
 from filbert.compare.recipe import Study
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import Merge, check_names, label_in, label_order, listed
-from filbert.data.near_duplicates import leakage, near_duplicates
+from filbert.data.near_duplicates import between, near_duplicates
 from filbert.data.records import Row, file_digest
 from filbert.data.splitting import stratified_split
 from filbert.errors import ConfigError, InputError, printable
@@ -156,10 +156,10 @@ def _split(
     whole = rows["data"] if "data" in rows else rows["train"]
     groups = None
     if study.near_duplicates == "together":
-        found = near_duplicates([_text(row) for row in whole])
-        groups = found.clusters
-        clusters = found.groups()
-        facts |= {"clusters": len(clusters), "rows_in_clusters": sum(map(len, clusters))}
+        groups = near_duplicates([_text(row) for row in whole]).clusters
+        _, sizes = np.unique(groups, return_counts=True)
+        sizes = sizes[sizes > 1]
+        facts |= {"clusters": len(sizes), "rows_in_clusters": int(sizes.sum())}
         if "test" in rows:
             facts["rule"] = "together but for the test rows"
     labels = [row.values["label"] for row in whole]
@@ -176,18 +176,16 @@ def _repeats(study: Study, splits: Mapping[str, list[Row]]) -> dict[str, int]:
     facts: dict[str, int] = {}
     if study.near_duplicates == "ignore":
         return facts
-    texts = {name: [_text(row) for row in part] for name, part in splits.items()}
-    labels_of = {name: [r.values["label"] for r in part] for name, part in splits.items()}
+    counts = [len(part) for part in splits.values()]
+    rows = [row for part in splits.values() for row in part]
+    split_of = np.repeat(list(splits), counts)
+    labels = np.array([row.values["label"] for row in rows], dtype=object)
+    near = near_duplicates([_text(row) for row in rows], parts=counts)
     for name, earlier in (("dev", "train"), ("test", "train"), ("test", "dev")):
-        leaked = leakage(
-            texts[earlier],
-            texts[name],
-            train_labels=labels_of[earlier],
-            other_labels=labels_of[name],
-        )
-        assert leaked.labels_differ is not None
-        facts[f"{name}_like_{earlier}"] = len(leaked.rows)
-        facts[f"{name}_like_{earlier}_other_label"] = int(leaked.labels_differ.sum())
+        leaked, sources = between(near, split_of == earlier, split_of == name)
+        facts[f"{name}_like_{earlier}"] = len(leaked)
+        differ = labels[leaked] != labels[sources]
+        facts[f"{name}_like_{earlier}_other_label"] = int(np.count_nonzero(differ))
     return facts
 
 

@@ -1,9 +1,8 @@
-"""What is wrong with a data set, before anything is trained: found in one pass, by file and line.
+"""Checks a data set before training: one pass over the rows, then rules over all of them.
 
-Nothing that is reported holds any text of the data, only places, counts and label names. A row
-costs some 32 bytes of memory while reading (a digest of its texts, its line, its labels' number,
-its length) and some 50 more for the moment in which all rows are compared. The texts themselves are
-kept only to look for near-duplicates.
+The report holds no text of the data, only places, counts and label names. A row costs about 32
+bytes while reading (a digest of its texts, its line, its labels, its length) and about 50 more
+while rows are compared. The texts themselves are kept only to look for near-duplicates.
 """
 
 from __future__ import annotations
@@ -11,35 +10,28 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import (
+    LEVELS,
     Finding,
-    Findings,
     Judge,
     Lengths,
     Level,
     NearFile,
     NearPair,
     NearReport,
+    Problem,
     Report,
     Split,
 )
-from filbert.data.near_duplicates import (
-    NearDuplicates,
-    bands_for,
-    between,
-    near_duplicates,
-    repeats_within,
-)
+from filbert.data.near_duplicates import bands_for, between, near_duplicates, repeats_within
 from filbert.data.records import Row
 from filbert.data.squad import question_place
 from filbert.data.streams import shown
@@ -47,47 +39,77 @@ from filbert.data.texts import Text, holds_text
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Tokenizer
 
-# One file
-
-# Shares from which cutting and unknown tokens are a warning and no longer a note.
+# Shares from which cut rows and unknown tokens are a warning, not a note.
 TRUNCATED_SHARE = 0.05
 UNKNOWN_SHARE = 0.01
+# A class below this share of the rows, and below half of an even share, is rare: a classifier that
+# never predicts it still has a high accuracy. A class with fewer than FEW_ROWS rows is noted.
+RARE_SHARE = 0.05
+FEW_ROWS = 10
+_LABELS_NAMED = 8
 
-# Rows that are tokenised and judged at once.
+# Places that are named for each problem, and near-duplicate pairs that are listed.
+MAX_FINDINGS_SHOWN = 5
+MAX_PAIRS = 10_000
+
+# `check_rows` looks for near-duplicates up to these sizes only: 20,000 comments of 400 characters
+# take 1.5 s of one core, everything else 0.2 s.
+NEAR_THRESHOLD = 0.8
+NEAR_ROWS = 20_000
+NEAR_CHARACTERS = 10_000_000
+
+# Rows that are tokenised at once.
 _CHUNK_ROWS = 1024
 _CHUNK_CHARACTERS = 2**20
 
-_QUANTILES = (50, 90, 95, 99)
-
-_NO_TEXT = ("empty_text", "Rows whose text is empty.")
-_EMPTIED = ("emptied_text", "Rows of whose text cleaning leaves nothing.")
-
-# Empty texts are counted by themselves and are no duplicates of each other.
+# The digest of rows without text, which are no duplicates of each other.
 _EMPTY = bytes(16)
+
+
+class Problems:
+    """Counts findings by level, kind and message, and keeps the first places of each."""
+
+    def __init__(self, shown_at_most: int) -> None:
+        self.shown_at_most = shown_at_most
+        self._counts: Counter[tuple[Level, str, str]] = Counter()
+        self._places: dict[tuple[Level, str, str], list[str]] = {}
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for level, kind, message, where, times in findings:
+            key = (level, kind, message)
+            self._counts[key] += times
+            places = self._places.setdefault(key, [])
+            if where and len(places) < self.shown_at_most:
+                places.append(where)
+
+    def ranked(self) -> tuple[Problem, ...]:
+        """All problems, the most serious first."""
+        problems = [
+            Problem(level, kind, message.rstrip(".") + ".", count, tuple(self._places[key]))
+            for key, count in self._counts.items()
+            for level, kind, message in [key]
+        ]
+        return tuple(sorted(problems, key=lambda problem: LEVELS.index(problem.level)))
 
 
 @dataclass
 class Scan:
-    """What is kept of one file while it is read.
+    """The good rows of one file, n of them, without their texts.
 
     Attributes:
         name, path: of the split.
         judge: the task.
-        tokenizer: None counts words.
+        tokenizer: if None, lengths are in words.
         max_length: in tokens.
-        found: takes the findings.
-        digests: 16 bytes for each good row, of all its texts; zeros where they are empty.
-        lines: of the good rows.
-        lengths: of the good rows' longest sequences, in tokens or words.
-        label_sets: for classes, the number of each good row's labels in `sets`.
-        sets: sorted labels of a row -> number.
+        problems: counts what is found while reading.
+        label_numbers: number of each set of labels, the same dictionary for all files.
+        texts: all texts of each row, joined by newlines; None if they are not needed.
+        digests: 16 bytes a row, of all its texts; zeros if they are empty.
+        lines, lengths, label_sets: a number a row; the last only if labels are classes.
         labels: how often each label was seen.
-        label_rows: the first good row that has each label.
-        num_sequences: the numbers of sequences that good rows have.
-        texts: all texts of each good row, joined by newlines; None where they need not be kept.
-        ids: of the good rows, where the judge names a column of them.
-        bad_rows, empty: how many rows.
-        tokens, unknown: how many tokens, of all sequences.
+        label_rows: the first row that has each label.
+        widths: the numbers of sequences that rows have.
     """
 
     name: str
@@ -95,16 +117,16 @@ class Scan:
     judge: Judge
     tokenizer: Tokenizer | None
     max_length: int
-    found: Findings
+    problems: Problems
+    label_numbers: dict[tuple[str, ...], int]
+    texts: list[str] | None = None
     digests: bytearray = field(default_factory=bytearray)
     lines: array[int] = field(default_factory=lambda: array("q"))
     lengths: array[int] = field(default_factory=lambda: array("i"))
     label_sets: array[int] = field(default_factory=lambda: array("i"))
-    sets: dict[tuple[str, ...], int] = field(default_factory=dict)
     labels: Counter[str] = field(default_factory=Counter)
     label_rows: dict[str, int] = field(default_factory=dict)
-    num_sequences: set[int] = field(default_factory=set)
-    texts: list[str] | None = None
+    widths: set[int] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     bad_rows: int = 0
     empty: int = 0
@@ -114,487 +136,339 @@ class Scan:
     def bad(self, error: InputError) -> None:
         """Count a row that cannot be used."""
         self.bad_rows += 1
-        text = str(error)
-        variant = f"{self.name} {_shape(text)}"
-        self.found.add("error", "bad_row", "Rows that cannot be used.", text, variant=variant)
+        self.problems.add([Finding("error", "bad_row", "Rows that cannot be used.", str(error))])
 
-    def run(self, found: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
-        """Look at all rows of the file.
+    def read(self, rows: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
+        """Read all rows of the file.
 
         Raises:
             InputError: what reading them raises.
         """
-        rows: list[Row] = []
+        good: list[Row] = []
         sequences: list[list[Text]] = []
         characters = seen = 0
-        for row in found:
+        for row in rows:
             seen += 1
             try:
-                labels = self.judge.labels_of(row)
-                texts = self.judge.sequences(row)
+                labels, texts = self.judge.labels_of(row), self.judge.sequences(row)
             except InputError as error:
                 self.bad(error)
             else:
-                self.keep_labels(labels)
-                characters += self.keep(row, texts)
-                rows.append(row)
+                characters += self._keep(row, texts, labels)
+                good.append(row)
                 sequences.append(texts)
             if seen == _CHUNK_ROWS or characters > _CHUNK_CHARACTERS:
-                self.judge_chunk(rows, sequences)
+                self._judge_chunk(good, sequences)
                 if progress:
                     progress(seen)
-                rows, sequences, characters, seen = [], [], 0, 0
-        self.judge_chunk(rows, sequences)
-        if progress and seen:
+                good, sequences, characters, seen = [], [], 0, 0
+        self._judge_chunk(good, sequences)
+        if progress:
             progress(seen)
 
-    def keep(self, row: Row, texts: list[Text]) -> int:
-        """Note the place and the digest of a good row; returns the size of its texts."""
+    def _keep(self, row: Row, texts: list[Text], labels: list[str]) -> int:
+        """Note a good row; returns the size of its texts."""
+        for label in labels:
+            self.label_rows.setdefault(label, len(self.lines))
+        self.labels.update(labels)
+        if self.judge.labels_are_classes:
+            names = tuple(sorted(labels))
+            self.label_sets.append(self.label_numbers.setdefault(names, len(self.label_numbers)))
         self.lines.append(row.line)
-        self.keep_id(row)
-        self.num_sequences.add(len(texts))
+        self.widths.add(len(texts))
         whole = "\0".join([text if isinstance(text, str) else "\0".join(text) for text in texts])
         if self.texts is not None:
             self.texts.append(whole.replace("\0", "\n"))
-        # Most texts begin with a word; only the others are looked through.
+        # Most texts begin with a letter; only the others are searched.
         if whole[:1].isalnum() or whole.replace("\0", "").strip():
             data = whole.encode("utf-8", "surrogatepass")
             self.digests += hashlib.blake2b(data, digest_size=16).digest()
         else:
             self.empty += 1
-            is_emptied = getattr(self.judge, "clean", None) is not None and holds_text(row)
-            kind, message = _EMPTIED if is_emptied else _NO_TEXT
-            self.found.add("warning", kind, message, row.where)
             self.digests += _EMPTY
+        self.problems.add(self._row_findings(row))
         return len(whole)
 
-    def keep_id(self, row: Row) -> None:
-        """Note the id by which a row's answer will be known, where there is one."""
+    def _row_findings(self, row: Row) -> Iterator[Finding]:
+        """What is wrong with the row that was just kept."""
+        if self.digests.endswith(_EMPTY):
+            if getattr(self.judge, "clean", None) is not None and holds_text(row):
+                message = "Rows of whose text cleaning leaves nothing."
+                yield Finding("warning", "emptied_text", message, row.where)
+            else:
+                yield Finding("warning", "empty_text", "Rows whose text is empty.", row.where)
         column = getattr(self.judge, "id_column", None)
-        if column is None:
-            return
-        id = row.values[column]
-        if id in self.ids:
-            message = "Questions with an id that another one has."
-            self.found.add("warning", "duplicate_id", message, question_place(row))
-        self.ids.add(id)
+        if column is not None:
+            id = row.values[column]
+            if id in self.ids:
+                message = "Questions with an id that another one has."
+                yield Finding("warning", "duplicate_id", message, question_place(row))
+            self.ids.add(id)
 
-    def keep_labels(self, labels: list[str]) -> None:
-        """Note the labels of the row that is about to be kept."""
-        if not self.judge.labels_are_classes:
-            # Sentences can hold as many combinations as there are rows: do not keep those.
-            for label in labels:
-                self.labels[label] += 1
-                self.label_rows.setdefault(label, len(self.lines))
-            return
-        names = tuple(labels) if len(labels) < 2 else tuple(sorted(labels))
-        number = self.sets.get(names)
-        if number is None:
-            number = self.sets[names] = len(self.sets)
-            for label in labels:
-                self.label_rows.setdefault(label, len(self.lines))
-        self.label_sets.append(number)
-
-    def judge_chunk(self, rows: list[Row], sequences: list[list[Text]]) -> None:
-        """Measure some good rows, and let the task say what it sees in them."""
+    def _judge_chunk(self, rows: list[Row], sequences: list[list[Text]]) -> None:
+        """Measure some good rows and ask the task about them."""
         if not rows:
             return
-        self.measure(sequences)
-        for finding in self.asked(rows):
-            self.found.add(*finding)
-
-    def measure(self, sequences: list[list[Text]]) -> None:
-        """Note the length of each row's longest sequence."""
         flat = list(chain.from_iterable(sequences))
         if self.tokenizer is None:
-            sizes = [
-                len(text.split()) if isinstance(text, str) else sum(len(t.split()) for t in text)
-                for text in flat
-            ]
+            sizes = [len((t if isinstance(t, str) else " ".join(t)).split()) for t in flat]
         else:
-            sizes = []
-            unknown = self.tokenizer.unk_id
-            for encoding in self.tokenizer.encode(flat):
-                sizes.append(encoding.num_tokens)
-                if unknown is not None:
-                    self.unknown += int(np.count_nonzero(encoding.input_ids == unknown))
+            encodings = self.tokenizer.encode(flat)
+            sizes = [encoding.num_tokens for encoding in encodings]
+            unk = -1 if self.tokenizer.unk_id is None else self.tokenizer.unk_id
+            self.unknown += sum(int(np.count_nonzero(e.input_ids == unk)) for e in encodings)
         self.tokens += sum(sizes)
-        if len(sizes) == len(sequences):
-            self.lengths.extend(sizes)
-            return
-        start = 0
-        for texts in sequences:
-            self.lengths.append(max(sizes[start : start + len(texts)]))
-            start += len(texts)
+        remaining = iter(sizes)
+        self.lengths.extend(max(next(remaining) for _ in texts) for texts in sequences)
+        self.problems.add(self._asked(rows))
 
-    def asked(self, rows: list[Row]) -> list[Finding]:
-        """What the task finds; a row on which it gives up is counted as a bad one too."""
+    def _asked(self, rows: list[Row]) -> list[Finding]:
+        """The findings of the task; a row that makes it fail is counted as a bad one."""
         try:
             return list(self.judge.findings(rows, self.tokenizer, self.max_length))
         except InputError as error:
             if len(rows) == 1:
                 self.bad(error)
                 return []
-        return [finding for row in rows for finding in self.asked([row])]
+        return [finding for row in rows for finding in self._asked([row])]
 
     def where(self, index: int) -> str:
-        """File and line of a good row; and its number among them where several share a line."""
+        """File and line of a good row, and its number if several rows share the line."""
         line = self.lines[index]
+        around = (*self.lines[max(0, index - 1) : index], *self.lines[index + 1 : index + 2])
         place = f"{shown(self.path)}:{line}"
-        alone = line not in (
-            *self.lines[max(0, index - 1) : index],
-            *self.lines[index + 1 : index + 2],
-        )
-        return place if alone else f"{place}, row {index + 1}"
+        return f"{place}, row {index + 1}" if line in around else place
 
-    def first_with(self, label: str) -> str:
-        """File and line of the first good row with this label."""
-        return self.where(self.label_rows[label])
-
-    def truncated(self) -> int | None:
-        """How many good rows will be cut; None where that is not known, or none ever is."""
+    def too_long(self) -> np.ndarray | None:
+        """The rows that will be cut; None if unknown, or if the task reads windows."""
         if self.tokenizer is None or self.judge.windows:
             return None
-        return int(np.count_nonzero(np.asarray(self.lengths) > self.max_length))
-
-    def label_counts(self) -> dict[str, int]:
-        """How often each label was seen, the most frequent first."""
-        counts = self.labels.copy()
-        if self.sets:
-            per_set = np.bincount(np.asarray(self.label_sets), minlength=len(self.sets))
-            for labels, number in self.sets.items():
-                for label in labels:
-                    counts[label] += int(per_set[number])
-        return dict(counts.most_common())
-
-    def judge_lengths(self) -> None:
-        """Say how much will be cut, and how much the vocabulary does not know."""
-        rows = len(self.lines)
-        cut = self.truncated()
-        if cut:
-            long = np.flatnonzero(np.asarray(self.lengths) > self.max_length)
-            level: Level = "warning" if cut > TRUNCATED_SHARE * rows else "note"
-            message = f"{self.name}: rows longer than {self.max_length} tokens ({cut / rows:.1%})."
-            for index in long[: self.found.shown_at_most].tolist():
-                self.found.add(level, "truncated", message, self.where(index), 0)
-            self.found.add(level, "truncated", message, count=cut)
-        if self.unknown:
-            level = "warning" if self.unknown > UNKNOWN_SHARE * self.tokens else "note"
-            message = f"{self.name}: tokens that are unknown ({self.unknown / self.tokens:.2%})."
-            self.found.add(level, "unknown_tokens", message, count=self.unknown)
+        return np.flatnonzero(np.asarray(self.lengths) > self.max_length)
 
     def split(self) -> Split:
-        """The figures of the file."""
+        """The counts and lengths of the file."""
         lengths = np.asarray(self.lengths)
         measured = None
+        has_tokens = self.tokenizer is not None
         if len(lengths):
             # An observed length, so that p95 is one that a row really has.
-            cuts = np.percentile(lengths, _QUANTILES, method="inverted_cdf")
-            unit = "words" if self.tokenizer is None else "tokens"
-            p50, p90, p95, p99 = (int(cut) for cut in cuts)
-            measured = Lengths(unit, p50, p90, p95, p99, int(lengths.max()))
-        with_tokens = self.tokenizer is not None
+            cuts = np.percentile(lengths, (50, 90, 95, 99, 100), method="inverted_cdf")
+            measured = Lengths("tokens" if has_tokens else "words", *map(int, cuts))
+        long = self.too_long()
         return Split(
             name=self.name,
             path=str(self.path),
             rows=len(self.lines),
             bad_rows=self.bad_rows,
             empty_texts=self.empty,
-            label_counts=self.label_counts(),
+            label_counts=dict(self.labels.most_common()),
             lengths=measured,
-            truncated=self.truncated(),
-            unknown_tokens=self.unknown if with_tokens else None,
-            tokens=self.tokens if with_tokens else None,
+            truncated=None if long is None else len(long),
+            unknown_tokens=self.unknown if has_tokens else None,
+            tokens=self.tokens if has_tokens else None,
         )
 
 
-def _shape(sentence: str) -> str:
-    """What two errors of one sort share: their plain words, without places, names and numbers."""
-    return " ".join(word for word in sentence.split() if word.isalpha() and word.islower())
-
-
-# All rows
-
-
-class Rows(NamedTuple):
+class Rows:
     """All good rows of all files, n of them, file by file.
 
     Attributes:
         scans: one per file.
-        file_of: int64 (n,), which file a row stands in.
-        row_of: int64 (n,), its number among the good rows of that file.
-        digests: uint64 (n, 2), of all its texts; zeros where they are empty.
-        labels: int32 (n,), equal for rows of equal labels; None where that means nothing.
+        file_of: int64 (n,), the number of each row's file.
+        digests: uint64 (n, 2), of all texts of each row; zeros if they are empty.
+        labels: int32 (n,), equal for rows of equal labels; None if labels are not classes.
     """
 
-    scans: list[Scan]
-    file_of: np.ndarray
-    row_of: np.ndarray
-    digests: np.ndarray
-    labels: np.ndarray | None
-
-    def place(self, index: int) -> str:
-        """The file and line of a row."""
-        return self.scans[int(self.file_of[index])].where(int(self.row_of[index]))
+    def __init__(self, scans: list[Scan]) -> None:
+        self.scans = scans
+        counts = [len(scan.lines) for scan in scans]
+        self.file_of = np.repeat(np.arange(len(scans)), counts)
+        self._starts = np.cumsum(counts) - counts
+        self.digests = np.concatenate(
+            [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
+        )
+        self.labels = None
+        if scans[0].judge.labels_are_classes:
+            self.labels = np.concatenate([np.asarray(s.label_sets, np.int32) for s in scans])
 
     def split(self, index: int) -> str:
         """The name of a row's file."""
         return self.scans[int(self.file_of[index])].name
 
+    def place(self, index: int) -> str:
+        """The file and line of a row."""
+        number = int(self.file_of[index])
+        return self.scans[number].where(index - int(self._starts[number]))
+
     def joined(self, one: int, verb: str, other: int) -> str:
         """Two places with a verb between them."""
         return f"{self.place(one)} {verb} {self.place(other)}"
 
-
-def rows_of(scans: list[Scan], *, with_labels: bool) -> Rows:
-    """All good rows of files that were read to the end; the labels where they mean something."""
-    counts = [len(scan.lines) for scan in scans]
-    sets: dict[tuple[str, ...], int] = {}
-    return Rows(
-        scans,
-        np.repeat(np.arange(len(scans)), counts),
-        np.concatenate([np.arange(count) for count in counts]),
-        np.concatenate(
-            [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
-        ),
-        np.concatenate([_shared_numbers(scan, sets) for scan in scans]) if with_labels else None,
-    )
+    def labels_differ(self, one: int, other: int) -> bool | None:
+        """Whether two rows have different labels; None if labels are not classes."""
+        return None if self.labels is None else bool(self.labels[one] != self.labels[other])
 
 
-def _shared_numbers(scan: Scan, sets: dict[tuple[str, ...], int]) -> np.ndarray:
-    numbers = [sets.setdefault(labels, len(sets)) for labels in scan.sets]
-    return np.asarray(numbers, dtype=np.int32)[np.asarray(scan.label_sets, dtype=np.int32)]
+# Rules: each takes all rows and yields findings.
 
 
-# Duplicates, leakage, contradictions
+def uneven_rows(rows: Rows) -> Iterator[Finding]:
+    """If all rows of the first file have as many choices, those of the others must, too."""
+    first, *others = rows.scans
+    for scan in others:
+        if len(first.widths) == len(scan.widths) == 1 and first.widths != scan.widths:
+            message = (
+                f"{scan.name}: rows of {min(scan.widths)} choices or texts, where {first.name} has "
+                f"{min(first.widths)} a row."
+            )
+            yield Finding("error", "uneven_rows", message, scan.where(0), len(scan.lines))
 
 
-def compare_rows(scans: list[Scan], found: Findings, *, with_labels: bool) -> None:
-    """Duplicates, texts on both sides of a split, and contradictory labels, from the digests
-    alone; and rows of one file that are made of more texts than those of another.
-
-    Args:
-        scans: at least one, read to the end.
-        found: takes the findings.
-        with_labels: say where one text has two labels.
-    """
-    _compare_widths(scans, found)
-    if not any(scan.lines for scan in scans):
-        return
-    rows = rows_of(scans, with_labels=with_labels)
-    digests = rows.digests
-    # Stable, so that the first of a group comes first.
-    order = np.lexsort((digests[:, 1], digests[:, 0]))
-    ranked = digests[order]
+def same_texts(rows: Rows) -> Iterator[Finding]:
+    """Duplicates in a file, texts of train in another file, and texts with different labels."""
+    # Stable, so that the first row of a group comes first.
+    order = np.lexsort((rows.digests[:, 1], rows.digests[:, 0]))
+    ranked = rows.digests[order]
     same = (ranked[1:] == ranked[:-1]).all(axis=1) & ranked[1:].any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
-    groups = [order[begin : end + 1] for begin, end in edges.reshape(-1, 2)]
-    for group in sorted(groups, key=lambda group: int(group[1])):
-        _compare_group(group.tolist(), rows, found)
-
-
-def _compare_group(group: list[int], rows: Rows, found: Findings) -> None:
-    """`group` holds the numbers of all rows with one text, in order."""
-    first_in: dict[str, int] = {}
-    for index in group:
-        split = rows.split(index)
-        before = first_in.setdefault(split, index)
-        if before != index:
-            message = f"{split}: rows that repeat an earlier one."
-            where = partial(rows.joined, index, "repeats", before)
-            found.add("warning", "duplicate", message, where)
-    source = first_in.get("train")
-    if source is not None and len(first_in) > 1:
+    groups = [order[begin : end + 1].tolist() for begin, end in edges.reshape(-1, 2)]
+    for group in sorted(groups, key=lambda group: group[1]):
+        first_in: dict[str, int] = {}
         for index in group:
-            split = rows.split(index)
-            if split != "train":
-                message = (
-                    f"{split}: rows whose text stands in train too; they make the score too good."
+            before = first_in.setdefault(rows.split(index), index)
+            if before != index:
+                message = f"{rows.split(index)}: rows that repeat an earlier one."
+                yield Finding(
+                    "warning", "duplicate", message, rows.joined(index, "repeats", before)
                 )
-                where = partial(rows.joined, index, "is", source)
-                found.add("warning", "leakage", message, where)
-    if rows.labels is None:
-        return
-    first = group[0]
-    other = next((i for i in group if rows.labels[i] != rows.labels[first]), None)
-    if other is not None:
-        message = "Texts that carry different labels in different rows."
-        where = partial(rows.joined, other, "contradicts", first)
-        found.add("warning", "contradiction", message, where)
-
-
-def _compare_widths(scans: list[Scan], found: Findings) -> None:
-    """Where a file's rows all have as many sequences, such as choices, another's have too."""
-    first = scans[0]
-    for scan in scans[1:]:
-        if len(first.num_sequences) == len(scan.num_sequences) == 1:
-            wanted, given = min(first.num_sequences), min(scan.num_sequences)
-            if wanted != given:
-                message = (
-                    f"{scan.name}: rows of {given} choices or texts, where {first.name} has "
-                    f"{wanted} a row."
+        for index in group if "train" in first_in else ():
+            if (name := rows.split(index)) != "train":
+                message = f"{name}: rows whose text is also in train; they inflate the metrics."
+                yield Finding(
+                    "warning", "leakage", message, rows.joined(index, "is", first_in["train"])
                 )
-                found.add("error", "uneven_rows", message, scan.where(0), len(scan.lines))
+        other = next((i for i in group if rows.labels_differ(i, group[0])), None)
+        if other is not None:
+            message = "Texts with different labels in different rows."
+            where = rows.joined(other, "contradicts", group[0])
+            yield Finding("warning", "contradiction", message, where)
 
 
-# Label counts
-
-# A class below this share of the rows, and below half of an even share where there are many, is
-# called rare: a classifier that never says it still looks good in accuracy.
-# A class with fewer rows than FEW_ROWS is noted, since its metrics are noisy.
-RARE_SHARE = 0.05
-FEW_ROWS = 10
-
-_NAMES_SHOWN = 8
-
-
-def judge_labels(scans: list[Scan], found: Findings, *, are_classes: bool) -> None:
-    """Labels that train has not and, for classes, ones that are alone or rare.
-
-    Args:
-        scans: all files, read to the end.
-        found: takes the findings.
-        are_classes: a label is what a row is; else rows hold any number of things with labels.
-    """
-    train = [scan for scan in scans if scan.name == "train"]
-    known: Counter[str] = Counter()
-    for scan in train or scans:
-        known.update(scan.label_counts())
-    if train:
-        for scan in scans:
-            if scan.name != "train":
-                _find_unseen(scan, known, found, are_classes=are_classes)
-    if are_classes and known:
-        _judge_classes(known, sum(len(scan.lines) for scan in train or scans), found)
+def lengths(rows: Rows) -> Iterator[Finding]:
+    """Rows that will be cut, and tokens that are not in the vocabulary."""
+    for scan in rows.scans:
+        long = scan.too_long()
+        if long is not None and len(long):
+            share = len(long) / len(scan.lines)
+            level: Level = "warning" if share > TRUNCATED_SHARE else "note"
+            message = f"{scan.name}: rows longer than {scan.max_length} tokens ({share:.1%})."
+            for index in long.tolist():
+                yield Finding(level, "truncated", message, scan.where(index))
+        if scan.unknown:
+            share = scan.unknown / scan.tokens
+            level = "warning" if share > UNKNOWN_SHARE else "note"
+            message = f"{scan.name}: tokens that are unknown ({share:.2%})."
+            yield Finding(level, "unknown_tokens", message, times=scan.unknown)
 
 
-def _find_unseen(scan: Scan, known: Counter[str], found: Findings, *, are_classes: bool) -> None:
-    what = "rows with the label" if are_classes else "the label"
-    for label, count in scan.label_counts().items():
-        if label not in known:
-            message = f'{scan.name}: {what} "{printable(label)}", which train has not.'
-            found.add("error", "unseen_label", message, partial(scan.first_with, label), count)
-
-
-def _judge_classes(known: Counter[str], rows: int, found: Findings) -> None:
-    if len(known) == 1 and known.total() == rows:
-        only = printable(next(iter(known)))
-        found.add("error", "one_label", f'All rows have the same label, "{only}".')
+def labels(rows: Rows) -> Iterator[Finding]:
+    """Labels that train lacks and, for classes, a single label and rare ones."""
+    judge = rows.scans[0].judge
+    if judge.head_kind not in ("sequence", "tokens"):
         return
-    share = min(RARE_SHARE, 0.5 / len(known))
-    ranked = sorted(known.items(), key=lambda item: item[1])
-    rare = [item for item in ranked if item[1] < share * rows]
-    few = [item for item in ranked if share * rows <= item[1] < FEW_ROWS]
-    if rare:
-        message = f"Rare labels, below {share:.1%} of {rows:,} rows: {_counted(rare)}."
-        found.add("warning", "imbalance", f"{message} Look at F1 and PR AUC, not at accuracy.")
-    if few:
-        message = f"Labels with fewer than {FEW_ROWS} rows: {_counted(few)}."
-        found.add("note", "few_rows", f"{message} Their figures will be rough.")
+    train = [scan for scan in rows.scans if scan.name == "train"]
+    counts = Counter[str]()
+    for scan in train or rows.scans:
+        counts.update(scan.labels)
+    for scan in rows.scans if train else ():
+        for label, count in scan.labels.most_common():
+            if label not in counts:
+                what = "rows with the label" if judge.labels_are_classes else "the label"
+                message = f'{scan.name}: {what} "{printable(label)}", which train does not have.'
+                where = scan.where(scan.label_rows[label])
+                yield Finding("error", "unseen_label", message, where, count)
+    num_rows = sum(len(scan.lines) for scan in train or rows.scans)
+    if not judge.labels_are_classes or not counts:
+        return
+    if len(counts) == 1 and counts.total() == num_rows:
+        message = f'All rows have the same label, "{printable(next(iter(counts)))}".'
+        yield Finding("error", "one_label", message)
+        return
+    least = min(RARE_SHARE, 0.5 / len(counts))
+    ascending = sorted(counts.items(), key=lambda item: item[1])
+    if rare := [item for item in ascending if item[1] < least * num_rows]:
+        message = f"Rare labels, below {least:.1%} of {num_rows:,} rows: {_counted(rare)}. "
+        yield Finding("warning", "imbalance", message + "Look at F1 and PR AUC, not at accuracy.")
+    if few := [item for item in ascending if least * num_rows <= item[1] < FEW_ROWS]:
+        message = f"Labels with fewer than {FEW_ROWS} rows: {_counted(few)}. "
+        yield Finding("note", "few_rows", message + "Their metrics will be noisy.")
 
 
-def _counted(labels: list[tuple[str, int]]) -> str:
-    listed = ", ".join(f'"{printable(label)}" ({n:,})' for label, n in labels[:_NAMES_SHOWN])
-    more = len(labels) - _NAMES_SHOWN
-    return listed + (f" and {more:,} more" if more > 0 else "")
+def _counted(counts: list[tuple[str, int]]) -> str:
+    named = ", ".join(f'"{printable(label)}" ({n:,})' for label, n in counts[:_LABELS_NAMED])
+    more = len(counts) - _LABELS_NAMED
+    return named + (f" and {more:,} more" if more > 0 else "")
 
 
-# Near-duplicates
-
-# What --json lists at most; the counts know of all.
-MAX_PAIRS = 10_000
+RULES: tuple[Callable[[Rows], Iterator[Finding]], ...] = (uneven_rows, same_texts, lengths, labels)
 
 
-def compare_near(
-    scans: list[Scan], found: Findings, *, threshold: float, with_labels: bool
-) -> NearReport:
-    """Near-duplicates within and between files, by counts and places.
+def compare_near(rows: Rows, threshold: float, problems: Problems) -> NearReport:
+    """Near-duplicates within and between files.
 
-    A finding is only made of rows whose texts differ; equal ones are found without being asked for.
-
-    Args:
-        scans: read to the end, with their texts.
-        found: takes the findings.
-        threshold: similarity from which on two texts are near-duplicates.
-        with_labels: say where the labels of the two differ.
+    Only rows whose texts differ make findings; `same_texts` finds the equal ones.
     """
+    scans = rows.scans
     texts = [text for scan in scans for text in scan.texts or ()]
-    counts = [len(scan.lines) for scan in scans]
-    near = near_duplicates(texts, threshold=threshold, parts=counts)
-    rows = rows_of(scans, with_labels=with_labels)
-    # Equal for rows of the very same texts.
+    near = near_duplicates(texts, threshold=threshold, parts=[len(scan.lines) for scan in scans])
     _, text_of = np.unique(rows.digests, axis=0, return_inverse=True)
     text_of = text_of.reshape(-1)
-    is_of = [rows.file_of == number for number in range(len(scans))]
+    is_in = [rows.file_of == number for number in range(len(scans))]
     files = []
     for number, scan in enumerate(scans):
         others = {}
-        for before, source in enumerate(scans[:number]):
-            leaked, sources, _ = between(near, is_of[before], is_of[number])
+        for earlier, source in enumerate(scans[:number]):
+            leaked, sources = between(near, is_in[earlier], is_in[number])
             others[source.name] = len(leaked)
             if source.name == "train":
-                is_equal = np.isin(text_of[leaked], text_of[is_of[before]])
+                is_equal = np.isin(text_of[leaked], text_of[is_in[earlier]])
                 message = (
                     f"{scan.name}: rows that are almost the same as one of train (similarity "
-                    f"{threshold:g} or more); they make the score too good."
+                    f"{threshold:g} or more); they inflate the metrics."
                 )
-                leaks = np.stack([sources, leaked], axis=1)[~is_equal]
-                _add(found, "warning", "near_leakage", message, rows, "is almost", leaks)
-        files.append(NearFile(scan.name, len(repeats_within(near, is_of[number])), others))
-    _find_pairs(near, rows, text_of, found, threshold)
-    pairs = [
-        NearPair(
-            rows.place(one), rows.place(other), round(similarity, 4),
-            None if rows.labels is None else bool(rows.labels[one] != rows.labels[other]),
-        )
-        for (one, other), similarity in zip(
-            near.pairs[:MAX_PAIRS].tolist(), near.similarity[:MAX_PAIRS].tolist(), strict=True
-        )
-    ]  # fmt: skip
-    return NearReport(threshold, tuple(files), len(near.pairs), tuple(pairs))
-
-
-def _find_pairs(
-    near: NearDuplicates, rows: Rows, text_of: np.ndarray, found: Findings, threshold: float
-) -> None:
-    """Pairs within a file, and pairs with different labels anywhere."""
+                problems.add(
+                    Finding("warning", "near_leakage", message, rows.joined(a, "is almost", b))
+                    for a, b in zip(leaked[~is_equal], sources[~is_equal], strict=True)
+                )
+        files.append(NearFile(scan.name, len(repeats_within(near, is_in[number])), others))
     one, other = near.pairs.T
-    differ = text_of[one] != text_of[other]
-    for number, scan in enumerate(rows.scans):
-        message = (
-            f"{scan.name}: pairs of rows that are almost the same (similarity {threshold:g} or "
-            "more)."
+    problems.add(_pair_findings(rows, near.pairs[text_of[one] != text_of[other]], threshold))
+    pairs = tuple(
+        NearPair(rows.place(a), rows.place(b), round(similarity, 4), rows.labels_differ(a, b))
+        for (a, b), similarity in zip(
+            near.pairs[:MAX_PAIRS], near.similarity[:MAX_PAIRS].tolist(), strict=True
         )
-        is_inside = (rows.file_of[one] == number) & (rows.file_of[other] == number)
-        inside = near.pairs[differ & is_inside]
-        _add(found, "note", "near_duplicate", message, rows, "is almost", inside)
-    if rows.labels is not None:
-        message = "Texts that are almost the same and carry different labels."
-        against = near.pairs[differ & (rows.labels[one] != rows.labels[other])]
-        _add(found, "warning", "near_contradiction", message, rows, "contradicts", against)
+    )
+    return NearReport(threshold, tuple(files), len(near.pairs), pairs)
 
 
-def _add(
-    found: Findings, level: Level, kind: str, message: str, rows: Rows, verb: str, pairs: np.ndarray
-) -> None:
-    """A finding of each pair, int64 (P, 2); places are named of the first alone."""
-    shown = pairs[: found.shown_at_most].tolist()
-    for one, other in shown:
-        found.add(level, kind, message, partial(rows.joined, other, verb, one))
-    if len(shown) < len(pairs):
-        found.add(level, kind, message, count=len(pairs) - len(shown))
+def _pair_findings(rows: Rows, pairs: np.ndarray, threshold: float) -> Iterator[Finding]:
+    """Pairs within a file, and pairs with different labels anywhere."""
+    for one, other in pairs:
+        if rows.file_of[one] == rows.file_of[other]:
+            message = (
+                f"{rows.split(one)}: pairs of rows that are almost the same (similarity "
+                f"{threshold:g} or more)."
+            )
+            where = rows.joined(other, "is almost", one)
+            yield Finding("note", "near_duplicate", message, where)
+        if rows.labels_differ(one, other):
+            message = "Texts that are almost the same and have different labels."
+            where = rows.joined(other, "contradicts", one)
+            yield Finding("warning", "near_contradiction", message, where)
 
 
 # The check
-
-# Of each problem.
-MAX_FINDINGS_SHOWN = 5
-# The similarity from which on two texts are near-duplicates.
-NEAR_THRESHOLD = 0.8
-# `check_rows` looks for near-duplicates up to these sizes only: 20,000 comments of 400 characters
-# take 1.3 s of one core, everything else 0.2 s.
-NEAR_ROWS = 20_000
-NEAR_CHARACTERS = 10_000_000
 
 
 def check(
@@ -608,68 +482,58 @@ def check(
     near_threshold: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Look through labelled data of any task.
+    """Check labelled data of any task.
 
     Args:
         files: (split, path); the split named "train" is what the others are compared with.
         judge: the task that the rows are for.
         names: the user's names of the columns.
-        tokenizer: without it lengths are counted in words, and nothing is said about cutting.
+        tokenizer: without it lengths are in words, and nothing is said about cutting.
         max_length: in tokens, specials included.
-        max_findings_shown: places that are named of each problem.
-        near_threshold: also look for texts that are at least so alike; see `near_duplicates`.
-        progress: is told how many further rows were read, now and then.
+        max_findings_shown: places that are named for each problem.
+        near_threshold: also find texts that are at least so similar; see `near_duplicates`.
+        progress: called with the number of further rows read.
 
     Raises:
-        InputError: a file that is not there, has no such column, or holds no row at all.
-        ConfigError: the threshold is not one.
+        InputError: a file does not exist, lacks a column, or holds no row at all.
+        ConfigError: the threshold is not from 0.6 to 1.
     """
     if near_threshold is not None:
         bands_for(near_threshold)
-    found = Findings(max_findings_shown)
+    problems, label_numbers = Problems(max_findings_shown), dict[tuple[str, ...], int]()
     scans = []
     for split, path in files:
-        scan = Scan(split, path, judge, tokenizer, max_length, found)
+        scan = Scan(split, path, judge, tokenizer, max_length, problems, label_numbers)
         scan.texts = None if near_threshold is None else []
-        rows = judge.read(path, names, labelled=True, on_error=scan.bad)
-        scan.run(rows, progress)
+        scan.read(judge.read(path, names, labelled=True, on_error=scan.bad), progress)
         scans.append(scan)
-    return _report(scans, found, judge, max_length, near_threshold)
+    return _report(scans, problems, max_length, near_threshold)
 
 
 def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], judge: Judge) -> Report:
-    """Check labelled rows that were read already, without a tokenizer: lengths are in words.
+    """Check labelled rows that are in memory, without a tokenizer: lengths are in words.
 
     Args:
         splits: Path and rows by the name of the split.
         judge: The task.
     """
-    found = Findings(MAX_FINDINGS_SHOWN)
+    problems, label_numbers = Problems(MAX_FINDINGS_SHOWN), dict[tuple[str, ...], int]()
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     scans = []
     for split, (path, rows) in splits.items():
-        scan = Scan(split, path, judge, None, 0, found, texts=[] if is_small else None)
-        scan.run(rows)
+        texts: list[str] | None = [] if is_small else None
+        scan = Scan(split, path, judge, None, 0, problems, label_numbers, texts)
+        scan.read(rows)
         scans.append(scan)
     is_small &= sum(len(text) for scan in scans for text in scan.texts or ()) <= NEAR_CHARACTERS
-    return _report(scans, found, judge, 0, NEAR_THRESHOLD if is_small else None)
+    return _report(scans, problems, 0, NEAR_THRESHOLD if is_small else None)
 
 
 def _report(
-    scans: list[Scan],
-    found: Findings,
-    judge: Judge,
-    max_length: int,
-    near_threshold: float | None,
+    scans: list[Scan], problems: Problems, max_length: int, near_threshold: float | None
 ) -> Report:
-    """Compare the rows of all files and put the findings together."""
-    compare_rows(scans, found, with_labels=judge.labels_are_classes)
-    near = None
-    if near_threshold is not None:
-        with_labels = judge.labels_are_classes
-        near = compare_near(scans, found, threshold=near_threshold, with_labels=with_labels)
-    for scan in scans:
-        scan.judge_lengths()
-    if judge.head_kind in ("sequence", "tokens"):
-        judge_labels(scans, found, are_classes=judge.labels_are_classes)
-    return Report(tuple(scan.split() for scan in scans), found.problems(), max_length, near)
+    rows = Rows(scans)
+    near = None if near_threshold is None else compare_near(rows, near_threshold, problems)
+    for rule in RULES:
+        problems.add(rule(rows))
+    return Report(tuple(scan.split() for scan in scans), problems.ranked(), max_length, near)

@@ -45,7 +45,7 @@ def default_max_tokens(
         return MAX_TOKENS_CUDA
     if config is None:
         return MAX_TOKENS_CPU
-    return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.intermediate_size))
+    return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.feed_forward.width))
 
 
 def run_model(

@@ -123,7 +123,7 @@ class Predictor:
         checkpoint = read_export(folder) if exported else read_checkpoint(opened)
         tokenizer = read_tokenizer(opened)
         config = checkpoint.config
-        notes = tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder)
+        notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
         for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
             log.info(note)
         vectors = read_sentence_vectors(opened, config.hidden_size)

@@ -185,8 +185,8 @@ def _quantized_layers(
         assert isinstance(layer, Layer)
         config = layer.config
         # A gate may turn the activation's sign around.
-        follows_activation = own == "down" and not config.gated
-        least = LEAST.get(config.hidden_act) if follows_activation else None
+        follows_activation = own == "down" and not config.feed_forward.gated
+        least = LEAST.get(config.feed_forward.activation) if follows_activation else None
         dtype = hidden
         if own == "qkv" and f"{path}.attention_out" in names and bf16_is_fused():
             # Attention's own products are several times faster so, and bf16 is finer than codes.

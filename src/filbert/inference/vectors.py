@@ -47,7 +47,7 @@ def run_vectors(
         on_batch: told each batch's tokens.
     """
     in_eval_mode(model)
-    encoder, device, causal = model.encoder, model.device, model.config.causal
+    encoder, device, causal = model.encoder, model.device, model.config.attention.causal
     last_alone = layers == (model.config.num_hidden_layers,)
     # Exports give every row.
     may_choose = last_alone and isinstance(model, Model)

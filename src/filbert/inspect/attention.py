@@ -125,7 +125,7 @@ def layers_and_heads(
             "An exported graph has no attention to show. Use the folder that it was exported from."
         )
     config = encoder.config
-    counts = {"layer": config.num_hidden_layers, "head": config.num_attention_heads}
+    counts = {"layer": config.num_hidden_layers, "head": config.attention.heads}
     found = []
     for (name, count), asked in zip(counts.items(), (layers, heads), strict=True):
         if asked is not None and (isinstance(asked, int | str) or not asked):
@@ -140,7 +140,7 @@ def layers_and_heads(
 def pruned_heads(config: EncoderConfig) -> np.ndarray:
     """Return which of the (L, A) heads were pruned, bool."""
     left = np.array([config.heads_of(layer) for layer in range(config.num_hidden_layers)])
-    return np.arange(config.num_attention_heads) >= left[:, None]
+    return np.arange(config.attention.heads) >= left[:, None]
 
 
 def check_size(config: EncoderConfig, length: int) -> None:
@@ -149,7 +149,7 @@ def check_size(config: EncoderConfig, length: int) -> None:
     Raises:
         ConfigError: The maps of all heads hold more than MOST_WEIGHTS numbers.
     """
-    heads = config.num_hidden_layers * config.num_attention_heads
+    heads = config.num_hidden_layers * config.attention.heads
     if heads * length**2 > MOST_WEIGHTS:
         fits = math.isqrt(MOST_WEIGHTS // heads)
         raise ConfigError(

@@ -23,6 +23,7 @@ from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
+from filbert.model.config import RotaryPositions
 from filbert.model.heads import Features, Head, Model
 from filbert.tasks.classification import Classification
 from filbert.tasks.regression import Regression
@@ -498,7 +499,9 @@ def attribute(
     check_method(method, steps=steps)
     model = _differentiable(predictor).eval()
     config = model.config
-    is_scale_free = config.rotary_base is not None and not config.type_vocab_size
+    is_scale_free = (
+        isinstance(config.positions, RotaryPositions) and not config.embeddings.token_types
+    )
     if is_scale_free and method == "gradient":
         raise ConfigError(
             "This model normalises every word vector, so gradient times input is zero. Use another "

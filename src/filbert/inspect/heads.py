@@ -82,7 +82,7 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
     model = predictor.model
     layers_and_heads(model)
     assert isinstance(model, Model)
-    shape = (model.config.num_hidden_layers, model.config.num_attention_heads)
+    shape = (model.config.num_hidden_layers, model.config.attention.heads)
     sums = {name: np.zeros(shape) for name in STATISTICS}
     num_rows = 0
     encodings = predictor.tokenizer.encode(
@@ -127,7 +127,7 @@ def _maps(model: Model, encodings: Sequence[Encoding]) -> Iterator[Tensor]:
     """Yield the maps of each text, float32 (L, A, n, n), in bounded memory."""
     config = model.config
     check_size(config, max((len(encoding.input_ids) for encoding in encodings), default=0))
-    heads = config.num_hidden_layers * config.num_attention_heads
+    heads = config.num_hidden_layers * config.attention.heads
     group: list[Encoding] = []
     for encoding in encodings:
         size = sum(len(one.input_ids) ** 2 for one in (*group, encoding))

@@ -133,8 +133,8 @@ def _check_attention(lesson: Lesson, student: EncoderConfig, teacher: EncoderCon
 
 
 def _sight(config: EncoderConfig, layer: int) -> Sight:
-    window = config.local_window if config.is_local(layer - 1) else None
-    return Sight(None if window is None else window // 2, config.causal)
+    window = config.attention.window if config.is_local(layer - 1) else None
+    return Sight(None if window is None else window // 2, config.attention.causal)
 
 
 def new_projections(

@@ -130,7 +130,9 @@ class Student(nn.Module):
             if self.compares_outputs:
                 answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
         sums = [
-            lesson_sum(lesson, mine, theirs, batch, self.projections, causal=self.config.causal)
+            lesson_sum(
+                lesson, mine, theirs, batch, self.projections, causal=self.config.attention.causal
+            )
             for lesson in self.lessons
         ]
         if self.words is not None:

@@ -11,16 +11,16 @@ from filbert.batch import PackedBatch
 from filbert.errors import InputError
 from filbert.model.attention import attend
 from filbert.model.attention_plan import AttentionPlan, plan_attention
-from filbert.model.config import EncoderConfig
+from filbert.model.config import EncoderConfig, PositionTable, RotaryPositions
 from filbert.model.dropout import dropout
 from filbert.model.grouping import mean_of_sequences, standing_rows
 from filbert.model.linear import activate, dense
-from filbert.model.rotary import rotary_tables
+from filbert.model.rotary import Rotary, rotary_tables
 
 
 def new_norm(width: int, config: EncoderConfig) -> nn.LayerNorm:
     """A LayerNorm as all of this encoder's are."""
-    return nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.biases)
+    return nn.LayerNorm(width, eps=config.norm.eps, bias=config.norm.bias)
 
 
 class Embeddings(nn.Module):
@@ -35,23 +35,21 @@ class Embeddings(nn.Module):
         width = config.table_size
         self.word = nn.Embedding(config.vocab_size, width)
         self.position = (
-            nn.Embedding(config.max_position_embeddings, width)
-            if config.rotary_base is None
+            nn.Embedding(config.positions.rows, width)
+            if isinstance(config.positions, PositionTable)
             else None
         )
         self.token_type = (
-            nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
-        )
-        self.norm = new_norm(width, config)
-        self.project = (
-            nn.Linear(width, config.hidden_size, bias=config.biases)
-            if config.embedding_size
+            nn.Embedding(config.embeddings.token_types, width)
+            if config.embeddings.token_types
             else None
         )
+        self.norm = new_norm(width, config)
+        self.project = nn.Linear(width, config.hidden_size) if config.embeddings.width else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states before the first layer, (T, H)."""
-        hidden = dropout(self.normed(batch), self.config.hidden_dropout, self.training)
+        hidden = dropout(self.normed(batch), self.config.dropout.hidden, self.training)
         return hidden if self.project is None else dense(hidden, self.project)
 
     def normed(self, batch: PackedBatch) -> Tensor:
@@ -60,7 +58,7 @@ class Embeddings(nn.Module):
         if self.token_type is not None:
             sum_TE = sum_TE + self.token_type(batch.token_type_ids)
         if self.position is not None:
-            sum_TE = sum_TE + self.position(batch.position_ids + self.config.position_offset)
+            sum_TE = sum_TE + self.position(batch.position_ids + self.config.positions.offset)
         return self.norm(sum_TE)  # type: ignore[no-any-return]
 
 
@@ -71,23 +69,25 @@ DENSE = ("qkv", "attention_out", "up", "down")
 class Layer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual and a LayerNorm.
 
-    LayerNorm comes after the sum (post-LN, the paper's), or with `pre_norm` before each of the two;
+    LayerNorm comes after the sum (post-LN), or with `norm.before` before each of the two;
     Xiong et al. 2020, figure 1.
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
         self.config = config
-        width, wide, bias = config.hidden_size, config.intermediate_size, config.biases
+        width, wide = config.hidden_size, config.feed_forward.width
+        bias = config.attention.bias
         self.num_heads = config.heads_of(index)
         mixed = self.num_heads * config.head_size
         # One product for query, key and value, in this order, head by head.
         self.qkv = nn.Linear(width, 3 * mixed, bias=bias)
         self.attention_out = nn.Linear(mixed, width, bias=bias)
-        has_norm = index > 0 or not config.pre_norm
+        has_norm = index > 0 or not config.norm.before
         self.attention_norm = new_norm(width, config) if has_norm else nn.Identity()
         # One product again: what is activated, then the gate.
-        self.up = nn.Linear(width, 2 * wide if config.gated else wide, bias=bias)
+        bias = config.feed_forward.bias
+        self.up = nn.Linear(width, 2 * wide if config.feed_forward.gated else wide, bias=bias)
         self.down = nn.Linear(wide, width, bias=bias)
         self.norm = new_norm(width, config)
 
@@ -98,7 +98,7 @@ class Layer(nn.Module):
         worth a second product.
         """
         residual = hidden_TH if at is None else hidden_TH[at]
-        if self.config.pre_norm:
+        if self.config.norm.before:
             hidden = residual + self._attention(self.attention_norm(hidden_TH), plan, at)
             return hidden + self._feed_forward(self.norm(hidden))
         hidden = self.attention_norm(residual + self._attention(hidden_TH, plan, at))
@@ -107,18 +107,18 @@ class Layer(nn.Module):
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
         config = self.config
         qkv = dense(hidden_TH, self.qkv).view(-1, 3, self.num_heads, config.head_size)
-        mixed = attend(qkv, plan, config.attention_dropout if self.training else 0.0).flatten(1)
+        mixed = attend(qkv, plan, config.dropout.attention if self.training else 0.0).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
-        return dropout(mixed, config.hidden_dropout, self.training)
+        return dropout(mixed, config.dropout.hidden, self.training)
 
     def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
         config = self.config
-        if config.gated:
+        if config.feed_forward.gated:
             value, gate = dense(hidden_TH, self.up).chunk(2, -1)
-            wide = activate(value, config.hidden_act) * gate
+            wide = activate(value, config.feed_forward.activation) * gate
         else:
-            wide = dense(hidden_TH, self.up, config.hidden_act)
-        return dropout(dense(wide, self.down), config.hidden_dropout, self.training)
+            wide = dense(hidden_TH, self.up, config.feed_forward.activation)
+        return dropout(dense(wide, self.down), config.dropout.hidden, self.training)
 
 
 def new_layers(config: EncoderConfig) -> nn.ModuleList:
@@ -149,15 +149,14 @@ def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
 
 def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, AttentionPlan]:
     """How layers that see everything attend, and local ones."""
-    base, window = config.rotary_base, config.local_window
-    if base is None and window is None:
-        plan = plan_attention(batch, causal=config.causal)
-        return plan, plan
-    turns = [
-        None if some is None else rotary_tables(batch.position_ids, config.head_size, some)
-        for some in (base, config.local_rotary_base or base)
-    ]
-    far = plan_attention(batch, None, turns[0], causal=config.causal)
+    window, positions = config.attention.window, config.positions
+    turns: list[Rotary | None] = [None, None]
+    if isinstance(positions, RotaryPositions):
+        turns = [
+            rotary_tables(batch.position_ids, config.head_size, base)
+            for base in (positions.base, positions.local_base or positions.base)
+        ]
+    far = plan_attention(batch, None, turns[0], causal=config.attention.causal)
     if window is None:
         return far, far
     return far, plan_attention(batch, window // 2, turns[1])
@@ -174,8 +173,12 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = new_layers(config)
-        self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
+        self.final_norm = (
+            new_norm(config.hidden_size, config) if config.norm.before else nn.Identity()
+        )
+        self.pooler = (
+            nn.Linear(config.hidden_size, config.hidden_size) if config.pooling.activation else None
+        )
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
         """Last hidden state of every token, (T, H), or only of the rows `at`, int64 (K,): (K, H).
@@ -202,18 +205,19 @@ class Encoder(nn.Module):
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
         """One vector a sequence, (S, H): one token or the mean, through the pooler if any."""
-        if self.config.pooled == "cls":
-            return self.through_pooler(hidden_TH[standing_rows(batch, causal=self.config.causal)])
+        if self.config.pooling.token == "cls":
+            rows = standing_rows(batch, causal=self.config.attention.causal)
+            return self.through_pooler(hidden_TH[rows])
         return self.through_pooler(mean_of_sequences(hidden_TH, batch.cu_seqlens))
 
     def through_pooler(self, pooled_SH: Tensor) -> Tensor:
         """The dense layer over what stands for each sequence, (S, H) to (S, H), if there is one."""
         if self.pooler is None:
             return pooled_SH
-        assert self.config.pooler is not None
-        if self.config.pooler_dropout:
-            pooled_SH = dropout(pooled_SH, self.config.head_dropout, self.training)
-        return dense(pooled_SH, self.pooler, self.config.pooler)
+        assert self.config.pooling.activation is not None
+        if self.config.pooling.dropout:
+            pooled_SH = dropout(pooled_SH, self.config.dropout.head, self.training)
+        return dense(pooled_SH, self.pooler, self.config.pooling.activation)
 
 
 def initialize(module: nn.Module, std: float) -> None:

@@ -23,20 +23,22 @@ def forward_flops(
         num_pooled: sequences whose first token, or last of a causal encoder, goes through the
             pooler.
     """
-    width, wide, table = config.hidden_size, config.intermediate_size, config.table_size
+    width, wide, table = config.hidden_size, config.feed_forward.width, config.table_size
     # Query, key, value and output; the feed-forward network's two products and its gate.
-    matrices = 3 if config.gated else 2
+    matrices = 3 if config.feed_forward.gated else 2
     layers = range(config.num_hidden_layers)
     # What all heads of a layer give together; less than the width where some were pruned.
     mixed = [config.heads_of(layer) * config.head_size for layer in layers]
     per_token = 4 * width * sum(mixed) + len(layers) * matrices * width * wide
-    if config.embedding_size:
+    if config.embeddings.width:
         per_token += table * width
     # Scores and the weighted sum: every token with every token of its sequence or of its window, or
     # with itself and those before it.
     lengths = list(lengths)
-    seen = 1 + (config.local_window or 0)
-    far = sum(length * (length + 1) // 2 if config.causal else length**2 for length in lengths)
+    seen = 1 + (config.attention.window or 0)
+    far = sum(
+        length * (length + 1) // 2 if config.attention.causal else length**2 for length in lengths
+    )
     near = sum(length * min(length, seen) for length in lengths)
     products = per_token * sum(lengths)
     products += 2 * sum(

@@ -59,18 +59,20 @@ class Head(nn.Module):
         self.transform: nn.Linear | None = None
         self.norm: nn.LayerNorm | None = None
         if transform_to is not None:
-            self.transform = nn.Linear(config.hidden_size, transform_to, bias=config.biases)
+            self.transform = nn.Linear(
+                config.hidden_size, transform_to, bias=config.head_transform.bias
+            )
             self.norm = new_norm(transform_to, config)
 
     def transformed(self, rows: Tensor) -> Tensor:
         """The rows through the transform, if there is one."""
         if self.transform is None or self.norm is None:
             return rows
-        return self.norm(dense(rows, self.transform, self.config.hidden_act))  # type: ignore[no-any-return]
+        return self.norm(dense(rows, self.transform, self.config.feed_forward.activation))  # type: ignore[no-any-return]
 
     def drop(self, values: Tensor) -> Tensor:
         """Head dropout, in training only."""
-        return dropout(values, self.config.head_dropout, self.training)
+        return dropout(values, self.config.dropout.head, self.training)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         """Logits; `at`, int64 (K,), asks for those rows only, heads over sequences ignore it."""
@@ -144,11 +146,11 @@ class DiscriminatorHead(Head):
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Logits (K,); positive means replaced."""
         rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(dense(rows, self.dense, self.config.hidden_act)).squeeze(-1)  # type: ignore[no-any-return]
+        return self.out(dense(rows, self.dense, self.config.feed_forward.activation)).squeeze(-1)  # type: ignore[no-any-return]
 
 
 def _transform_width(config: EncoderConfig) -> int | None:
-    return config.hidden_size if config.head_transform else None
+    return config.hidden_size if config.head_transform.everywhere else None
 
 
 class SequenceHead(Head):
@@ -230,7 +232,9 @@ class VectorHead(Head):
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
         """Vectors (S, H)."""
         tokens_TH, batch = features.tokens_TH, features.batch
-        return torch.stack(pool(tokens_TH, batch, self.pooling, causal=self.config.causal))
+        return torch.stack(
+            pool(tokens_TH, batch, self.pooling, causal=self.config.attention.causal)
+        )
 
 
 HEADS: dict[str, type[Head]] = {
@@ -281,9 +285,9 @@ class Model(nn.Module):
             return self.read(encoder(batch), batch, at)
         if head.per_token and at is not None:
             return self.read(encoder(batch, at), batch)
-        if head.reads_tokens or self.config.pooled != "cls":
+        if head.reads_tokens or self.config.pooling.token != "cls":
             return self.read(encoder(batch), batch, at)
-        rows_SH = encoder(batch, standing_rows(batch, causal=self.config.causal))
+        rows_SH = encoder(batch, standing_rows(batch, causal=self.config.attention.causal))
         return self._answer(rows_SH, encoder.through_pooler(rows_SH), batch, None)
 
     def read(

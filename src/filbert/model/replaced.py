@@ -58,14 +58,13 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
         raise ConfigError(
             f"generator_share is {share}; it must be above 0 and at most 1. Usual are 0.25 to 0.5."
         )
-    heads = max(1, round(config.num_attention_heads * share))
+    heads = max(1, round(config.attention.heads * share))
     width = heads * max(1, round(config.hidden_size * share / heads))
-    return replace(
-        config,
+    return config.changed(
         hidden_size=width,
         num_attention_heads=heads,
         heads_per_layer=None,
-        intermediate_size=max(1, round(config.intermediate_size * share)),
+        intermediate_size=max(1, round(config.feed_forward.width * share)),
         embedding_size=None if width == config.table_size else config.table_size,
         pooler=None,
         pooler_dropout=False,
@@ -78,16 +77,18 @@ class Generator(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        narrow = config.embedding_size is not None
+        narrow = config.embeddings.width is not None
         self.project = nn.Linear(config.table_size, config.hidden_size) if narrow else None
         self.layers = new_layers(config)
-        self.final_norm = new_norm(config.hidden_size, config) if config.pre_norm else nn.Identity()
+        self.final_norm = (
+            new_norm(config.hidden_size, config) if config.norm.before else nn.Identity()
+        )
         self.head = MaskedLMHead(config)
 
     def forward(self, tables: Embeddings, batch: PackedBatch, at: Tensor) -> Tensor:
         """Unnormalised log-probabilities over the vocabulary at the rows `at`, (K, V)."""
         config = self.config
-        hidden = dropout(tables.normed(batch), config.hidden_dropout, self.training)
+        hidden = dropout(tables.normed(batch), config.dropout.hidden, self.training)
         if self.project is not None:
             hidden = dense(hidden, self.project)
         hidden = self.final_norm(run_layers(self.layers, hidden, batch))

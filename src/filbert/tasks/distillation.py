@@ -203,4 +203,4 @@ def patient_lessons(
 def _usual_heads(student: EncoderConfig, teacher: EncoderConfig) -> int:
     usual = next(heads for width, heads in _RELATION_HEADS if teacher.hidden_size >= width)
     divides = not student.hidden_size % usual and not teacher.hidden_size % usual
-    return usual if divides else teacher.num_attention_heads
+    return usual if divides else teacher.attention.heads

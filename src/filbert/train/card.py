@@ -5,7 +5,6 @@ A card contains no text of the data set and no folder name of the machine.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from huggingface_hub.repocard_data import CardData
 from filbert.errors import printable
 from filbert.tasks.base import Task
 from filbert.train.distill_options import DistillOptions
-from filbert.train.options import PATHS, FinetuneOptions, names_of
+from filbert.train.options import PATHS, FinetuneOptions, names_of, options_in
 from filbert.train.pretrain_options import PretrainOptions
 
 # Names of the tasks on the Hugging Face Hub.
@@ -192,7 +191,7 @@ def training(story: Mapping[str, Any], kind: type) -> list[str]:
         f"{story['options'].get('seed')}{chosen}.",
         "",
     ]
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    defaults = {name: option.default for name, option in options_in(kind).items()}
     told = {
         name: value
         for name, value in story["options"].items()

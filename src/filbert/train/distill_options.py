@@ -12,7 +12,7 @@ from typing import Any
 from filbert.data.columns import ColumnNames
 from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
-from filbert.train.options import TrainOptions, checked
+from filbert.train.options import RunOptions, TrainOptions, from_flat
 from filbert.train.schedule import SCHEDULES
 
 # What each method learns from: labelled rows of the teacher's task, raw text, or either.
@@ -149,8 +149,6 @@ class RowOptions:
         augment_candidates: so many of the likeliest words are drawn from.
         cache: folder for the teacher's answers to the training rows; written once, read again in
             every epoch and run. They are computed on the way when not given.
-        out: the run folder to make.
-        overwrite: replace an earlier run in `out`.
         max_length: cut texts to this many tokens; as the teacher's training did when not given,
             128 with `corpus`.
         show_texts: the report shows the texts of the worst errors.
@@ -174,8 +172,6 @@ class RowOptions:
     augment_rate: float = 0.4
     augment_candidates: int = 15
     cache: str | None = None
-    out: str
-    overwrite: bool = False
     max_length: int | None = None
     show_texts: bool = False
     dev_rows: int = 1_000
@@ -188,11 +184,14 @@ class RowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, StudentOptions):
+class DistillOptions(
+    TrainOptions, RunOptions, ColumnNames, RowOptions, LossOptions, StudentOptions
+):
     """A whole distillation, from labelled rows or from raw text."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TrainOptions.__post_init__(self)
+        RunOptions.__post_init__(self)
         if self.method not in METHODS:
             near = get_close_matches(self.method, METHODS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -205,7 +204,7 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> DistillOptions:
-        """Options from keyword arguments; see `checked`.
+        """Options from keyword arguments; see `from_flat`.
 
         Raises:
             ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
@@ -214,7 +213,7 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
         layers = given.get("layer_map")
         if isinstance(layers, list | tuple):
             given["layer_map"] = ",".join(map(str, layers))
-        return cls(**checked(cls, given, required=("teacher", "out")))
+        return from_flat(cls, given, required=("teacher", "out"))
 
     @property
     def from_text(self) -> bool:
@@ -295,8 +294,8 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             )
         if self.from_text and self.method == "tinybert" and self.temperature is not None:
             raise ConfigError("temperature: tinybert learns no answer from raw text; leave it out.")
-        if self.seeds != 1 or self.reinit_layers:
-            raise ConfigError("seeds, reinit_layers: not for distillation; leave them out.")
+        if self.seeds != 1:
+            raise ConfigError("seeds: not for distillation; leave it out.")
         if self.from_text and (self.metric or self.patience):
             raise ConfigError(
                 "metric, patience: they choose among steps; from raw text the last step's weights "
@@ -339,8 +338,6 @@ class DistillOptions(TrainOptions, ColumnNames, RowOptions, LossOptions, Student
             raise ConfigError(f"teacher_layer is {self.teacher_layer}; the first layer is 0.")
         if self.soft_on not in ("all", "masked"):
             raise ConfigError(f"soft_on is {self.soft_on!r}; it must be all or masked.")
-        if self.seed >= 2**31:
-            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
         numbers = r"\d{1,4}(\s*,\s*\d{1,4})*"
         if self.layer_map is not None and not re.fullmatch(numbers, self.layer_map.strip()):
             raise ConfigError(

@@ -85,7 +85,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     """
     held_out = names_of(options.dev or "")
     check_paths(*(options.corpus or ()), *held_out)
-    precision = settle_precision(options, options.out, parallel)
+    precision = settle_precision(options, parallel)
     torch.manual_seed(options.seed)
     place = find_model(options.teacher)
     tokenizer = read_tokenizer(place)
@@ -94,7 +94,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     task = _task(options, checkpoint, whole)
     check_lessons(task.lessons, checkpoint.config, whole.config)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
     _check_length(options.objective.max_length, teacher=whole.config, student=config)
     student = _pair(options, task, checkpoint, whole, precision, parallel.device)

@@ -117,7 +117,7 @@ def distill_task(options: DistillOptions) -> dict[str, Any]:
 
 def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     """Read and check everything."""
-    precision = settle_precision(options, options.out, parallel)
+    precision = settle_precision(options, parallel)
     device = parallel.device
     teacher = read_teacher(
         options.teacher, task=options.task, precision=precision.name, device=str(device)
@@ -129,7 +129,7 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     torch.manual_seed(options.seed)
     start = read_student(options, teacher)
     lessons = lessons_of(options, start.checkpoint.config, teacher.model.config)
-    model = build(start.checkpoint, task, options)
+    model = build(start.checkpoint, task)
     is_frozen = freeze(model, options.freeze)
     if is_frozen and lessons:
         raise ConfigError(
@@ -217,6 +217,8 @@ def _job(pair: _Pair) -> Job:
     share = options.hidden_share if options.method == "tinybert" else 0.0
     return Job(
         options=options,
+        train=options,
+        run=options,
         command="distill",
         source=options.student or options.teacher,
         task_name=pair.task.name,
@@ -319,6 +321,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
             Inside(pair.lessons),
             course=Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
             options=options,
+            run=options,
             precision=pair.precision,
             evaluate=None,
             log=log,
@@ -436,7 +439,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     folder = find_model(options.student or options.teacher)
     tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
         say(note)
     if options.keep_layers is not None:
         layers = layers_to_keep(options.keep_layers, config.num_hidden_layers)
@@ -448,7 +451,7 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
     theirs = teacher.predictor
     limit = config.max_tokens_per_sequence
     max_length = check_max_length(options.max_length, config) or min(theirs.max_length, limit)
-    shares = _shares_tokens(tokenizer, config.type_vocab_size, max_length, teacher)
+    shares = _shares_tokens(tokenizer, config.embeddings.token_types, max_length, teacher)
     if not shares and (options.method != "soft" or teacher.task.head_kind == "spans"):
         what = f"method {options.method}" if options.method != "soft" else teacher.task.name
         raise ConfigError(
@@ -468,7 +471,10 @@ def _shares_tokens(
         tokenizer.fingerprint == theirs.tokenizer.fingerprint
         and max_length <= config.max_tokens_per_sequence
         # The teacher must know every token type that the tokenizer of the student writes.
-        and (config.type_vocab_size == 0 or (num_types < 2) == (config.type_vocab_size < 2))
+        and (
+            config.embeddings.token_types == 0
+            or (num_types < 2) == (config.embeddings.token_types < 2)
+        )
     )
 
 

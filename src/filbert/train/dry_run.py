@@ -68,7 +68,7 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
     number = next(s for s in range(10**9) if _rows(loader, s) == loader.batch_size)
     micro_batches = loader.step(number)
     forward = model_forward(job.model, parallel.device)
-    optimizer = new_optimizer(job.model, job.options)
+    optimizer = new_optimizer(job.model, job.options, precision=job.options.precision)
     job.model.train()
     tried = (micro_batches * (_TRIED + 1))[: _TRIED + 1]
     spent = []

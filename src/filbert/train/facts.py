@@ -6,7 +6,6 @@ filbert.json holds file names only, and no text of the data set.
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 import re
 import shutil
@@ -27,7 +26,7 @@ from filbert.files import portable, sha256_of
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.options import DECLARED, PATHS, TrainOptions
+from filbert.train.options import DECLARED, PATHS, flat
 from filbert.train.trainer import Outcome
 
 # Keys of run.json that filbert.json has too, in this order.
@@ -53,7 +52,7 @@ class Prepared(Protocol):
     @property
     def command(self) -> str: ...  # noqa: D102
     @property
-    def options(self) -> TrainOptions: ...  # noqa: D102
+    def options(self) -> Any: ...  # noqa: D102
     @property
     def source(self) -> str | None: ...  # noqa: D102
     @property
@@ -85,8 +84,8 @@ def begun(
         "started": started.isoformat(timespec="seconds"),
         "options": {
             k: v
-            for k, v in dataclasses.asdict(options).items()
-            if v is not None and k not in options.unread
+            for k, v in flat(options).items()
+            if v is not None and k not in getattr(options, "unread", ())
         },
         "versions": versions(),
         "device": {
@@ -101,7 +100,7 @@ def begun(
             "family": checkpoint.family,
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "config": dataclasses.asdict(checkpoint.config),
+            "config": checkpoint.config.settings(),
             "notes": list(checkpoint.notes),
         },
         "tokenizer": {

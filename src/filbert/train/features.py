@@ -52,7 +52,9 @@ class Features:
 
 def one_only(model: Model) -> bool:
     """Whether the head reads only one token of a sequence: the first or the last."""
-    return model.head is not None and model.head.reads_pooled and model.config.pooled == "cls"
+    return (
+        model.head is not None and model.head.reads_pooled and model.config.pooling.token == "cls"
+    )
 
 
 def num_bytes(model: Model, examples: Sequence[Example]) -> int:
@@ -71,7 +73,7 @@ def compute_features(
 ) -> Features:
     """Compute the outputs of the encoder for all examples, without dropout."""
     only_one = one_only(model)
-    causal = model.config.causal
+    causal = model.config.attention.causal
     device = next(model.parameters()).device
     model.eval()
     states: dict[int, Tensor] = {}

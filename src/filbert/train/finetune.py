@@ -36,39 +36,43 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_task(options, lambda parallel: _prepare(options, parallel, prints_findings))
+    return run_task(options.run, lambda parallel: _prepare(options, parallel, prints_findings))
 
 
 def _prepare(options: FinetuneOptions, parallel: Parallel, prints_findings: bool) -> Job:
     """Read and check everything."""
     task, all_rows = read_splits(options)
-    precision = settle_precision(options, options.out, parallel)
-    torch.manual_seed(options.seed)
+    precision = settle_precision(options.run, parallel)
+    torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
-    model = build(checkpoint, task, options)
-    is_frozen = freeze(model, options.freeze)
+    model = build(checkpoint, task, options.model.reinit_layers)
+    is_frozen = freeze(model, options.train.freeze)
     clock = time.perf_counter()
     splits, took = {}, {}
     for name, rows in all_rows.items():
         started, cpu = time.perf_counter(), time.process_time()
-        splits[name] = tokenise(name, getattr(options, name), rows, task, tokenizer, max_length)
+        splits[name] = tokenise(
+            name, getattr(options.data, name), rows, task, tokenizer, max_length
+        )
         if name == "train":
             took["train_tokenise_seconds"] = time.perf_counter() - started
             took["training_cpu_seconds"] = time.process_time() - cpu
     tokenising = time.perf_counter() - clock
     loader = Loader(
         splits["train"].examples,
-        batch_size=options.batch_size,
-        max_tokens=max_tokens_of(options, parallel.device),
-        seed=options.seed,
+        batch_size=options.train.batch_size,
+        max_tokens=max_tokens_of(options.train, parallel.device),
+        seed=options.run.seed,
     )
     mark = fingerprint(options, model, {name: split.digest for name, split in splits.items()})
     model = model.to(parallel.device)
     return Job(
         options=options,
+        train=options.train,
+        run=options.run,
         command="finetune",
-        source=options.model,
-        task_name=options.task,
+        source=options.model.name,
+        task_name=options.task.name,
         task=task,
         objective=task,
         splits=splits,
@@ -79,7 +83,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel, prints_findings: bool
         trained=model,
         is_frozen=is_frozen,
         loader=loader,
-        course=Course([Phase(loader)], options),
+        course=Course([Phase(loader)], options.train),
         precision=precision,
         fingerprint=mark,
         tokenise_seconds=tokenising,

@@ -16,7 +16,7 @@ from filbert.model.precision import Precision, choose_precision
 from filbert.model.precision_names import PRECISIONS
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
-from filbert.train.options import TrainOptions
+from filbert.train.options import RunOptions
 
 # Saved states of a run, of the first of its two stages, and of several seeds what is done.
 _STATES = (
@@ -71,14 +71,14 @@ def finished_run(out: Path) -> dict[str, Any] | None:
     return run if _is_done(run) else None
 
 
-def settle_precision(options: TrainOptions, out: str | None, parallel: Parallel) -> Precision:
+def settle_precision(options: RunOptions, parallel: Parallel) -> Precision:
     """The number format of a run: as asked, as an interrupted run had it, or what is fast here.
 
     "auto" goes by the clock, and a resumed run must not change its format because of that.
     """
     chosen = choose_precision(options.precision, parallel.device)
-    if parallel.is_first and options.resume and options.precision == "auto" and out is not None:
-        place = Path(out).absolute()
+    if parallel.is_first and options.resume and options.precision == "auto" and options.out:
+        place = Path(options.out).absolute()
         new = _replacement(place)
         run = read_run(new if new.exists() else place)
         if run is not None and not _is_done(run) and run.get("precision") in PRECISIONS:
@@ -87,7 +87,7 @@ def settle_precision(options: TrainOptions, out: str | None, parallel: Parallel)
 
 
 def already_finished(
-    options: TrainOptions, out: str, fingerprint: str, parallel: Parallel
+    options: RunOptions, fingerprint: str, parallel: Parallel
 ) -> dict[str, Any] | None:
     """With --resume: run.json of this very run where it has come to its end; the same on all ranks.
 
@@ -96,6 +96,7 @@ def already_finished(
     """
     if not options.resume:
         return None
+    out = options.out
     place = Path(out).absolute()
     finished: dict[str, Any] | None
     finished = parallel.broadcast(finished_run(place) if parallel.is_first else None)

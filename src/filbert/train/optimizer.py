@@ -43,7 +43,9 @@ class _Kind(NamedTuple):
     in_layer: bool
 
 
-def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimizer:
+def new_optimizer(
+    model: Trainable, options: TrainOptions, *, precision: str = "auto"
+) -> torch.optim.Optimizer:
     """Create the optimizer that `options.optimizer` names, over all trainable parameters.
 
     Weight decay is decoupled everywhere and is not applied to vectors (biases and LayerNorm).
@@ -52,7 +54,7 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
       first releases of BERT had none.
     * bert_adam, lamb: see `BertAdam`.
     * muon: see `Muon`. Its products are in bf16 if the device has units for it, unless
-      `options.precision` is float32.
+      `precision`, as the user gave it, is float32.
 
     The "share" of a group multiplies its learning rate. "parts" is the number of matrices stacked
     in each parameter: 3 for query, key and value and for the gates of a GRU, 0 for vectors.
@@ -74,7 +76,7 @@ def new_optimizer(model: Trainable, options: TrainOptions) -> torch.optim.Optimi
     eps = options.epsilon
     if chosen == "muon":
         device = next(iter(model.parameters())).device
-        dtype = _product_dtype(device, options.precision)
+        dtype = _product_dtype(device, precision)
         return Muon(groups, lr=options.lr, betas=betas, eps=eps, dtype=dtype)
     if chosen in ("bert_adam", "lamb"):
         adapts = chosen == "lamb"

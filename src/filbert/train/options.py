@@ -1,15 +1,21 @@
-"""What the user may say about a fine-tuning run: the fields are flags, recipe keys and keywords."""
+"""Options of a training run: small values inside one value, and their flat names.
+
+Flags, keywords, the records in run.json and older recipes have one flat name per option, such as
+`lr`. `options_in` lists the options of a class by these names; `from_flat` and `flat` convert.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
@@ -18,7 +24,7 @@ from filbert.model.precision_names import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
 
-# Flags that hold several names.
+# Options that hold several names.
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
@@ -28,25 +34,163 @@ PATHS = (
 # What a model card may declare, in the Hub's spelling.
 DECLARED = {"license": r"[a-z0-9][a-z0-9.-]{0,63}", "language": r"[a-z]{2,3}|multilingual|code"}
 OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
-Flags = TypeVar("Flags", bound="DataFlags")
+# Texts that may also be given as a list. A number alone in keep_layers counts the first layers, so
+# a list becomes spans.
+_JOINED = {"class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}"}
+_LARGEST_SEED = 2**31 - 1
+Options = TypeVar("Options")
+
+
+def usual_epsilon(optimizer: str) -> float:
+    """Return the epsilon of an optimizer where `eps` is not given."""
+    # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
+    return 1e-6 if optimizer in ("bert_adam", "lamb") else 1e-8
+
+
+def check_range(options: Any, names: Iterable[str], allowed: str, test: Any) -> None:
+    """Refuse numbers outside of a range; None is not checked.
+
+    Args:
+        options: Have the numbers.
+        names: Of the fields.
+        allowed: The range in words, such as "be above zero".
+        test: Whether a number is inside.
+
+    Raises:
+        ConfigError: A number is outside.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not test(value):
+            raise ConfigError(f"{name} is {value}; it must {allowed}.")
+
+
+def check_choice(name: str, value: str, known: Collection[str]) -> None:
+    """Refuse a value that is not among the known ones; the nearest is given.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if value not in known:
+        hint = nearest(value, known)
+        raise ConfigError(f"{name} is {value!r}; it must be one of {list(known)}.{hint}")
+
+
+def check_files(**paths: str | None) -> None:
+    """Refuse standard input for files that are read more than once.
+
+    Raises:
+        ConfigError: A path is "-".
+    """
+    for name, path in paths.items():
+        if path == "-":
+            raise ConfigError(f"--{name} must be a file: it is read more than once.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the most similar known name, with a blank before it; "" for none."""
+    near = get_close_matches(str(name), list(known), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
+    """Return names in a list, or between commas in one text or several: `a,b`, ["a,b", "c"].
+
+    Raises:
+        ConfigError: It is neither text nor a list of texts and numbers.
+    """
+    items = [given] if isinstance(given, str) else given
+    try:
+        # A number may be the name of a label; texts are of any length, as lists of paths are.
+        texts = [str(i) if isinstance(i, str | Path) else label_name(i) for i in items]
+    except (TypeError, ValueError):
+        raise ConfigError(f"{given!r} is no list of names.") from None
+    parts = (part.strip() for text in texts for part in text.split(","))
+    return tuple(part for part in parts if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which rows, and how they are read.
+
+    Attributes:
+        train: training rows.
+        dev: rows to choose the best step, the threshold and the temperature on.
+        test: rows that are only measured, at the end.
+        max_length: cut texts to this many tokens; the model's own limit when not given, for
+            questions (span_qa) 384 at most.
+        show_texts: the report shows the texts of the worst errors.
+        columns: the names of the columns.
+    """
+
+    train: str
+    dev: str | None = None
+    test: str | None = None
+    max_length: int | None = None
+    show_texts: bool = False
+    columns: ColumnNames = ColumnNames()
+
+    def __post_init__(self) -> None:
+        check_files(train=self.train, dev=self.dev, test=self.test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskChoice:
+    """Which task, and its own options.
+
+    Attributes:
+        name: classification, regression, tagging, span_qa, multiple_choice or embedding.
+        options: those of the task.
+    """
+
+    name: str = field(metadata={"flat": "task"})
+    options: TaskOptions = TaskOptions()
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModelOptions:
+    """Which model training starts from.
+
+    Attributes:
+        name: model to start from: a folder, a built-in name (filbert-mini, minilm) or a Hub id.
+        causal: every token attends only to itself and to those before it; the last token then
+            represents the text, instead of the first.
+        keep_layers: start from a smaller model with some of the layers: 3 for the first three, or
+            their numbers from 0 such as 0,2,5 or 0-2,5; other options count those that are left.
+        reinit_layers: initialise this many of the top layers, and the pooler, at random.
+        new_head: initialise the head at random even if the model has one that was trained for the
+            same task and labels.
+    """
+
+    name: str = field(metadata={"flat": "model"})
+    causal: bool = False
+    keep_layers: str | None = None
+    reinit_layers: int = 0
+    new_head: bool = False
+
+    def __post_init__(self) -> None:
+        check_range(self, ("reinit_layers",), "not be negative", lambda value: value >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """How to train; nothing about data or task.
+    """Hyper-parameters: batches, optimizer, learning rate, and the choice of the best step.
 
     Attributes:
-        batch_size: rows per optimiser step, over all ranks.
-        max_tokens: tokens per micro-batch on one rank; 8,192 on a processor, 65,536 on a GPU when
-            not given.
+        batch_size: rows per optimizer step, over all processes.
+        max_tokens: tokens per micro-batch in one process; 8,192 on a CPU, 65,536 on a GPU when not
+            given.
         lr: peak learning rate.
         epochs: passes over the training rows (a fraction is allowed).
-        steps: optimiser steps; overrides `epochs`.
+        steps: optimizer steps; overrides `epochs`.
         time: how long the run may take, such as 20m or 1h30m, evaluations and saving included; it
             overrides `steps`, and the schedule is fitted to it.
         optimizer: adamw (with bias correction), bert_adam (Google's, without), lamb (for very large
             batches) or muon (for the matrices of the layers, adamw for the rest).
-        schedule: of the learning rate after its rise: linear (down to 0), bert (Google's), electra,
+        schedule: of the learning rate after warm-up: linear (down to 0), bert (Google's), electra,
             cosine, trapezoid (constant, then down) or constant.
         warmup: share of the run over which the learning rate rises from 0.
         weight_decay: decoupled decay of matrices and tables; biases and LayerNorm are left out.
@@ -55,26 +199,13 @@ class TrainOptions:
         eps: added to the root of Adam's square mean; 1e-8 when not given, 1e-6 for bert_adam and
             lamb, as in their authors' code.
         clip: largest global gradient norm; 0 for no clipping.
-        dropout: overrides the checkpoint's dropout on hidden states, attention and head.
-        eval_every: optimiser steps between evaluations on dev; once an epoch when not given.
-        patience: stop after this many evaluations without a better one; 0 never stops early.
-        metric: what "better" means, a key of the dev metrics; the task's own choice when not given.
-        seed: of the new head, the shuffles and the dropout.
-        precision: auto, float32 or bf16.
-        device: cpu, cuda, ...; the first GPU when there is one.
-        tensorboard: also write TensorBoard event files.
+        layer_decay: each layer learns at this share of the rate of the layer above it.
         freeze: what is not trained, between commas: embeddings, layers such as 0-7 or 3, or encoder
             for all of it (its outputs are then computed once and kept).
-        layer_decay: each layer learns at this share of the rate of the layer above it.
-        reinit_layers: draw this many of the top layers, and the pooler, anew.
-        seeds: train so many times, with seeds that follow each other, and keep the best.
-        save_every: optimiser steps between saved states, from which --resume continues; after every
-            evaluation when not given, 0 for none.
-        resume: continue an interrupted run in the same run folder.
-        distributed: under torchrun: ddp (every process holds the model) or fsdp (it is spread).
-        license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
-            model it starts from when not given.
-        language: for the model card, codes such as en or en,de; likewise.
+        dropout: overrides the checkpoint's dropout on hidden states, attention and head.
+        eval_every: optimizer steps between evaluations on dev; once an epoch when not given.
+        patience: stop after this many evaluations without a better one; 0 never stops early.
+        metric: what "better" means, a key of the dev metrics; the task's own choice when not given.
     """
 
     batch_size: int = 32
@@ -91,84 +222,30 @@ class TrainOptions:
     beta2: float = 0.999
     eps: float | None = None
     clip: float = 1.0
+    layer_decay: float = 1.0
+    freeze: str | None = None
     dropout: float | None = None
     eval_every: int | None = None
     patience: int = 0
     metric: str | None = None
-    seed: int = 42
-    precision: str = "auto"
-    device: str | None = None
-    tensorboard: bool = False
-    freeze: str | None = None
-    layer_decay: float = 1.0
-    reinit_layers: int = 0
-    seeds: int = 1
-    save_every: int | None = None
-    resume: bool = False
-    distributed: str = "ddp"
-    license: str | None = None
-    language: str | None = None
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if part.type == "bool" and not isinstance(value, bool):
-                raise ConfigError(f"{part.name} is {value!r}; it must be true or false.")
-            if not _is_number(part) or (value is None and "None" in str(part.type)):
-                continue
-            if not _is_finite(value):
-                raise ConfigError(f"{part.name} is {value!r}; it must be a finite number.")
-            if not isinstance(value, int) and "float" not in str(part.type):
-                raise ConfigError(f"{part.name} is {value!r}; it must be a whole number.")
-        positive = {"batch_size", "max_tokens", "lr", "epochs", "steps", "eps", "eval_every"}
-        positive |= {"seeds", "layer_decay"}
-        for name in positive:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value}; it must be above zero.")
-        for name in ("warmup", "beta1", "beta2", "dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 <= value < 1.0:
-                raise ConfigError(f"{name} is {value}; it must be in [0, 1).")
-        for name in ("weight_decay", "clip", "patience", "seed", "reinit_layers", "save_every"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must not be negative.")
-        if self.layer_decay > 1:
-            raise ConfigError(f"layer_decay is {self.layer_decay}; it must be in (0, 1].")
-        named = (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS))
-        for name, known in named:
-            given = getattr(self, name)
-            if given not in known:
-                near = get_close_matches(given, known, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ConfigError(f"{name} is {given!r}; it must be one of {list(known)}.{hint}")
-        if self.time is not None and not self.time_seconds:
-            raise ConfigError(f"time is {self.time!r}; it must be above zero.")
-        if self.distributed not in ("ddp", "fsdp"):
-            raise ConfigError(f"distributed is {self.distributed!r}; it must be ddp or fsdp.")
-        for name, form in DECLARED.items():
-            for declared in names_of(getattr(self, name) or ""):
-                if not re.fullmatch(form, declared):
-                    raise ConfigError(
-                        f"{name} is {declared!r}; write it as the Hugging Face Hub does, such as "
-                        f"{'apache-2.0' if name == 'license' else 'en or en,de'}."
-                    )
-        if self.tensorboard and find_spec("tensorboard") is None:
-            raise ConfigError(
-                f"--tensorboard needs the tensorboard package. {install_hint('tensorboard')}"
-            )
+        above_zero = ("batch_size", "max_tokens", "lr", "epochs", "steps", "eps", "eval_every")
+        check_range(self, above_zero, "be above zero", lambda value: value > 0)
+        shares = ("warmup", "beta1", "beta2", "dropout")
+        check_range(self, shares, "be in [0, 1)", lambda value: 0 <= value < 1)
+        not_negative = ("weight_decay", "clip", "patience")
+        check_range(self, not_negative, "not be negative", lambda value: value >= 0)
+        check_range(self, ("layer_decay",), "be in (0, 1]", lambda value: 0 < value <= 1)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        if self.time is not None:
+            parse_time(self.time)
 
     @property
     def epsilon(self) -> float:
-        """`eps`, or what the optimiser has by itself."""
-        # optimization.py of google-research/bert and of ALBERT; torch's elsewhere.
-        usual = 1e-6 if self.optimizer in ("bert_adam", "lamb") else 1e-8
-        return usual if self.eps is None else self.eps
-
-    @property
-    def unread(self) -> set[str]:
-        """Fields that this run has no use for, so that nobody need be told of them."""
-        return set()
+        """`eps`, or the default of the optimizer."""
+        return usual_epsilon(self.optimizer) if self.eps is None else self.eps
 
     @property
     def time_seconds(self) -> float | None:
@@ -177,150 +254,242 @@ class TrainOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataFlags(ColumnNames, TaskOptions):
-    """What may be said about any labelled file: its columns, and the task's own options."""
-
-    def settled(self: Flags) -> Flags:
-        """The same with names between commas taken apart."""
-        given = {name: getattr(self, name) for name in NAME_LISTS}
-        lists: dict[str, Any] = {k: names_of(v) for k, v in given.items() if v is not None}
-        return replace(self, **lists)
-
-    def named(self) -> list[str]:
-        """The options that differ from their defaults."""
-        return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(DataFlags):
-    """What to train on, from what, and where to.
+class RunOptions:
+    """Where a run writes, on which device it computes, and from which seed.
 
     Attributes:
-        task: classification, regression, tagging, span_qa, multiple_choice or embedding.
-        model: to start from: a folder, a built-in name (filbert-mini, minilm) or a Hub id.
-        train: training rows.
-        dev: rows to choose the best step, the threshold and the temperature on.
-        test: rows that are only measured, at the end.
         out: the run folder to make.
         overwrite: replace an earlier run in `out`.
-        max_length: cut texts to this many tokens; the model's own limit when not given, for
-            questions (span_qa) 384 at most.
-        causal: let every token see only itself and those before it; the last one then stands for
-            the text, in place of the first.
-        keep_layers: start from a smaller model with some of the layers: 3 for the first three, or
-            their numbers from 0 such as 0,2,5 or 0-2,5; other options count those that are left.
-        new_head: draw a new head even if the model has one that was trained for the same task and
-            labels.
-        show_texts: the report shows the texts of the worst errors.
+        resume: continue an interrupted run in the same run folder.
+        seed: random seed for the new head, shuffling and dropout.
+        seeds: train so many times, with consecutive seeds, and keep the best.
+        precision: auto, float32 or bf16.
+        device: cpu, cuda, ...; the first GPU when there is one.
+        distributed: under torchrun: ddp (every process holds the model) or fsdp (it is sharded).
+        save_every: optimizer steps between saved states, from which --resume continues; after every
+            evaluation when not given, 0 for none.
+        tensorboard: also write TensorBoard event files.
+        license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
+            model it starts from when not given.
+        language: for the model card, codes such as en or en,de; likewise.
     """
 
-    task: str
-    model: str
-    train: str
-    out: str
-    dev: str | None = None
-    test: str | None = None
+    out: str = ""
     overwrite: bool = False
-    max_length: int | None = None
-    causal: bool = False
-    keep_layers: str | None = None
-    new_head: bool = False
-    show_texts: bool = False
+    resume: bool = False
+    seed: int = 42
+    seeds: int = 1
+    precision: str = "auto"
+    device: str | None = None
+    distributed: str = "ddp"
+    save_every: int | None = None
+    tensorboard: bool = False
+    license: str | None = None
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise ConfigError(
+                "--resume continues an earlier run, --overwrite replaces it. Give one; an "
+                "interrupted --overwrite is continued with --resume alone."
+            )
+        check_range(
+            self, ("seed",), f"be from 0 to {_LARGEST_SEED}", lambda v: 0 <= v <= _LARGEST_SEED
+        )
+        check_range(self, ("seeds",), "be above zero", lambda value: value > 0)
+        check_range(self, ("save_every",), "not be negative", lambda value: value >= 0)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("distributed", self.distributed, ("ddp", "fsdp"))
+        for name, example in (("license", "apache-2.0"), ("language", "en or en,de")):
+            for declared in names_of(getattr(self, name) or ""):
+                if not re.fullmatch(DECLARED[name], declared):
+                    raise ConfigError(
+                        f"{name} is {declared!r}; write it as the Hugging Face Hub does, such as "
+                        f"{example}."
+                    )
+        if self.tensorboard and find_spec("tensorboard") is None:
+            raise ConfigError(
+                f"--tensorboard needs the tensorboard package. {install_hint('tensorboard')}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(TrainOptions, DataOptions):
-    """A whole fine-tuning run; the fields of `DataOptions`, then those of `TrainOptions`."""
+class FinetuneOptions:
+    """A whole fine-tuning run."""
+
+    task: TaskChoice
+    model: BaseModelOptions
+    data: DataOptions
+    train: TrainOptions = TrainOptions()
+    run: RunOptions = RunOptions()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_name(self.task)
-        if not 0 <= self.seed < 2**31:
-            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
-        for name in ("train", "dev", "test"):
-            if getattr(self, name) == "-":
-                raise ConfigError(f"--{name} must be a file: it is read more than once.")
-        if self.dev is None and (self.metric or self.patience or self.eval_every):
+        train = self.train
+        if self.data.dev is None and (train.metric or train.patience or train.eval_every):
             raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> FinetuneOptions:
-        """Options from keyword arguments; see `checked`.
+        """Return the options for flat names; see `from_flat`.
 
         Raises:
-            ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
+            ConfigError: A name is unknown or missing, or a value is wrong.
         """
-        return cls(**checked(cls, given, required=("task", "model", "train", "out")))
+        return from_flat(cls, given, required=("task", "model", "train", "out"))
 
 
-def checked(options: type, given: Mapping[str, Any], *, required: Iterable[str]) -> dict[str, Any]:
-    """Keyword arguments for a class of options, in the types it wants.
+@dataclass(frozen=True, kw_only=True)
+class LabelledFileOptions:
+    """How a file of labelled rows is read: its columns, and the options of its task."""
 
-    Paths may be `Path`s, lists of names lists or text with commas, `class_weights` and
-    `keep_layers` numbers, `clean` names in a list.
+    columns: ColumnNames = ColumnNames()
+    task: TaskOptions = TaskOptions()
+
+
+# Conversion between flat names and composed values
+
+
+class Option(NamedTuple):
+    """One option of a class of options.
+
+    Attributes:
+        name: Its flat name.
+        path: Names of the fields that lead to it.
+        type: Its type.
+        default: `dataclasses.MISSING` without one.
+        doc: Its entry in the docstring of its class.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    type: Any
+    default: Any
+    doc: str
+
+
+def options_in(kind: type) -> dict[str, Option]:
+    """Return all options of a class by flat name, those of inner values included."""
+    types = get_type_hints(kind)
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        doc = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        docs |= dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", doc, re.MULTILINE))
+    found: dict[str, Option] = {}
+    for part in fields(kind):
+        if is_dataclass(types[part.name]):
+            inner = options_in(types[part.name])
+            found |= {n: o._replace(path=(part.name, *o.path)) for n, o in inner.items()}
+        else:
+            name = part.metadata.get("flat", part.name)
+            doc = docs.get(part.name, "")
+            found[name] = Option(name, (part.name,), types[part.name], part.default, doc)
+    return found
+
+
+def flat(options: Any) -> dict[str, Any]:
+    """Return the values of all options by flat name."""
+    found = {}
+    for name, option in options_in(type(options)).items():
+        value = options
+        for part in option.path:
+            value = getattr(value, part)
+        found[name] = value
+    return found
+
+
+def changed(options: Options, **values: Any) -> Options:
+    """Return a copy with other values, by flat name; they are not converted."""
+    return _built(type(options), flat(options) | values)
+
+
+def from_flat(
+    kind: type[Options], given: Mapping[str, Any], required: Iterable[str] = ()
+) -> Options:
+    """Return options from values by flat name, in the types that they have in Python or TOML.
+
+    Paths may be `Path`s, lists of names lists or text with commas, whole numbers 1e5.
 
     Raises:
-        ConfigError: an unknown name (the nearest one is given), a missing one, a wrong type, or
-            both resume and overwrite.
+        ConfigError: A name is unknown (the nearest one is given) or missing, or a value is wrong.
     """
-    known = {f.name: f for f in fields(options)}
+    known = options_in(kind)
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"There is no option {name!r}.{hint}")
+            raise ConfigError(f"There is no option {name!r}.{nearest(name, known)}")
     for name in required:
         if not given.get(name):
             raise ConfigError(
                 f"The option {name!r} is missing. Give it as --{name.replace('_', '-')}, as a key "
                 "of the recipe or, in Python, as a keyword."
             )
-    values: dict[str, Any] = {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
-    for name, value in values.items():
-        if value is not None and "tuple" in str(known[name].type):
-            values[name] = names_of(value)
-    if values.get("resume") and values.get("overwrite"):
-        raise ConfigError(
-            "--resume goes on with what an earlier run did, --overwrite drops it. Give one; an "
-            "interrupted --overwrite goes on with --resume alone."
-        )
-    for name in ("class_weights", "keep_layers", "clean"):
-        given_list = values.get(name)
-        if isinstance(given_list, list | tuple):
-            # A number alone would count the first layers, and a list names them.
-            form = "{0}-{0}" if name == "keep_layers" else "{}"
-            values[name] = ",".join(form.format(item) for item in given_list)
-    if type(values.get("keep_layers")) is int:
-        values["keep_layers"] = str(values["keep_layers"])
-    for name, value in values.items():
-        # As TOML has 1e5.
-        if _is_number(known[name]) and isinstance(value, float) and value.is_integer():
-            values[name] = value if "float" in str(known[name].type) else int(value)
-        is_text = "str" in str(known[name].type) and "tuple" not in str(known[name].type)
-        if is_text and not isinstance(value, str | None):
-            raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
-    return values
+    return _built(kind, {name: _converted(known[name], value) for name, value in given.items()})
 
 
-def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
-    """Names in a list, or between commas in one text or several: `a,b`, ["a", "b"], ["a,b"].
+def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of a recipe by flat name, and the names of those outside of its table.
+
+    The tables are the inner values of `kind`: `[train] lr = 3e-5`.
 
     Raises:
-        ConfigError: it is neither text nor a list of texts and numbers.
+        ConfigError: There is no such table, or it has no such key.
     """
-    items = [given] if isinstance(given, str) else given
-    try:
-        # A number may be the name of a label; texts are of any length, as lists of paths are.
-        texts = [str(i) if isinstance(i, str | Path) else label_name(i) for i in items]
-    except (TypeError, ValueError):
-        raise ConfigError(f"{given!r} stands where names belong; give a list of names.") from None
-    parts = (part.strip() for text in texts for part in text.split(","))
-    return tuple(part for part in parts if part)
+    types = get_type_hints(kind)
+    tables = [part.name for part in fields(kind) if is_dataclass(types[part.name])]
+    if not tables:
+        return dict(content), []
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if not isinstance(value, Mapping):
+            found[name] = value
+            continue
+        if name not in tables:
+            raise ConfigError(f"there is no table [{name}]; it must be one of {tables}.")
+        keys = {o.path[-1]: o for o in options_in(kind).values() if o.path[0] == name}
+        for key, inner in value.items():
+            if key not in keys:
+                raise ConfigError(f"[{name}] has no option {key!r}.{nearest(key, keys)}")
+            found[keys[key].name] = inner
+    return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 
 
-def _is_number(part: Field[Any]) -> bool:
-    return any(kind in str(part.type) for kind in ("int", "float"))
+def _built(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    types = get_type_hints(kind)
+    arguments = {}
+    for part in fields(kind):  # type: ignore[arg-type]
+        name = part.metadata.get("flat", part.name)
+        if is_dataclass(types[part.name]):
+            arguments[part.name] = _built(types[part.name], values)  # type: ignore[arg-type]
+        elif name in values:
+            arguments[part.name] = values[name]
+    return kind(**arguments)
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _converted(option: Option, value: Any) -> Any:
+    """Return a value in the type of its option."""
+    name = option.name
+    types = get_args(option.type) or (option.type,)
+    if value is None and NoneType in types:
+        return None
+    if any("tuple" in str(one) for one in (*types, option.type)):
+        return names_of(value)
+    if str in types:
+        if isinstance(value, Path) or (name == "keep_layers" and type(value) is int):
+            return str(value)
+        if name in _JOINED and isinstance(value, list | tuple):
+            return ",".join(_JOINED[name].format(item) for item in value)
+        if not isinstance(value, str):
+            raise ConfigError(f"The option {name!r} is {value!r}; it must be text.")
+    if bool in types and not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}; it must be true or false.")
+    if int in types or float in types:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise ConfigError(f"{name} is {value!r}; it must be a finite number.")
+        if float not in types:
+            if value != int(value):
+                raise ConfigError(f"{name} is {value!r}; it must be a whole number.")
+            return int(value)
+    return value

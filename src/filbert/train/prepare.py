@@ -22,7 +22,7 @@ from filbert.tasks.base import Task, task_class, uncleaned
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
-from filbert.train.options import PATHS, FinetuneOptions, TrainOptions
+from filbert.train.options import PATHS, FinetuneOptions, flat, options_in, usual_epsilon
 from filbert.train.state import digest_of
 from filbert.train.trainable import layers_to_keep, reinitialize_top
 
@@ -63,16 +63,18 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]]]:
     Raises:
         InputError, ConfigError: a row or an option is wrong.
     """
-    task = task_class(options.task).from_options(options, options)
-    named = {"train": options.train, "dev": options.dev, "test": options.test}
+    data, columns = options.data, options.data.columns
+    task = task_class(options.task.name).from_options(options.task.options, columns)
+    named = {"train": data.train, "dev": data.dev, "test": data.test}
     rows: dict[str, list[Row]] = {}
     for name, path in named.items():
         if path:
-            rows[name] = list(task.read(path, options))
+            rows[name] = list(task.read(path, columns))
             if name == "train":
                 task = task.fit_labels(rows[name])
-    if options.metric is not None and options.metric not in task.metric_names:
-        raise ConfigError(f"metric {options.metric!r} is not one of {list(task.metric_names)}.")
+    metric = options.train.metric
+    if metric is not None and metric not in task.metric_names:
+        raise ConfigError(f"metric {metric!r} is not one of {list(task.metric_names)}.")
     return task, rows
 
 
@@ -127,20 +129,21 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
 
 def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
     """The model to start from, with the task's head, its tokenizer, the length to cut texts at."""
-    folder = find_model(options.model)
+    folder = find_model(options.model.name)
     tokenizer = read_tokenizer(folder)
     checkpoint = _shaped(read_checkpoint(folder), options)
     config = checkpoint.config
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, folder):
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
         say(note)
     positions = config.max_tokens_per_sequence
-    max_length = check_max_length(options.max_length, checkpoint.config)
+    max_length = check_max_length(options.data.max_length, checkpoint.config)
     usual = _USUAL_MAX_LENGTH.get(task.name, positions)
     max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
-    if options.dropout is not None:
-        changed = config.with_dropout(options.dropout)
+    if options.train.dropout is not None:
+        changed = config.with_dropout(options.train.dropout)
         checkpoint = dataclasses.replace(checkpoint, config=changed)
-    return with_task_head(checkpoint, task, new_head=options.new_head), tokenizer, max_length
+    checkpoint = with_task_head(checkpoint, task, new_head=options.model.new_head)
+    return checkpoint, tokenizer, max_length
 
 
 def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
@@ -197,36 +200,39 @@ def _is_for(task: Task, checkpoint: Checkpoint) -> bool:
 
 def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
     """The encoder with the layers and the direction of attention that are asked for."""
-    if options.keep_layers is not None:
-        layers = layers_to_keep(options.keep_layers, checkpoint.config.num_hidden_layers)
+    base = options.model
+    if base.keep_layers is not None:
+        layers = layers_to_keep(base.keep_layers, checkpoint.config.num_hidden_layers)
         checkpoint = with_layers(checkpoint, layers)
-    return as_causal(checkpoint) if options.causal else checkpoint
+    return as_causal(checkpoint) if base.causal else checkpoint
 
 
-def build(checkpoint: Checkpoint, task: Task, options: TrainOptions) -> Model:
-    """The model to train, on the host."""
+def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
+    """Build the model to train, on the CPU."""
     model = checkpoint.build()
     if task.head_kind is None:
         model.head = task.head(checkpoint.config)
-    reinitialize_top(model, options.reinit_layers)
+    reinitialize_top(model, reinit_layers)
     return model
 
 
-def fingerprint(options: TrainOptions, model: Trainable, digests: Mapping[str, str]) -> str:
+def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> str:
     """sha256 over all that decides what a run computes: options, data and starting weights.
 
     Of a path its last part, where it is absolute: what lies there is in `digests` and in the
     weights, and a run's folder may be moved.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    defaults = {name: option.default for name, option in options_in(type(options)).items()}
+    values = flat(options)
     chosen = {
         name: portable(value) if name in PATHS else value
-        for name, value in dataclasses.asdict(options).items()
+        for name, value in values.items()
         if name not in _FREE and not (name in _LATER and value == defaults[name])
     }
-    # An option of earlier versions that no run has now.
-    chosen |= {"eps": options.epsilon, "compile": False}
-    if getattr(options, "cache", None) is not None:
+    chosen["eps"] = usual_epsilon(values["optimizer"]) if values["eps"] is None else values["eps"]
+    # Options that every run of an earlier version had.
+    chosen = {"compile": False, "reinit_layers": 0, "seeds": 1} | chosen
+    if values.get("cache") is not None:
         # Where the folder is does not count, but answers computed ahead differ in their last bits.
         chosen["cache"] = True
     content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}

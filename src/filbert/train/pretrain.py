@@ -120,7 +120,6 @@ def pretrain(options: PretrainOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    assert options.out is not None
     started = datetime.now(timezone.utc), time.perf_counter()
     with start(options.distributed, options.device) as parallel:
         if parallel.is_first:
@@ -140,8 +139,7 @@ def carry_out(job: Job, parallel: Parallel, started: tuple[datetime, float]) -> 
         As `pretrain`.
     """
     options, sources = job.options, job.sources
-    assert options.out is not None
-    finished = already_finished(options, options.out, job.fingerprint, parallel)
+    finished = already_finished(options, job.fingerprint, parallel)
     if finished is not None:
         return finished if parallel.is_first else {}
     if not parallel.is_first:
@@ -176,7 +174,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> Job:
         InputError, ConfigError, FormatError: An input or an option is wrong.
     """
     task = ReplacedTokens() if options.objective == "replaced" else Pretraining(pair=options.pair)
-    precision = settle_precision(options, options.out, parallel)
+    precision = settle_precision(options, parallel)
     torch.manual_seed(options.seed)
     sources = read_sources(options, task.head_kind, parallel)
     model = sources.build()
@@ -283,6 +281,7 @@ def _learn(
             job.task,
             course=job.course,
             options=options,
+            run=options,
             precision=job.precision,
             evaluate=evaluate if job.dev else None,
             log=log,
@@ -325,7 +324,6 @@ def opening(job: Job, model: Trainable, *, started: datetime, parallel: Parallel
     data = {"train": _corpus_facts(job.sources.corpus)}
     if job.sources.dev is not None:
         data["dev"] = _corpus_facts(job.sources.dev)
-    assert job.options.out is not None
     run = begun(job, model, out=job.options.out, started=started, parallel=parallel)
     return run | {"data": data, "fingerprint": job.fingerprint} | job.facts()
 
@@ -443,7 +441,9 @@ def _checkpoint(
     config = checkpoint.config
     if options.dropout is not None:
         checkpoint = _with_dropout(checkpoint, options.dropout)
-    for note in tokenizer.check_fits(config.vocab_size, config.type_vocab_size, Path("the model")):
+    for note in tokenizer.check_fits(
+        config.vocab_size, config.embeddings.token_types, Path("the model")
+    ):
         say(note)
     if longest > config.max_tokens_per_sequence:
         raise ConfigError(

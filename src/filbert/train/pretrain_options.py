@@ -9,7 +9,7 @@ from typing import Any
 
 from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
-from filbert.train.options import TrainOptions, checked
+from filbert.train.options import RunOptions, TrainOptions, from_flat
 
 OBJECTIVES = ("mlm", "replaced")
 
@@ -61,15 +61,13 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Which text, and where to.
+    """Which text.
 
     Attributes:
         corpus: a folder that `filbert corpus` made, or text files; several between commas.
         dev: the same, held out: measured on the way, with masks that stay the same.
         dev_rows: so many held-out sequences are measured.
         tokenizer: folder of the vocabulary; the corpus's or the model's own when not given.
-        out: the run folder to make.
-        overwrite: replace an earlier run in `out`.
         dry_run: say how large and how long it would be, and train nothing.
     """
 
@@ -77,13 +75,11 @@ class TextOptions:
     dev: tuple[str, ...] | None = None
     dev_rows: int = 1_000
     tokenizer: str | None = None
-    out: str | None = None
-    overwrite: bool = False
     dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions):
+class PretrainOptions(TrainOptions, RunOptions, ObjectiveOptions, ModelOptions, TextOptions):
     """A whole pre-training run.
 
     Attributes:
@@ -110,7 +106,8 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
     eps: float | None = 1e-6
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TrainOptions.__post_init__(self)
+        RunOptions.__post_init__(self)
         self.check()
         if self.objective not in OBJECTIVES:
             raise ConfigError(
@@ -140,24 +137,22 @@ class PretrainOptions(TrainOptions, ObjectiveOptions, ModelOptions, TextOptions)
             raise ConfigError(
                 f"batch_start is {self.batch_start}; it must be from 1 to {self.batch_size}."
             )
-        if self.seeds != 1 or self.reinit_layers:
-            raise ConfigError("seeds and reinit_layers are for fine-tuning; leave them out.")
+        if self.seeds != 1:
+            raise ConfigError("seeds is for fine-tuning; leave it out.")
         if self.metric is not None or self.patience:
             raise ConfigError(
                 "metric, patience: they choose among steps; pre-training keeps the last step's "
                 "weights. Leave them out."
             )
-        if self.seed >= 2**31:
-            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}.")
         if not math.isfinite(self.generator_share) or not 0 < self.generator_share <= 1:
             raise ConfigError(f"generator_share is {self.generator_share}; it must be in (0, 1].")
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> PretrainOptions:
-        """Options from keyword arguments; see `checked`.
+        """Options from keyword arguments; see `from_flat`.
 
         Raises:
             ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
         """
         dry = bool(given.get("dry_run"))
-        return cls(**checked(cls, given, required=("corpus",) if dry else ("corpus", "out")))
+        return from_flat(cls, given, required=("corpus",) if dry else ("corpus", "out"))

@@ -121,22 +121,22 @@ def replay(
     chosen = _options(
         folder, story, places or Places(), out=out, overwrite=overwrite, device=device
     )
-    assert chosen.out is not None
+    place = chosen if isinstance(chosen, PretrainOptions) else chosen.run
     threads = _threads(story)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        differs = _circumstances(story, chosen.device)
+        differs = _circumstances(story, place.device)
         for sentence in differs:
             say(f"replay: {sentence}")
         run = _train(chosen)
     finally:
         torch.set_num_threads(before)
-    made = read_json(Path(chosen.out) / "model" / "filbert.json")
+    made = read_json(Path(place.out) / "model" / "filbert.json")
     differs += _unlike(story, made)
     exact = 0.0 if not differs else LOOSE
     return Verdict(
-        chosen.out,
+        place.out,
         tuple(_figures(story.get("metrics") or {}, run["metrics"])),
         tuple(differs),
         exact if tolerance is None else tolerance,
@@ -170,6 +170,8 @@ def _options(
     options |= found_sources(folder, story, places)
     options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
     options |= {"out": out or _beside(folder), "seeds": 1}
+    if is_pretraining:
+        options.pop("reinit_layers", None)  # recorded by earlier versions
     options["device"] = device or options.get("device")
     options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
     if story.get("precision") in PRECISIONS:

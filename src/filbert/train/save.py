@@ -51,7 +51,7 @@ def save_model(
     ) as new:
         if isinstance(task, Embedding):
             # "cls" of a causal encoder is the last token; other tools call that "last".
-            is_last = task.pooling == "cls" and checkpoint.config.causal
+            is_last = task.pooling == "cls" and checkpoint.config.attention.causal
             pooling = "last" if is_last else task.pooling
             vectors = SentenceVectors(pooling, max_length=story["max_length"])
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)

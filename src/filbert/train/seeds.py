@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from filbert.files import write_json
 from filbert.train.finetune import finetune
 from filbert.train.folder import check_out, finished_otherwise, finished_run, run_folder
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, changed
 from filbert.train.progress import FALLING
 from filbert.train.save import record_seeds
 
@@ -29,11 +28,11 @@ _TAKEN = ("model", "metrics.jsonl", "predictions")
 
 def run(options: FinetuneOptions) -> dict[str, Any]:
     """Fine-tune with one seed or with several; see `finetune` and `train_seeds`."""
-    return train_seeds(options) if options.seeds > 1 else finetune(options)
+    return train_seeds(options) if options.run.seeds > 1 else finetune(options)
 
 
 def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
-    """Train with `options.seeds` seeds, from `options.seed` on; the best one becomes the run.
+    """Train with `run.seeds` seeds, from `run.seed` on; the best one becomes the run.
 
     Each seed's run lies in out/seeds/N. A seed that fails is named and counts as failed.
 
@@ -46,38 +45,38 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
             first seed finds an option wrong.
         RunError: no seed came to its end.
     """
-    if options.dev is None:
+    if options.data.dev is None:
         raise ConfigError("--seeds chooses the best run on dev rows; give --dev.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("--seeds trains one run after the other; start it without torchrun.")
-    out = Path(options.out).absolute()
-    check_out(out, overwrite=options.overwrite, resume=options.resume)
-    numbers = range(options.seed, options.seed + options.seeds)
-    done = finished_run(out) if options.resume else None
+    out = Path(options.run.out).absolute()
+    check_out(out, overwrite=options.run.overwrite, resume=options.run.resume)
+    numbers = range(options.run.seed, options.run.seed + options.run.seeds)
+    done = finished_run(out) if options.run.resume else None
     if done is not None:
         told = done.get("seeds") or {}
         if {*told.get("runs", ()), *told.get("failed", ())} != {*map(str, numbers)}:
-            raise finished_otherwise(options.out)
+            raise finished_otherwise(options.run.out)
         for number in map(int, told["runs"]):
             # Each refuses other options, data and models than its own.
             place = out / "seeds" / str(number)
             if (place / "run.json").is_file():
-                finetune(replace(options, seed=number, seeds=1, out=str(place)))
+                finetune(changed(options, seed=number, seeds=1, out=str(place)))
         if told.get("failed"):
             # A seed that now came to its end would have no part in the choice that was made.
             say(f"failed before: seed {', '.join(told['failed'])}; --overwrite trains all again")
         return done
-    with run_folder(out, resume=options.resume) as folder:
+    with run_folder(out, resume=options.run.resume) as folder:
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})
         runs: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for number in numbers:
-            say(f"seed {number}: run {number - options.seed + 1} of {options.seeds}")
+            say(f"seed {number}: run {number - options.run.seed + 1} of {options.run.seeds}")
             place = folder / "seeds" / str(number)
             try:
-                one = replace(options, seed=number, seeds=1, out=str(place), overwrite=False)
+                one = changed(options, seed=number, seeds=1, out=str(place), overwrite=False)
                 # The rows are the same for every seed.
-                is_first = number == options.seed
+                is_first = number == options.run.seed
                 runs[str(number)] = finetune(one, prints_findings=is_first)
             except (RunError, ConfigError) as error:
                 # An option that is wrong is wrong for all; want of memory may come later.
@@ -86,7 +85,7 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
                 failed[str(number)] = str(error)
                 say(f"seed {number} failed: {error}")
         if not runs:
-            raise RunError(f"All {options.seeds} seeds failed: {next(iter(failed.values()))}")
+            raise RunError(f"All {options.run.seeds} seeds failed: {next(iter(failed.values()))}")
         best = max(runs, key=lambda number: _value(runs[number]))
         run = runs[best] | {"seeds": _spread(runs, failed, best)}
         for name in _TAKEN:

@@ -34,7 +34,7 @@ from filbert.train.facts import begun, ended, story_of
 from filbert.train.features import MOST_BYTES, Features, compute_features, num_bytes
 from filbert.train.folder import already_finished, check_out, recorded
 from filbert.train.log import RunLog, progress_bar, say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, RunOptions, TrainOptions
 from filbert.train.precision_check import precision_losses
 from filbert.train.prepare import Split, check_data, finding_lines
 from filbert.train.save import save_model
@@ -49,7 +49,9 @@ class Job:
     """A run on labelled rows that is ready to begin.
 
     Attributes:
-        options: Of the run.
+        options: All options of the run, for its record.
+        train: Its hyper-parameters.
+        run: Its folder, device and seed.
         command: The verb.
         source: The model to start from, as the user named it.
         task_name: As the user named it.
@@ -75,6 +77,8 @@ class Job:
     """
 
     options: FinetuneOptions | DistillOptions
+    train: TrainOptions
+    run: RunOptions
     command: str
     source: str
     task_name: str
@@ -98,9 +102,7 @@ class Job:
     prints_findings: bool = True
 
 
-def run_task(
-    options: FinetuneOptions | DistillOptions, prepare: Callable[[Parallel], Job]
-) -> dict[str, Any]:
+def run_task(options: RunOptions, prepare: Callable[[Parallel], Job]) -> dict[str, Any]:
     """Prepare, train, select the best step, calibrate, measure and save.
 
     Args:
@@ -120,7 +122,7 @@ def run_task(
         if parallel.is_first:
             check_out(Path(options.out), overwrite=options.overwrite, resume=options.resume)
         job = prepare(parallel)
-        finished = already_finished(options, options.out, job.fingerprint, parallel)
+        finished = already_finished(options, job.fingerprint, parallel)
         if finished is not None:
             return finished if parallel.is_first else {}
         if not parallel.is_first:
@@ -154,7 +156,7 @@ def run_task(
 def _opening(job: Job, started: datetime, parallel: Parallel) -> dict[str, Any]:
     """Return run.json as it is before the first step."""
     labels = {name: _label_counts(split, job.task) for name, split in job.splits.items()}
-    run = begun(job, job.model, out=job.options.out, started=started, parallel=parallel)
+    run = begun(job, job.model, out=job.run.out, started=started, parallel=parallel)
     return run | {
         "task": job.task_name,
         "labels": list(job.task.labels or ()),
@@ -264,7 +266,7 @@ def _learn(
     Returns:
         The outcome, the calibrated task and the outputs by split. Only the first rank has outputs.
     """
-    options, task, splits = job.options, job.task, job.splits
+    options, task, splits = job.run, job.task, job.splits
     place = Path(parallel.broadcast(str(folder)))
     first = job.before(place) if job.before is not None else None
     # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
@@ -295,7 +297,8 @@ def _learn(
             job.trained,
             job.objective,
             course=job.course,
-            options=options,
+            options=job.train,
+            run=options,
             precision=job.precision,
             evaluate=evaluate if "dev" in splits else None,
             log=log,
@@ -356,7 +359,7 @@ def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
     lines += [f"model: {note}" for note in job.checkpoint.notes]
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
     if run["device"]["processes"] > 1:
-        lines.append(f"processes: {run['device']['processes']} ({job.options.distributed})")
+        lines.append(f"processes: {run['device']['processes']} ({job.run.distributed})")
     for name, split in job.splits.items():
         facts = run["data"][name]
         if cut := facts["truncated"]:

@@ -23,7 +23,7 @@ from filbert.train.distributed import Parallel, Trainable
 from filbert.train.features import Features
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
-from filbert.train.options import TrainOptions
+from filbert.train.options import RunOptions, TrainOptions
 from filbert.train.progress import FALLING, Progress, Saver
 from filbert.train.signals import Stop
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
@@ -76,6 +76,7 @@ class _Run:
     task: Objective
     course: Course
     options: TrainOptions
+    run: RunOptions
     precision: Precision
     parallel: Parallel
     optimizer: torch.optim.Optimizer
@@ -92,7 +93,7 @@ class _Run:
 
     def must_save(self, progress: Progress, *, is_due: bool) -> bool:
         """Whether a state is saved after this step: every `save_every` steps or as `is_due`."""
-        every = self.options.save_every
+        every = self.run.save_every
         return is_due if every is None else every > 0 and progress.step % every == 0
 
 
@@ -109,6 +110,7 @@ def train(
     *,
     course: Course,
     options: TrainOptions,
+    run: RunOptions,
     precision: Precision,
     evaluate: Evaluate | None,
     log: RunLog,
@@ -125,6 +127,7 @@ def train(
         task: Gives targets, counts and losses.
         course: Gives micro-batches and learning rate of every step, and the end of the run.
         options: Hyper-parameters.
+        run: Seed and saved states.
         precision: Number format of the matrix products; the weights stay float32.
         evaluate: Computes dev metrics of weights, on the first rank. None without dev rows; then
             the weights of the last step are kept.
@@ -132,7 +135,7 @@ def train(
         parallel: The group of processes.
         keep_best: Return the weights of the best evaluation instead of those of the last step.
         features: Outputs of a frozen encoder; the encoder is not run then.
-        states: Folder for saved states, which `options.resume` continues from; None saves nothing.
+        states: Folder for saved states, which `run.resume` continues from; None saves nothing.
         fingerprint: Hash of everything that a resumed run must share with the interrupted one.
 
     Raises:
@@ -141,17 +144,19 @@ def train(
         ConfigError: The state to resume belongs to another run.
     """
     wrapped = parallel.wrap(model)
-    optimizer = new_optimizer(model, options)
+    optimizer = new_optimizer(model, options, precision=run.precision)
     saver = Saver(states, fingerprint, wrapped, optimizer, parallel)
-    run = _Run(model, wrapped, task, course, options, precision, parallel, optimizer, saver, log)
+    whole = _Run(
+        model, wrapped, task, course, options, run, precision, parallel, optimizer, saver, log
+    )
     progress = Progress(options.metric or task.selection_metric)
-    if states is not None and options.resume:
+    if states is not None and run.resume:
         saver.resume(progress, log)
     done, length = course.place(progress)
     log.start(length, done, progress.step, in_seconds=course.seconds is not None)
     earlier = progress.clock
-    _loop(run, progress, _forward(run, features), evaluate, keep_best=keep_best)
-    return _outcome(run, progress, earlier)
+    _loop(whole, progress, _forward(whole, features), evaluate, keep_best=keep_best)
+    return _outcome(whole, progress, earlier)
 
 
 def _loop(
@@ -227,7 +232,7 @@ def _gradient(run: _Run, forward: Forward, loader: Batches, progress: Progress) 
                 loader.step(inside, parallel.rank, parallel.world),
                 parallel=parallel,
                 precision=run.precision,
-                seed=(run.options.seed, step),
+                seed=(run.run.seed, step),
                 stand_in=loader.stand_in,
             )
         except torch.OutOfMemoryError as error:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.train.options import DataFlags
+from filbert.cli.flags import flags_of
+from filbert.train.options import LabelledFileOptions, from_flat
+
+if TYPE_CHECKING:
+    FileFlags = Any
+else:
+    FileFlags = flags_of(LabelledFileOptions)
 
 
 def check(
@@ -20,7 +26,7 @@ def check(
     max_length: int | None = None,
     near_duplicates: bool = False,
     similarity: float | None = None,
-    options: Annotated[DataFlags | None, Parameter(name="*")] = None,
+    options: Annotated[FileFlags | None, Parameter(name="*")] = None,
     json: bool = False,
 ) -> int:
     """Say what is wrong with a data set before anything is trained.
@@ -75,8 +81,8 @@ def check(
     from filbert.tasks.base import Task, task_class
     from filbert.train.log import progress_bar
 
-    data = (options or DataFlags()).settled()
-    judge: Task = task_class(task).from_options(data, data)
+    data = from_flat(LabelledFileOptions, vars(options) if options else {})
+    judge: Task = task_class(task).from_options(data.task, data.columns)
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.checkpoints.opening import find_model, read_tokenizer
@@ -85,7 +91,7 @@ def check(
         place = find_model(model)
         tokenizer = read_tokenizer(place)
         limit = max_length or tokenizer.max_length or 512
-        if data.clean is None:
+        if data.task.clean is None:
             judge = cleaned_alike(judge, place)
     threshold = NEAR_THRESHOLD if similarity is None else similarity
     with progress_bar() as bar:
@@ -93,7 +99,7 @@ def check(
         report = look_through(
             list(zip(split_names(files), files, strict=True)),
             judge,
-            data,
+            data.columns,
             tokenizer=tokenizer,
             max_length=limit,
             near_threshold=threshold if near_duplicates else None,

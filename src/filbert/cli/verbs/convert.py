@@ -83,7 +83,7 @@ def convert(
     checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
-    notes = list(tokenizer.check_fits(config.vocab_size, config.type_vocab_size, place))
+    notes = list(tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place))
     if encoder_only and checkpoint.head is not None:
         cleaning = ((checkpoint.filbert or {}).get("task") or {}).get("clean")
         if cleaning:
@@ -108,7 +108,7 @@ def convert(
         "format": to,
         "family": checkpoint.family,
         "head": checkpoint.head,
-        "hidden_act": config.hidden_act,
+        "hidden_act": config.feed_forward.activation,
         "tensors": len(checkpoint.tensors),
         "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
         "files": digests,

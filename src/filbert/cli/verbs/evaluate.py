@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.train.options import DataFlags
+from filbert.cli.flags import flags_of
+from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
     from filbert.inference.precision_loss import MetricChange
+
+    FileFlags = Any
+else:
+    FileFlags = flags_of(LabelledFileOptions)
 
 
 def evaluate(
@@ -21,7 +26,7 @@ def evaluate(
     predictions: str | None = None,
     null_odds: str | None = None,
     out: str | None = None,
-    options: Annotated[DataFlags | None, Parameter(name="*")] = None,
+    options: Annotated[FileFlags | None, Parameter(name="*")] = None,
     json: bool = False,
     max_length: int | None = None,
     null_threshold: float | None = None,
@@ -104,14 +109,14 @@ def evaluate(
 
     if against is not None and data == STDIO:
         raise ConfigError("--data is read more than once. Give a file.")
-    flags = (options or DataFlags()).settled()
+    flags = from_flat(LabelledFileOptions, vars(options) if options else {})
     loss = None
     folder = Path(out) if out else None
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {out} is a file; name a folder.")
     if model is not None:
-        own = set(flags.named()) & {f.name for f in fields(TaskOptions)}
-        own -= {"positive", "repair_tags"}
+        own = [f.name for f in fields(TaskOptions) if getattr(flags.task, f.name) != f.default]
+        own = [name for name in own if name not in ("positive", "repair_tags")]
         if own:
             given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
             raise ConfigError(f"{given}: only with --predictions; a MODEL knows its own.")
@@ -123,23 +128,25 @@ def evaluate(
             max_length=max_length,
             null_threshold=null_threshold,
         )
-        task_of_model = judged_for(predictor.task, flags.positive, repair_tags=flags.repair_tags)
+        task_of_model = judged_for(
+            predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
+        )
         predictor.task = task_of_model
         if against is None:
             warn_of_int8(predictor)
-        metrics = evaluate_model(predictor, data, flags, folder, max_length=max_length)
+        metrics = evaluate_model(predictor, data, flags.columns, folder, max_length=max_length)
         if against is not None:
             predictor = Predictor.load(
                 model, precision=against, device=device, max_length=max_length
             )
             predictor.task = task_of_model
-            exact = evaluate_model(predictor, data, flags, max_length=max_length)
+            exact = evaluate_model(predictor, data, flags.columns, max_length=max_length)
             whole = 1.0 if predictor.task is None else whole_of(predictor.task)
             loss = precision_loss(exact, metrics, figure_names(predictor), whole=whole)
     else:
         assert task is not None and predictions is not None
-        judge = task_class(task).from_options(flags, flags)
-        metrics = score_predictions(judge, data, predictions, flags, folder, null_odds)
+        judge = task_class(task).from_options(flags.task, flags.columns)
+        metrics = score_predictions(judge, data, predictions, flags.columns, folder, null_odds)
     moved = {} if loss is None else {c.name: c for c in loss.changes}
     if json:
         changes = {c.name: {"value": c.exact, "loss": c.loss} for c in moved.values()}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import print_json
+from filbert.cli.flags import flags_of, print_json
 from filbert.train.options import FinetuneOptions
 
+if TYPE_CHECKING:
+    FinetuneFlags = Any
+else:
+    FinetuneFlags = flags_of(FinetuneOptions, required=("out",))
 
-def finetune(
-    *, options: Annotated[FinetuneOptions, Parameter(name="*")], json: bool = False
-) -> int:
+
+def finetune(*, options: Annotated[FinetuneFlags, Parameter(name="*")], json: bool = False) -> int:
     """Fine-tune a model on labelled rows and write a run folder.
 
     Parameters
@@ -22,7 +25,7 @@ def finetune(
     json:
         print the metrics as JSON; of several --seeds, their spread too.
     """
-    options = FinetuneOptions.from_keywords(vars(options))
+    chosen = FinetuneOptions.from_keywords(vars(options))
 
     from pathlib import Path
 
@@ -33,10 +36,10 @@ def finetune(
     from filbert.train.seeds import run as run_finetuning
     from filbert.train.seeds import spread_lines
 
-    run = run_finetuning(options)
+    run = run_finetuning(chosen)
     if not run:  # not the first of several processes
         return 0
-    report = write_run_report(Path(options.out), show_texts=options.show_texts)
+    report = write_run_report(Path(chosen.run.out), show_texts=chosen.data.show_texts)
     several = {"seeds": run["seeds"]} if "seeds" in run else {}
     status = 1 if several and run["seeds"]["failed"] else 0
     if json:
@@ -45,6 +48,6 @@ def finetune(
     Console(emoji=False).print(result_table(run))
     for line in spread_lines(run["seeds"]) if "seeds" in run else ():
         print(line)
-    print(f"model:  {Path(options.out) / 'model'}")
+    print(f"model:  {Path(chosen.run.out) / 'model'}")
     print(f"report: {report}")
     return status

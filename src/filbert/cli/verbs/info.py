@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _facts(name: str) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "encoder_parameters": sum(p.numel() for p in model.encoder.parameters()),
         "attention": "causal: every token sees itself and those before it"
-        if checkpoint.config.causal
+        if checkpoint.config.attention.causal
         else None,
         "head": checkpoint.head,
         "task": task.name if task else None,
@@ -156,7 +155,7 @@ def _facts(name: str) -> dict[str, Any]:
             "sha256": tokenizer.fingerprint,
         },
         "sentence_vectors": predictor.sentence_vectors.facts(),
-        "config": dataclasses.asdict(checkpoint.config),
+        "config": checkpoint.config.settings(),
         "metrics": stored.get("metrics"),
         "int8": _int8(stored),
         "export": export if exported else None,

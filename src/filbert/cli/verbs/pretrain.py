@@ -52,7 +52,6 @@ def pretrain(
     run = run_pretraining(options)
     if not run:  # not the first of several processes
         return
-    assert options.out is not None
     report = write_run_report(Path(options.out))
     if json:
         print_json(run["metrics"])

@@ -146,7 +146,7 @@ def _card(engine: Engine) -> dict[str, Any]:
         "max_length": predictor.max_length,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
+        "num_attention_heads": config.attention.heads,
         "precision": predictor.number_format,
     }
 

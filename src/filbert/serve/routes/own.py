@@ -109,7 +109,7 @@ async def attention(body: AttentionRequest, call: Caller) -> Response:
         )
     config = engine.predictor.model.config
     layers = _numbers("layers", body.layers, config.num_hidden_layers)
-    heads = _numbers("heads", body.heads, config.num_attention_heads)
+    heads = _numbers("heads", body.heads, config.attention.heads)
     size = len(layers) * len(heads) * count**2 * _BYTES_PER_NUMBER
     most = call.settings.max_response_bytes
     if size > most:
