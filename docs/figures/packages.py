@@ -34,7 +34,9 @@ def imports(packages: set[str]) -> dict[str, set[str]]:
     for path in SOURCE.rglob("*.py"):
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("filbert"):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(
+                "filbert"
+            ):
                 continue
             parts = str(node.module).split(".")
             names = parts[1:2] or [alias.name for alias in node.names]
