@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from filbert.batch import PackedBatch
 from filbert.calibrate import choose_float_layers
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -29,12 +30,13 @@ from filbert.checkpoints.onnx_folder import (
 )
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, collate
+from filbert.data.examples import Example
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable, replace_folder, sha256_of
 from filbert.inference.building import float_layers
+from filbert.inference.forward import encode, forward
 from filbert.inference.onnx_session import SessionModel, joined
 from filbert.inference.precision_loss import precision_loss, whole_of
 from filbert.inference.predictor import Predictor
@@ -233,14 +235,25 @@ def compare_outputs(
     examples = [
         Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
     ]
-    batch, original, names = collate(examples), predictor.model, model.session.outputs
-    with torch.inference_mode():
-        wanted = original.encoder(batch) if model.head is None else original(batch)
+    original, names = predictor.model, model.session.outputs
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        wanted = _parts(encode(original, batch) if model.head is None else original(batch))
+        arrays = model.session.padded(batch, names)
+        exported = _parts(joined(names, [torch.from_numpy(array) for array in arrays]))
+        return (*wanted, *exported)
+
+    outputs = forward(
+        original, examples, read, max_tokens=len(examples) * longest, precision=predictor.precision
+    )
+    ((order, tensors),) = outputs
+    # The exported tensors come second; sentence vectors are not among the wanted ones yet.
+    count = len(tensors) // 2
+    wanted = tensors[:count]
     if names[-1] == "sentence_embedding":
-        vectors = predictor.vectors(examples, pooling=pooling)
-        wanted = (wanted, torch.from_numpy(np.stack(vectors)))
-    found = joined(names, [torch.from_numpy(array) for array in model.session.padded(batch, names)])
-    return agreement_of(_parts(wanted), _parts(found))
+        vectors = predictor.vectors([examples[i] for i in order], pooling=pooling)
+        wanted = (*wanted, torch.from_numpy(np.stack(vectors)))
+    return agreement_of(wanted, tensors[count:])
 
 
 def agreement_of(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> Agreement:

@@ -134,15 +134,6 @@ def test_half_a_surrogate_pair_from_json_is_an_unknown_character(tmp_path, tiny)
     assert Corpus.open(tmp_path / "out").num_tokens >= 2
 
 
-def test_a_sentence_in_pieces_and_a_block_in_portions_give_the_tokens_of_the_whole(
-    tmp_path, tiny, text, whole, monkeypatch
-):
-    monkeypatch.setattr(blocks, "PORTION", 50)
-    monkeypatch.setattr(blocks, "MAX_PIECE", 12)
-    build_corpus([text], tiny, tmp_path / "out", options=SMALL)
-    assert hashes(tmp_path / "out") == whole
-
-
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers_writes_the_same_bytes(tmp_path, tiny, text, whole, workers):
     build_corpus([text], tiny, tmp_path / "out", options=SMALL, workers=workers)

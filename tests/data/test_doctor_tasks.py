@@ -97,7 +97,7 @@ LONG = "the film was not very good and he was not very good to see it run "
 CASES = {
     "tags that break BIO and are mended": Case(
         "tagging", "train.conll", "he O\n\nthe O\nfilm I-film\n", "warning", "broken_bio",
-        "Tags that break BIO; they are mended: train.conll:4.", ("--repair-tags",),
+        "Tags that break BIO; they are repaired: train.conll:4.", ("--repair-tags",),
     ),
     "a span of white space": Case(
         "tagging", "train.jsonl", lines(spanned("the film", (4, 8)), spanned("the film a", (3, 4))),

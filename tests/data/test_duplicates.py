@@ -11,7 +11,7 @@ from filbert.data.documents import SeenHashes, hash_of
 
 @pytest.mark.parametrize("recent", [1, 50, 10**6])
 def test_the_first_of_each_is_fresh_and_no_other(monkeypatch, recent):
-    monkeypatch.setattr(documents, "_RECENT", recent)
+    monkeypatch.setattr(documents, "_MIN_RECENT", recent)
     draw = np.random.default_rng(0)
     pool = draw.integers(0, 2**64, 2000, np.uint64)
     seen, judge = SeenHashes(), set()

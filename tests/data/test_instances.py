@@ -242,7 +242,7 @@ def test_rare_tokens_are_masked_more_often_by_their_counts(corpus, tiny, monkeyp
         ({"mask_rarity": 0.7, "masking": "word"}, "draws single tokens"),
         ({"mask_rarity": 0.7, "mask_style": "electra"}, "draws single tokens"),
         ({"mask_style": "collator", "max_predictions": 20}, "leave max_predictions out"),
-        ({"mask_style": "collator", "masking": "span"}, "knows tokens and words"),
+        ({"mask_style": "collator", "masking": "span"}, "masks tokens or words"),
         ({"mask_rate": 0.0}, "between 0 and 1"),
         ({"mask_rate": float("nan")}, "between 0 and 1"),
         ({"short_rate": 1.5}, "from 0 to 1"),

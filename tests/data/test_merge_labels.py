@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from filbert.data.columns import ColumnNames
-from filbert.data.labels import merge_labels
-from filbert.data.records import Row, read_rows
+from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
@@ -98,12 +97,6 @@ def test_where_no_label_is_read_the_columns_need_not_be_there(tmp_path):
     assert [row.values for row in MERGED.read(path, required=("text",))] == [{"text": "a film"}]
 
 
-def test_rows_of_any_origin_can_be_merged(tmp_path):
-    rows = read_rows(written(tmp_path, CSV))
-    merged = merge_labels(rows, ["loud", "curt", "kind"], "marked", keep=["kind"])
-    assert next(merged).values == {"comment": "a film", "kind": "1", "label": "marked"}
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -133,15 +126,6 @@ def test_the_merged_label_is_the_positive_class(tmp_path):
     assert Classification.from_options(TaskOptions(), names).positive_id == 1
     task = task.fit_labels(task.read(written(tmp_path, CSV), MERGED))
     assert [task.gold(row) for row in task.read(written(tmp_path, CSV), MERGED)] == [0, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [TaskOptions(labels=("a", "b")), TaskOptions(multilabel=True)],
-)
-def test_labels_cannot_be_declared_beside_merged_ones(options):
-    with pytest.raises(ConfigError, match="leave out --labels, --label-columns and --multilabel"):
-        Classification.from_options(options, MERGED)
 
 
 def test_a_positive_class_other_than_the_two_is_refused():

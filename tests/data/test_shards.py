@@ -93,8 +93,8 @@ def test_what_is_no_corpus_says_why(tmp_path):
         Corpus.open(tmp_path)
     manifest = tmp_path / "manifest.json"
     for content, message in {
-        "{": "damaged",
-        "[]": "was not written by",
+        "{": "manifest.json",
+        "[]": "not an object",
         json.dumps({"format": "filbert corpus", "version": 99}): "version 99",
         json.dumps({"format": "filbert corpus", "version": 1}): "damaged: KeyError",
     }.items():

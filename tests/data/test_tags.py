@@ -25,31 +25,22 @@ def _words(tags: str, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tags", "scheme", "broken", "bio"),
+    ("tags", "broken", "bio"),
     [
-        ("O B-a I-a B-a", "BIO", [], "O B-a I-a B-a"),
-        ("I-a I-a B-a I-b", "IOB1", [0, 3], "B-a I-a B-a B-b"),
-        ("S-a O B-b I-b E-b", "IOBES", [0, 4], "B-a O B-b I-b I-b"),
-        ("U-a O B-b I-b L-b L-b", None, [0, 4, 5], "B-a O B-b I-b I-b B-b"),
-        ("U-a B-b L-b", "IOBES", [0, 2], "B-a B-b I-b"),
-        ("B-a I-b O I-b B-a", None, [1, 3], "B-a B-b O B-b B-a"),
-        ("O O", "BIO", [], "O O"),
-        ("", "BIO", [], ""),
+        ("O B-a I-a B-a", [], "O B-a I-a B-a"),
+        ("I-a I-a B-a I-b", [0, 3], "B-a I-a B-a B-b"),
+        ("S-a O B-b I-b E-b", [0, 4], "B-a O B-b I-b I-b"),
+        ("U-a O B-b I-b L-b L-b", [0, 4, 5], "B-a O B-b I-b I-b B-b"),
+        ("U-a B-b L-b", [0, 2], "B-a B-b I-b"),
+        ("B-a I-b O I-b B-a", [1, 3], "B-a B-b O B-b B-a"),
+        ("O O", [], "O O"),
+        ("", [], ""),
     ],
 )
-def test_a_scheme_is_known_by_its_tags_and_becomes_bio(
-    tags: str, scheme: str | None, broken: list[int], bio: str
-):
-    assert schemes.scheme_of([tags.split()]) == scheme
+def test_tags_of_any_scheme_become_bio(tags: str, broken: list[int], bio: str):
     assert schemes.breaks(tags.split()) == broken
     assert schemes.to_bio(tags.split()) == bio.split()
     assert schemes.breaks(bio.split()) == []
-
-
-def test_one_sentence_can_decide_the_scheme_of_a_file():
-    assert schemes.scheme_of([["B-a", "B-a"], ["B-a", "I-a"]]) == "BIO"
-    assert schemes.scheme_of([["I-a"], ["O", "I-a", "B-a"]]) == "IOB1"
-    assert schemes.scheme_of([["I-a"], ["B-a"]]) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +54,7 @@ def test_what_is_no_tag_is_refused_with_its_line(tag: str):
 
 def test_tags_that_break_bio_are_refused_with_their_line_and_read_when_asked():
     row = Row(_words("O I-a B-a", lines=[3, 4, 5]), "f.conll", 3)
-    with pytest.raises(InputError, match=r"^f\.conll:4: .* I-a follows O.*--repair-tags.*IOB1"):
+    with pytest.raises(InputError, match=r"^f\.conll:4: .* I-a follows O.*--repair-tags"):
         schemes.tags_of(row, sentence_of(row), repair=False)
     assert schemes.tags_of(row, sentence_of(row), repair=True) == ["O", "B-a", "B-a"]
     with pytest.raises(InputError, match=r"^f\.jsonl:7, word 1: .* S-a is not of BIO"):

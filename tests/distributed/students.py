@@ -12,17 +12,16 @@ from filbert.batch import pack
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.data.loader import Loader
-from filbert.losses.matching import Lesson
-from filbert.losses.student import SoftWords, Student, Teacher, freeze_unreached
-from filbert.tasks.distillation import PretrainingDistillation
+from filbert.losses.student import LayerLoss, SoftWords, Student, Teacher, freeze_unreached
+from filbert.tasks.distillation import LayerDistillation
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
 
-RELATIONS = Lesson("relations", ((2, 2),), heads=4)
+RELATIONS = LayerLoss("relations", ((2, 2),), heads=4)
 # name -> objective. With relations alone, nothing behind the last attention learns.
 CASES = {
-    "all": PretrainingDistillation((Lesson("hidden", ((1, 2),)), RELATIONS), 5.0, False, 2.0),
-    "relations": PretrainingDistillation((RELATIONS,)),
+    "all": LayerDistillation((LayerLoss("hidden", ((1, 2),)), RELATIONS), 5.0, False, 2.0),
+    "relations": LayerDistillation((RELATIONS,)),
 }
 
 
@@ -39,13 +38,13 @@ def masked_rows(count: int) -> list[Example]:
     return found
 
 
-def student_of(task: PretrainingDistillation) -> Student:
+def student_of(task: LayerDistillation) -> Student:
     """Narrower than its teacher, so that there is a projection."""
     words = SoftWords(2.0) if task.soft_weight else None
     teacher = Teacher(new_model("masked_lm", 1), torch.device("cpu"))
     torch.manual_seed(3)
     model = new_model("masked_lm", 2, hidden_size=8)
-    student = Student(model, teacher, task.lessons, words=words)
+    student = Student(model, teacher, task.layer_losses, words=words)
     freeze_unreached(student, pack([[5, 6]]), answers=bool(task.masked_weight))
     return student
 
@@ -69,7 +68,7 @@ def student_case(parallel: Parallel) -> dict[str, Any]:
 
 def step(
     wrapped: torch.nn.Module,
-    task: PretrainingDistillation,
+    task: LayerDistillation,
     mine: list[list[Example]],
     parallel: Parallel,
 ) -> dict[str, torch.Tensor]:

@@ -12,14 +12,20 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from filbert.batch import PackedBatch, pack
-from filbert.losses import relations
-from filbert.losses.relations import EVERYTHING, Sight, recut, relation_divergence, score_error
+from filbert.losses import distillation
+from filbert.losses.distillation import (
+    FULL,
+    AttentionMask,
+    relation_divergence,
+    score_error,
+    split_heads,
+)
 
 # Sums of some thousand float32 numbers in another order.
 CLOSE = 1e-5
 # 20 and 21 share a product, with one place of padding.
 LENGTHS = (3, 7, 7, 20, 21)
-SIGHTS = [EVERYTHING, Sight(causal=True), Sight(reach=2)]
+MASKS = [FULL, AttentionMask(causal=True), AttentionMask(reach=2)]
 
 
 def batch_of(lengths: tuple[int, ...]) -> PackedBatch:
@@ -31,7 +37,7 @@ def drawn(lengths: tuple[int, ...], parts: int, heads: int, size: int, seed: int
     return torch.randn(sum(lengths), parts, heads, size)
 
 
-def plainly(student: Tensor, teacher: Tensor, lengths, sight: Sight, kind: str) -> Tensor:
+def plainly(student: Tensor, teacher: Tensor, lengths, mask: AttentionMask, kind: str) -> Tensor:
     """Every head and token by itself, as the papers' formulas say."""
     total, borders = torch.zeros(()), list(accumulate(lengths, initial=0))
     for start, end in zip(borders, borders[1:], strict=False):
@@ -46,8 +52,8 @@ def plainly(student: Tensor, teacher: Tensor, lengths, sight: Sight, kind: str) 
                     seen = [
                         j
                         for j in range(end - start)
-                        if (sight.reach is None or abs(i - j) <= sight.reach)
-                        and not (sight.causal and j > i)
+                        if (mask.reach is None or abs(i - j) <= mask.reach)
+                        and not (mask.causal and j > i)
                     ]
                     ours, wanted = (
                         a[i] @ b[seen].T / math.sqrt(a.shape[-1]) for a, b in (mine, theirs)
@@ -81,19 +87,19 @@ def test_relations_by_hand():
     assert float(found) == pytest.approx(by_hand, rel=CLOSE)
 
 
-@pytest.mark.parametrize("most", [relations.MOST_SCORES, 40])
-@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("most", [distillation.MAX_SCORES, 40])
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("kind", ["scores", "relations"])
 def test_blocks_of_rows_give_the_formula_of_the_paper_and_its_gradient(
-    kind, sight, most, monkeypatch
+    kind, mask, most, monkeypatch
 ):
     parts, loss = (2, score_error) if kind == "scores" else (3, relation_divergence)
-    monkeypatch.setattr(relations, "MOST_SCORES", most)
+    monkeypatch.setattr(distillation, "MAX_SCORES", most)
     teacher = drawn(LENGTHS, parts, 2, 6, seed=1)
     gradients, found = [], []
     for way in (
-        lambda mine: loss(mine, teacher, batch_of(LENGTHS), sight),
-        lambda mine: plainly(mine, teacher, LENGTHS, sight, kind),
+        lambda mine: loss(mine, teacher, batch_of(LENGTHS), mask),
+        lambda mine: plainly(mine, teacher, LENGTHS, mask, kind),
     ):
         mine = drawn(LENGTHS, parts, 2, 4, seed=0).requires_grad_()
         value = way(mine)
@@ -106,7 +112,7 @@ def test_blocks_of_rows_give_the_formula_of_the_paper_and_its_gradient(
 
 def test_the_vectors_are_cut_into_other_heads_in_their_order():
     vectors = torch.arange(12.0).view(1, 1, 2, 6)
-    assert recut(vectors, 4).tolist() == [[[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]]]
+    assert split_heads(vectors, 4).tolist() == [[[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]]]
 
 
 def most_bytes(length: int, loss) -> int:
@@ -122,10 +128,10 @@ def most_bytes(length: int, loss) -> int:
 
 @pytest.mark.parametrize("loss", [score_error, relation_divergence])
 def test_memory_does_not_grow_with_the_square_of_the_length(loss, monkeypatch):
-    monkeypatch.setattr(relations, "MOST_SCORES", 20_000)
+    monkeypatch.setattr(distillation, "MAX_SCORES", 20_000)
     short, long = (most_bytes(length, loss) for length in (300, 600))
     # Blocks are of the same size, and all else grows as the length does.
     assert long < 1.5 * short
     # The control: in a single block all scores are there at once, two heads of four bytes.
-    monkeypatch.setattr(relations, "MOST_SCORES", 2**40)
+    monkeypatch.setattr(distillation, "MAX_SCORES", 2**40)
     assert most_bytes(600, loss) > max(2 * 4 * 600**2, 5 * long)

@@ -1,9 +1,8 @@
-"""A student beside its teacher: what it hears, what it learns, and whose tensors are whose."""
+"""Layer traces, layer losses, and the module of a student with its teacher."""
 
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +12,16 @@ from torch.nn import functional as F
 from filbert.batch import PackedBatch, pack
 from filbert.errors import ConfigError
 from filbert.losses import student as module
-from filbert.losses.distillation import cosine_distance, soft_targets
-from filbert.losses.matching import Lesson, check_lessons, lesson_sum
-from filbert.losses.student import SoftWords, Student, Teacher, freeze_unreached, own_weights
+from filbert.losses.distillation import cosine_distance, soft_targets, squared_error
+from filbert.losses.student import (
+    LayerLoss,
+    SoftWords,
+    Student,
+    Teacher,
+    check_layer_losses,
+    freeze_unreached,
+    own_weights,
+)
 from filbert.model.attention import attend
 from filbert.model.attention_plan import plan_attention
 from filbert.model.config import EncoderConfig
@@ -28,12 +34,12 @@ from filbert.model.trace import traced
 CLOSE = 1e-5
 VOCABULARY = 40
 ALL = (
-    Lesson("cosine", ((2, 4),)),
-    Lesson("embeddings", ((0, 0),)),
-    Lesson("hidden", ((1, 2), (2, 4))),
-    Lesson("scores", ((1, 2), (2, 4))),
-    Lesson("relations", ((2, 4),), heads=4),
-    Lesson("patient", ((1, 2),)),
+    LayerLoss("cosine", ((2, 4),)),
+    LayerLoss("embeddings", ((0, 0),)),
+    LayerLoss("hidden", ((1, 2), (2, 4))),
+    LayerLoss("scores", ((1, 2), (2, 4))),
+    LayerLoss("relations", ((2, 4),), heads=4),
+    LayerLoss("patient", ((1, 2),)),
 )
 KINDS = {
     "plain": {},
@@ -74,10 +80,10 @@ def model(seed: int, head: str | None = None, **changes: Any) -> Model:
     return drawn
 
 
-def pair(lessons, *, head: str | None = None, teacher: Any = None, **changes: Any) -> Student:
+def pair(layer_losses, *, head: str | None = None, teacher: Any = None, **changes: Any) -> Student:
     """A student of two layers, or as `changes` say, beside a teacher of four."""
     taught = Teacher(model(1, head, **(teacher or {})), torch.device("cpu"))
-    return Student(model(2, head, **({"num_hidden_layers": 2} | changes)), taught, lessons)
+    return Student(model(2, head, **({"num_hidden_layers": 2} | changes)), taught, layer_losses)
 
 
 def texts(*lengths: int, seed: int = 0) -> PackedBatch:
@@ -126,11 +132,11 @@ def test_a_product_on_the_fast_path_is_heard_too():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(kind):
-    same = [Lesson(x.kind, ((1, 1), (4, 4)), heads=4) for x in ALL if x.kind != "embeddings"]
+    same = [LayerLoss(x.kind, ((1, 1), (4, 4)), heads=4) for x in ALL if x.kind != "embeddings"]
     taught = Student(
         model(1, **KINDS[kind]), Teacher(model(1, **KINDS[kind]), torch.device("cpu")), same
     )
-    check_lessons(same, taught.config, taught.teacher.model.config)
+    check_layer_losses(same, taught.config, taught.teacher.model.config)
     assert float(taught(texts(5, 9, 10)).sums.detach().abs().max()) < CLOSE
     other = Student(model(2, **KINDS[kind]), taught.teacher, same)
     assert float(other(texts(5, 9, 10)).sums.detach().min()) > 1e-3, "the control"
@@ -145,7 +151,7 @@ def test_the_losses_of_texts_together_are_the_sum_of_their_own():
 
 
 def test_the_teacher_is_no_part_of_what_is_trained():
-    taught = pair((Lesson("hidden", ((2, 4),)),), head="masked_lm", hidden_size=8)
+    taught = pair((LayerLoss("hidden", ((2, 4),)),), head="masked_lm", hidden_size=8)
     own = model(2, "masked_lm", num_hidden_layers=2, hidden_size=8).state_dict()
     assert set(taught.state_dict()) == {*own, "projections.hidden.weight"}
     assert own_weights(taught.state_dict()).keys() == own.keys()
@@ -159,7 +165,7 @@ def test_the_teacher_is_no_part_of_what_is_trained():
     assert copy.deepcopy(taught).teacher is taught.teacher
 
 
-def test_every_lesson_reaches_the_student_and_its_projections():
+def test_every_loss_reaches_the_student_and_its_projections():
     taught = pair(ALL[1:5], hidden_size=8)
     taught(texts(5, 9)).sums.sum().backward()
     missing = [name for name, p in taught.named_parameters() if p.grad is None]
@@ -168,26 +174,18 @@ def test_every_lesson_reaches_the_student_and_its_projections():
 
 @pytest.mark.parametrize("kind", ["embeddings", "hidden"])
 def test_a_narrower_student_is_compared_through_its_projection(kind):
-    projection = torch.nn.Linear(2, 3, bias=False)
-    projection.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     layer = 0 if kind == "embeddings" else 1
-    mine = SimpleNamespace(hidden={layer: torch.tensor([[1.0, 2.0]])})
-    theirs = SimpleNamespace(hidden={layer: torch.tensor([[1.0, 0.0, 0.0]])})
-    found = lesson_sum(
-        Lesson(kind, ((layer, layer),)),
-        mine,
-        theirs,
-        pack([[7]]),
-        torch.nn.ModuleDict({kind: projection}),
-        causal=False,
-    )
-    # (1, 2) becomes (1, 2, 3): 0, 4 and 9 in the mean over the width.
-    assert float(found.detach()) == pytest.approx(13 / 3)
+    taught = pair((LayerLoss(kind, ((layer, layer),)),), hidden_size=8)
+    teacher, batch = taught.teacher.model.encoder, texts(5, 9)
+    with traced(taught.encoder, [layer], []) as mine, traced(teacher, [layer], []) as theirs:
+        found = taught(batch).sums
+    projected = taught.projections[kind](mine.hidden[layer])
+    assert torch.allclose(found[0], squared_error(projected, theirs.hidden[layer]))
 
 
 def test_the_last_layer_is_compared_after_the_last_norm():
     kind = KINDS["pre-norm, rotary"]
-    taught = pair((Lesson("cosine", ((4, 4),)),), teacher=kind, num_hidden_layers=4, **kind)
+    taught = pair((LayerLoss("cosine", ((4, 4),)),), teacher=kind, num_hidden_layers=4, **kind)
     batch = texts(5, 9)
     wanted = cosine_distance(taught.encoder(batch), taught.teacher.model.encoder(batch))
     assert torch.allclose(taught(batch).sums[0], wanted)
@@ -205,7 +203,7 @@ def test_soft_words_are_the_soft_targets_of_all_rows_or_the_masked_ones(monkeypa
         expected.backward()
         gradient = taught.encoder.embeddings.word.weight.grad.clone()
         for most in (2**25, 3 * 40):
-            monkeypatch.setattr(module, "_MOST_LOGITS", most)
+            monkeypatch.setattr(module, "_MAX_LOGITS", most)
             taught.zero_grad()
             found = taught(batch, at).sums
             assert torch.allclose(found, expected.detach()[None], rtol=CLOSE)
@@ -224,7 +222,7 @@ def test_a_teacher_of_another_type_is_compared_in_float32():
 
 
 def test_what_no_loss_reaches_is_frozen():
-    taught = pair((Lesson("relations", ((2, 4),), heads=2),), head="masked_lm")
+    taught = pair((LayerLoss("relations", ((2, 4),), heads=2),), head="masked_lm")
     frozen = freeze_unreached(taught, texts(2), answers=False)
     still = {name for name, p in taught.named_parameters() if not p.requires_grad}
     assert all(name.startswith(("encoder.layers.1.", "head.")) for name in still)
@@ -237,28 +235,28 @@ def test_what_no_loss_reaches_is_frozen():
 
 
 @pytest.mark.parametrize(
-    ("lesson", "student", "message"),
+    ("loss", "student", "message"),
     [
-        (Lesson("hidden", ((1, 5),)), {}, r"the teacher's layer 4 is asked for; it has 0 to 3"),
-        (Lesson("hidden", ((3, 4),)), {}, r"the student's layer 2 is asked for; it has 0 to 1"),
-        (Lesson("cosine", ((2, 4),)), {"hidden_size": 8}, r"hidden_size is 8 and the teacher's 16"),
-        (Lesson("scores", ((2, 4),)), {"num_attention_heads": 4}, r"4 attention heads.*teacher 2"),
+        (LayerLoss("hidden", ((1, 5),)), {}, r"teacher's layer 4 is asked for"),
+        (LayerLoss("hidden", ((3, 4),)), {}, r"student's layer 2 is asked for"),
+        (LayerLoss("cosine", ((2, 4),)), {"hidden_size": 8}, r"hidden_size is 8 .* 16"),
+        (LayerLoss("scores", ((2, 4),)), {"num_attention_heads": 4}, r"4 attention heads"),
         (
-            Lesson("relations", ((2, 4),), heads=3),
+            LayerLoss("relations", ((2, 4),), heads=3),
             {},
             r"relation_heads is 3, which does not divide",
         ),
-        (Lesson("relations", ((2, 4),), heads=4), {"causal": True}, r"do not see the same tokens"),
+        (LayerLoss("relations", ((2, 4),), heads=4), {"causal": True}, r"attention masks"),
     ],
 )
-def test_models_that_cannot_be_compared_are_refused_with_a_sentence(lesson, student, message):
+def test_models_that_cannot_be_compared_are_refused_with_a_sentence(loss, student, message):
     with pytest.raises(ConfigError, match=message):
-        check_lessons([lesson], config(**({"num_hidden_layers": 2} | student)), config())
+        check_layer_losses([loss], config(**({"num_hidden_layers": 2} | student)), config())
 
 
 def test_scores_of_rotary_models_are_of_queries_and_keys_after_their_turn():
     turning = KINDS["pre-norm, rotary"] | {"local_window": None}
-    taught = pair((Lesson("scores", ((1, 1),)),), teacher=turning, **turning)
+    taught = pair((LayerLoss("scores", ((1, 1),)),), teacher=turning, **turning)
     batch = texts(6)
     with torch.no_grad():
         found = float(taught(batch).sums)

@@ -32,11 +32,6 @@ def test_a_version_that_is_no_number_is_cut_in_the_message(tmp_path, version, re
     refused(lambda: Corpus.open(tmp_path), "version")
 
 
-def test_a_manifest_that_is_nested_without_end_is_refused(tmp_path, refused):
-    (tmp_path / "manifest.json").write_bytes(b"[" * 10**5)
-    refused(lambda: Corpus.open(tmp_path), "damaged")
-
-
 @pytest.mark.parametrize("damage", [b"{'descr': '<u2', (\n", b"PK\x05\x06" + bytes(18)])
 def test_a_corpus_with_a_damaged_array_is_refused(tmp_path, damage, refused):
     sizes = {"tokens": 4, "sentences": 1, "documents": 1}

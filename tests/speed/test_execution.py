@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import filbert
-from filbert.inference.forward import default_max_tokens
-from filbert.inference.vectors import run_vectors
+from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.config import EncoderConfig
 
 CPU = torch.device("cpu")

@@ -44,7 +44,7 @@ def examples(tiny):
 
 
 def vectors(model, examples):
-    return quantize._vectors(model, quantize._batches(examples, 512))
+    return quantize._vectors(model, examples)
 
 
 FAMILIES = {

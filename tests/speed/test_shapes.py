@@ -7,7 +7,6 @@ import torch
 from filbert.batch import PackedBatch, pack
 from filbert.data.examples import Example
 from filbert.inference import forward as execution
-from filbert.inference import vectors
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
@@ -68,7 +67,7 @@ def test_what_is_filled_in_changes_no_answer_and_is_not_in_it(what, monkeypatch)
         if what in ("mean", "cls"):
             options = {"layers": (2,), "pooling": what, "max_tokens": 700, "precision": EXACT}
             return [
-                torch.from_numpy(v) for v in vectors.run_vectors(model_of(), examples, **options)
+                torch.from_numpy(v) for v in execution.run_vectors(model_of(), examples, **options)
             ]
         kind = {"of means": "sequence"}.get(what, what)
         model = model_of(kind, pooled="mean" if what == "of means" else "cls", rotary_base=100.0)
@@ -78,11 +77,9 @@ def test_what_is_filled_in_changes_no_answer_and_is_not_in_it(what, monkeypatch)
         seen.append(few_shapes(batch, model).num_tokens - batch.num_tokens)
         return few_shapes(batch, model)
 
-    for module in (execution, vectors):
-        monkeypatch.setattr(module, "few_shapes", watched)
+    monkeypatch.setattr(execution, "few_shapes", watched)
     found = answers()
     assert max(seen) > 0
-    for module in (execution, vectors):
-        monkeypatch.setattr(module, "few_shapes", lambda batch, model: batch)
+    monkeypatch.setattr(execution, "few_shapes", lambda batch, model: batch)
     # Another number of rows may take another matrix kernel.
     torch.testing.assert_close(found, answers(), atol=1e-6, rtol=0)

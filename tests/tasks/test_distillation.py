@@ -12,22 +12,21 @@ import torch
 from filbert.data.examples import Example
 from filbert.data.instances import MaskedRow
 from filbert.errors import ConfigError
-from filbert.losses.matching import Lesson
-from filbert.losses.student import SoftWords, Student, Taught, Teacher
+from filbert.losses.student import LayerLoss, SoftWords, Student, StudentOutput, Teacher
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.base import task_names
 from filbert.tasks.distillation import (
-    PretrainingDistillation,
-    cosine_lessons,
+    LayerDistillation,
+    cosine_losses,
     even_map,
     layer_pairs,
-    minilm_lessons,
-    patient_lessons,
+    minilm_losses,
+    patient_losses,
     spread,
-    tinybert_lessons,
+    tinybert_losses,
 )
 from filbert.train.distributed import Parallel
 from filbert.train.step import accumulate, model_forward
@@ -90,17 +89,17 @@ def test_a_layer_map_that_does_not_fit_is_refused(layers, message):
         layer_pairs(layers, config(2), config(4))
 
 
-def test_the_methods_are_made_of_the_lessons_of_their_papers():
+def test_the_methods_are_made_of_the_layer_losses_of_their_papers():
     student, teacher = config(2, 8), config(4)
-    kinds = [lesson.kind for lesson in tinybert_lessons(student, teacher)]
+    kinds = [loss.kind for loss in tinybert_losses(student, teacher)]
     assert kinds == ["embeddings", "hidden", "scores"]
-    assert tinybert_lessons(student, teacher)[2].layers == ((1, 2), (2, 4))
-    assert cosine_lessons(student, teacher, 3.0) == (Lesson("cosine", ((2, 4),), 3.0),)
-    assert cosine_lessons(student, teacher, 0.0) == ()
-    assert patient_lessons(config(3), config(12), None, 90.0) == (
-        Lesson("patient", ((1, 4), (2, 8)), 45.0),
+    assert tinybert_losses(student, teacher)[2].layers == ((1, 2), (2, 4))
+    assert cosine_losses(student, teacher, 3.0) == (LayerLoss("cosine", ((2, 4),), 3.0),)
+    assert cosine_losses(student, teacher, 0.0) == ()
+    assert patient_losses(config(3), config(12), None, 90.0) == (
+        LayerLoss("patient", ((1, 4), (2, 8)), 45.0),
     )
-    assert patient_lessons(config(1), config(12)) == ()
+    assert patient_losses(config(1), config(12)) == ()
 
 
 @pytest.mark.parametrize(
@@ -113,42 +112,42 @@ def test_the_methods_are_made_of_the_lessons_of_their_papers():
     ],
 )
 def test_relations_have_as_many_heads_as_in_the_paper_where_they_divide(student, teacher, heads):
-    (lesson,) = minilm_lessons(student, teacher)
-    assert lesson.heads == heads
-    assert lesson.layers == ((2, teacher.num_hidden_layers),)
-    (other,) = minilm_lessons(student, teacher, teacher_layer=1, relation_heads=4)
+    (loss,) = minilm_losses(student, teacher)
+    assert loss.heads == heads
+    assert loss.layers == ((2, teacher.num_hidden_layers),)
+    (other,) = minilm_losses(student, teacher, teacher_layer=1, relation_heads=4)
     assert (other.heads, other.layers) == (4, ((2, 2),))
 
 
 def test_the_loss_is_the_weighted_sum_of_the_means_of_each_kind():
-    lessons = (Lesson("cosine", ((2, 4),), 3.0), Lesson("patient", ((1, 2),), 7.0))
-    task = PretrainingDistillation(lessons, soft_weight=5.0, masked_weight=2.0)
+    layer_losses = (LayerLoss("cosine", ((2, 4),), 3.0), LayerLoss("patient", ((1, 2),), 7.0))
+    task = LayerDistillation(layer_losses, soft_weight=5.0, masked_weight=2.0)
     assert task.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
     examples = rows(3)
     tokens = sum(len(e.input_ids) for e in examples)
     assert task.count(task.targets(examples)) == (tokens, 3, tokens, 6)
     sums = torch.tensor([10.0, 20.0, 30.0])
-    even = Taught(torch.zeros(6, VOCABULARY), torch.empty(0), sums)
+    even = StudentOutput(torch.zeros(6, VOCABULARY), torch.empty(0), sums)
     found = task.loss(even, task.targets(examples)).tolist()
     assert found == pytest.approx([30.0, 140.0, 150.0, 2 * 6 * math.log(VOCABULARY)])
-    masked = PretrainingDistillation((), soft_weight=1.0, soft_at_masked=True)
+    masked = LayerDistillation((), soft_weight=1.0, soft_at_masked=True)
     assert masked.count(masked.targets(examples)) == (6,)
 
 
 @pytest.mark.parametrize("at_masked", [False, True])
 def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_masked):
-    lessons = (
-        Lesson("cosine", ((2, 4),)),
-        Lesson("hidden", ((1, 2),)),
-        Lesson("scores", ((2, 4),)),
-        Lesson("relations", ((2, 4),), heads=4),
-        Lesson("patient", ((1, 2),), 10.0),
+    layer_losses = (
+        LayerLoss("cosine", ((2, 4),)),
+        LayerLoss("hidden", ((1, 2),)),
+        LayerLoss("scores", ((2, 4),)),
+        LayerLoss("relations", ((2, 4),), heads=4),
+        LayerLoss("patient", ((1, 2),), 10.0),
     )
-    task = PretrainingDistillation(lessons, 5.0, at_masked, 2.0)
+    task = LayerDistillation(layer_losses, 5.0, at_masked, 2.0)
     student = Student(
         drawn(1, 2),
         Teacher(drawn(0, 4), torch.device("cpu")),
-        lessons,
+        layer_losses,
         words=SoftWords(2.0, at_masked),
     )
     examples, losses, gradients = rows(7), [], []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from filbert.data.examples import Example
-from filbert.losses.student import Taught
+from filbert.losses.student import StudentOutput
 from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import Embedding
 from filbert.tasks.multiple_choice import MultipleChoice
@@ -164,7 +164,7 @@ def test_answers_may_come_with_the_output_and_equal_ones_cost_nothing():
     objective = SoftLabels(TWO, None)
     logits = torch.tensor([[4.0, 0.0], [0.0, 0.0]], requires_grad=True)
     targets = objective.targets([example(0), example(0)])
-    same = Taught(logits, torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.zeros(0))
+    same = StudentOutput(logits, torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.zeros(0))
     loss = objective.loss(same, targets)
     loss.sum().backward()
     assert loss.item() == pytest.approx(0.0, abs=1e-7)

@@ -22,7 +22,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, lessons_of
+from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, layer_losses_of
 from filbert.train.folder import recorded
 from filbert.train.prepare import fingerprint
 from filbert.train.teacher import StreamedAnswers
@@ -102,7 +102,7 @@ def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, ma
         ("classification", {"method": "tinybert", "layer_map": "2"}, "has 0 to 1"),
         ("classification", {"method": "tinybert", "layer_map": "0,1"}, "needs one for each"),
         ("classification", {"method": "tinybert", "student": "SIX"}, "6 attention heads"),
-        ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "same"),
+        ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "equal sizes"),
         ("classification", {"method": "tinybert", "student": "WORDS"}, "reads other tokens"),
         ("classification", {"metric": "bleu"}, "not one of"),
         ("classification", {"method": "tinybert", "freeze": "encoder"}, "nothing to learn"),
@@ -127,8 +127,8 @@ def test_beta_is_the_weight_of_the_mean_over_layers_whatever_the_width():
     student, teacher = (
         EncoderConfig.of(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8)
     )
-    (lesson,) = lessons_of(DistillOptions.from_keywords(given), student, teacher)
-    assert len(lesson.layers) == 3 and lesson.weight == 20.0
+    (loss,) = layer_losses_of(DistillOptions.from_keywords(given), student, teacher)
+    assert len(loss.layers) == 3 and loss.weight == 20.0
 
 
 def test_no_word_is_replaced_by_what_the_model_reads_as_the_same(masked_lm):

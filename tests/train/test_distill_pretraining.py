@@ -19,8 +19,7 @@ from filbert.checkpoints.fresh import fresh_checkpoint, grow_vocabulary
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.data.build import build_corpus
 from filbert.errors import ConfigError
-from filbert.losses.matching import Lesson
-from filbert.losses.student import Student, Teacher
+from filbert.losses.student import LayerLoss, Student, Teacher
 from filbert.model.encoder import initialize
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
@@ -89,9 +88,9 @@ def options(place: Path, method: str, out: Path, **more: Any) -> DistillOptions:
 
 LAST = ((2, 4),)
 MEASURES = {
-    "distilbert": Lesson("cosine", LAST),
-    "tinybert": Lesson("hidden", LAST),
-    "minilm": Lesson("relations", LAST, heads=8),
+    "distilbert": LayerLoss("cosine", LAST),
+    "tinybert": LayerLoss("hidden", LAST),
+    "minilm": LayerLoss("relations", LAST, heads=8),
 }
 
 

@@ -18,8 +18,7 @@ from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.cli.main import run as command
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
-from filbert.losses.matching import Lesson
-from filbert.losses.student import Student, Teacher
+from filbert.losses.student import LayerLoss, Student, Teacher
 from filbert.model.encoder import initialize
 from filbert.train import trainer
 from filbert.train.distill_task import distill_task
@@ -159,7 +158,7 @@ def test_a_patient_student_comes_near_the_layer_it_is_shown_and_not_near_another
         distill_task(taught("classification", tmp_path / name, **chosen | places | more))
         taken = Teacher(theirs.build(), torch.device("cpu"))
         student = read_checkpoint(tmp_path / name / "model").build()
-        pair = Student(student, taken, [Lesson("patient", ((1, 1),))])
+        pair = Student(student, taken, [LayerLoss("patient", ((1, 1),))])
         found[name] = float(pair(batch).sums.detach())
     assert found["right"] < 0.6 * found["begins"]
     assert found["right"] < 0.6 * found["wrong"]

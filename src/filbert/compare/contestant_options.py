@@ -453,9 +453,9 @@ def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | 
     if chosen.method == "soft":
         return
 
-    from filbert.train.distill_task import lessons_of
+    from filbert.train.distill_task import layer_losses_of
 
-    lessons_of(chosen, student.config, teacher.config)
+    layer_losses_of(chosen, student.config, teacher.config)
 
 
 def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) -> Checkpoint:

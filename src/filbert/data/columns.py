@@ -169,4 +169,4 @@ class ColumnNames:
         )
         if merge is None:
             return rows
-        return merge_labels(rows, merge.columns, merge.name, keep=extra, on_error=on_error)
+        return merge_labels(rows, merge, keep=extra, on_error=on_error)

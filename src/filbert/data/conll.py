@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from filbert.data.columns import ColumnNames
-from filbert.data.records import WITH_COLUMNS, Row, column_names, read_rows
+from filbert.data.records import WITH_COLUMNS, Row, column_names, guarded, read_rows
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
@@ -36,15 +38,15 @@ MAX_WORDS = 1_000_000
 
 _BLANKS = " \t\r\n"
 _TAG = re.compile(r"O|[BIESLU]-\S+")
-# Lines that are looked at to tell words from sentences.
-_LOOK = 200
+# Lines that decide whether a file holds words or sentences.
+_FIRST_LINES = 200
 
 
 def is_conll(path: str | Path, *, labelled: bool) -> bool:
-    """Whether a file holds CoNLL columns: by its name, or by the lines at its beginning.
+    """Whether a file holds CoNLL columns: by its name, or by its first lines.
 
-    Such have equally many columns (sentences are not of one length) and end, where no tags are
-    wanted or in a .tsv, in O, B-PER and the like.
+    Those have equally many columns (sentences are not of one length) and end, if no tags are wanted
+    or in a .tsv, in O, B-PER and the like.
     """
     kind = kind_of(path)[0]
     if kind in SUFFIXES:
@@ -54,147 +56,89 @@ def is_conll(path: str | Path, *, labelled: bool) -> bool:
     require_file(path, once=True)
     if not Path(path).is_file():
         return False
-    lines = Lines(path)
-    try:
-        found = [line.rstrip(_BLANKS) for line in islice(lines, _LOOK)]
-    finally:
-        lines.close()
-    words = [line for line in found if line and not line.startswith("-DOCSTART-")]
+    with closing(Lines(path)) as lines:
+        first = [line.rstrip(_BLANKS) for line in islice(lines, _FIRST_LINES)]
+    words = [line for line in first if line and not line.startswith("-DOCSTART-")]
     counts = {len(line.split("\t" if "\t" in line else None)) for line in words}
     if len(words) < 3 or len(counts) > 1 or counts == {1}:
         return False
     by_tags = not labelled or kind == ".tsv"
-    return not by_tags or all(_TAG.fullmatch(_columns(line)[1]) for line in words)
+    return not by_tags or all(_TAG.fullmatch(_columns(line)[-1]) for line in words)
 
 
 def read_conll(
     path: str | Path, *, labelled: bool = True, on_error: OnError | None = None
 ) -> Iterator[Row]:
     """A row per sentence: `tokens`, `tags` and `lines` (the line of every word); `Row.line` is the
-    first of them. The file is looked at before the first row is asked for.
+    first of them. The file is checked before this returns.
 
     Args:
         path: of the file; compressed or not.
         labelled: if not, one column will do and no `tags` are read.
-        on_error: is given each bad sentence instead of it being raised, once.
+        on_error: receives each bad sentence instead of it being raised.
 
     Raises:
         InputError: no such file, no sentence in it, or a bad one without `on_error`.
     """
     require_file(path, once=not labelled)
-    return _guarded(path, labelled, Report(on_error))
-
-
-def _guarded(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
-    num_rows = 0
-    try:
-        for row in _sentences(path, labelled, report):
-            num_rows += 1
-            yield row
-    except InputError as error:
-        if report.on_error is None or not (num_rows or report.count):
-            raise
-        report(error)
-    if not num_rows and not report.count:
-        raise InputError(f"{shown(path)}: no sentence; the file is empty.")
-
-
-class _Sentence:
-    """The sentence that is being read."""
-
-    def __init__(self) -> None:
-        self.tokens: list[str] = []
-        self.tags: list[str] = []
-        self.lines: list[int] = []
-        self.size = 0
-        self.wrong: str | None = None  # the first thing that was, with its place
-        self.columns: int | None = None  # of a line
-
-    def uneven(self, content: str) -> str | None:
-        """What is wrong when a line has more or fewer columns than those before it.
-
-        A line that lacks its last column must not make the one before it the tag.
-        """
-        parts = content.split("\t") if "\t" in content else filter(None, content.split(" "))
-        count = sum(1 for _ in parts)
-        before, self.columns = self.columns, count
-        if before in (None, count):
-            return None
-        return f"{count} columns, and {before} in the lines before it. Fill them in."
-
-    def row(self, path: str, labelled: bool) -> Row:
-        values: dict[str, Any] = {"tokens": self.tokens, "lines": self.lines}
-        if labelled:
-            values["tags"] = self.tags
-        return Row(values, path, self.lines[0])
+    report = Report(on_error)
+    empty = f"{shown(path)}: no sentence; the file is empty."
+    return guarded(_sentences(path, labelled, report), report, empty)
 
 
 def _sentences(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
-    name = shown(path)
     lines = Lines(path)
-    sentence = _Sentence()
-    tags_seen: dict[str, str] = {}  # one object per tag, not per word
-    for number, line in enumerate(lines, 1):
-        damage = lines.bad.pop(number, None) if lines.bad else None
-        if damage is None:
-            content = line.rstrip(_BLANKS)
-            if not content or content.startswith("-DOCSTART-"):
-                yield from _finished(sentence, str(path), labelled, report)
-                sentence = _Sentence()
-                continue
-            if sentence.wrong is not None:
-                continue
-            token, tag = _columns(content)
-            damage = _damage(token, tag, labelled)
-            if damage is None and (labelled or "\t" in content):
-                damage = sentence.uneven(content)
-        elif sentence.wrong is not None:
-            continue
-        if damage is None and (
-            len(sentence.tokens) == MAX_WORDS or sentence.size + len(token) > MAX_FIELD
-        ):
-            damage = (
-                f"the sentence from line {sentence.lines[0]} on has more than {MAX_WORDS:,} words "
-                f"or {MAX_FIELD:,} characters. Put a blank line between sentences."
-            )
-        if damage is not None:
-            sentence.wrong = f"{name}:{number}: {damage}"
-            continue
-        sentence.tokens.append(token)
-        sentence.lines.append(number)
-        sentence.size += len(token) + 1
-        if labelled:
-            if len(tags_seen) > 10_000:
-                tags_seen.clear()
-            sentence.tags.append(tags_seen.setdefault(tag, tag))
-    yield from _finished(sentence, str(path), labelled, report)
+    words: list[list[str]] = []  # the columns of each word
+    numbers: list[int] = []
+    size = width = 0  # characters of the words; columns of the line before
+    problem: str | None = None
+    for number, line in chain(enumerate(lines, 1), [(0, "")]):
+        damage = lines.bad.pop(number, None)
+        content = line.rstrip(_BLANKS)
+        if damage is None and (not content or content.startswith("-DOCSTART-")):
+            if problem is not None:
+                report(BadRow(problem))
+            elif words:
+                values: dict[str, Any] = {"tokens": [word[0] for word in words], "lines": numbers}
+                if labelled:
+                    values["tags"] = [sys.intern(word[-1]) for word in words]
+                yield Row(values, str(path), numbers[0])
+            words, numbers, size, width, problem = [], [], 0, 0, None
+        elif problem is None:
+            columns = _columns(content)
+            damage = damage or _damage(columns, width, labelled)
+            width = len(columns)
+            size += len(columns[0]) + 1
+            if damage is None and (len(words) == MAX_WORDS or size > MAX_FIELD):
+                damage = (
+                    f"the sentence from line {numbers[0]} on has more than {MAX_WORDS:,} words or "
+                    f"{MAX_FIELD:,} characters. Put a blank line between sentences."
+                )
+            if damage is not None:
+                problem, words, numbers = f"{shown(path)}:{number}: {damage}", [], []
+            else:
+                words.append(columns if labelled else columns[:1])
+                numbers.append(number)
 
 
-def _finished(sentence: _Sentence, path: str, labelled: bool, report: Report) -> Iterator[Row]:
-    if sentence.wrong is not None:
-        report(BadRow(sentence.wrong))
-    elif sentence.tokens:
-        yield sentence.row(path, labelled)
-
-
-def _columns(content: str) -> tuple[str, str]:
-    """First and last column; the last is empty where there is only one."""
+def _columns(content: str) -> list[str]:
     if "\t" in content:
-        token, _, rest = content.partition("\t")
-        return token.strip(" "), rest.rpartition("\t")[2].strip(" ")
-    token, _, rest = content.strip(" ").partition(" ")
-    return token, rest.rpartition(" ")[2]
+        return [part.strip(" ") for part in content.split("\t")]
+    return [part for part in content.split(" ") if part]
 
 
-def _damage(token: str, tag: str, labelled: bool) -> str | None:
-    if not token:
+def _damage(columns: list[str], width: int, labelled: bool) -> str | None:
+    if not columns[0]:
         return "the first column, the word, is empty. Fill it in."
-    if labelled and not tag:
+    if labelled and (len(columns) < 2 or not columns[-1]):
         return "one column only; a word and its tag are wanted, with a tab between them."
+    # A line that lacks its last column must not make the one before it the tag.
+    if labelled and width not in (0, len(columns)):
+        return f"{len(columns)} columns, and {width} in the lines before it. Fill them in."
     return None
 
 
-# Words and windows
+# Words
 
 _PIECE = re.compile(r"\w+|[^\w\s]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -220,33 +164,33 @@ class Sentence:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of the words of a text, by a rule that knows no vocabulary.
+    """Characters [start, end) of the words of a text, by a rule that needs no vocabulary.
 
     A run of letters, digits and underscores is a word; so is every other character that is not
-    white space, and every letter of a script that puts no blanks between words, as in Chinese.
+    white space, and every letter of a script without spaces between words, as in Chinese.
     Combining marks, variation selectors and joiners belong to the character before them.
     """
     if text.isascii():
         return [match.span() for match in _PIECE.finditer(text)]
     words: list[tuple[int, int]] = []
     for start, end in (match.span() for match in _ANY_PIECE.finditer(text)):
-        if words and words[-1][1] == start and _joined(text, words[-1][0], start):
+        if words and words[-1][1] == start and _continues(text, words[-1][0], start):
             words[-1] = (words[-1][0], end)
         else:
             words.append((start, end))
     return words
 
 
-def _joined(text: str, word: int, place: int) -> bool:
-    """Whether the word from `word` to `place` goes on there: Python counts no mark as a letter."""
-    if _clings(text[place]):
+def _continues(text: str, word: int, place: int) -> bool:
+    """Whether the word from `word` to `place` goes on there; in Python no mark is a letter."""
+    if _is_mark(text[place]):
         return True
-    if not _clings(text[place - 1]) or _UNSPACED.match(text[place]):
+    if not _is_mark(text[place - 1]) or _UNSPACED.match(text[place]):
         return False
     return text[word].isalnum() and (text[place].isalnum() or text[place] == "_")
 
 
-def _clings(character: str) -> bool:
+def _is_mark(character: str) -> bool:
     return unicodedata.category(character)[0] == "M" or character in _JOINERS
 
 
@@ -266,14 +210,13 @@ def sentence_of(row: Row) -> Sentence:
         return Sentence(text, words, places[:, 0], places[:, 1])
     if not isinstance(tokens, list | tuple) or not all(isinstance(word, str) for word in tokens):
         raise InputError(f'{row.where}: "tokens" must be a list of texts, one for every word.')
-    words = list(tokens)
-    ends = np.cumsum(np.array([len(word) + 1 for word in words], dtype=np.int64)) - 1
-    lengths = np.array([len(word) for word in words], dtype=np.int64)
-    return Sentence(" ".join(words), words, ends - lengths, ends)
+    lengths = np.array([len(word) for word in tokens], dtype=np.int64)
+    ends = np.cumsum(lengths + 1) - 1
+    return Sentence(" ".join(tokens), list(tokens), ends - lengths, ends)
 
 
 def place_of(row: Row, index: int) -> str:
-    """Where a word stands: its own line in CoNLL columns, else its number, from 1."""
+    """The place of a word: its own line in CoNLL columns, else its number, from 1."""
     lines = row.values.get("lines")
     if lines is None:
         return f"{row.where}, word {index + 1}"
@@ -284,14 +227,14 @@ def place_of(row: Row, index: int) -> str:
 
 
 class Window(NamedTuple):
-    """What one example shows of a sentence.
+    """The part of a sentence that one example shows.
 
     Attributes:
         sentence: all of it.
-        words: the words that are judged here, int64 (k,), ascending.
+        words: the words that are predicted here, int64 (k,), ascending.
         rows: the first token of each, as its place in the example, int64 (k,).
-        leaders: for every word of the sentence the one that is judged for it, int64 (n,): itself;
-            an earlier one, in whose first token it begins; or -1, where it has no token.
+        leaders: for every word of the sentence the one that is predicted for it, int64 (n,):
+            itself; an earlier one, in whose first token it begins; or -1 if it has no token.
         num_tokens: of the whole sentence, special tokens counted once.
     """
 
@@ -303,12 +246,12 @@ class Window(NamedTuple):
 
 
 def stride_of(max_length: int) -> int:
-    """Neighbouring windows share a quarter, so every word sees an eighth or more on both sides."""
+    """Neighbouring windows share a quarter, so every word has an eighth or more on both sides."""
     return max(1, (max_length - 2) * 3 // 4)
 
 
 def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[Window]:
-    """Which window judges which word: the one with the most tokens on the poorer side of the word.
+    """Assign each word to the window with the most tokens on the poorer side of the word.
 
     A word's first token is the first one that shares a character with it. A word without any, or
     whose first token is an earlier word's too (as in "!!" with some vocabularies), is in no window.
@@ -353,8 +296,8 @@ def _tokens_of_words(
     there[there] = starts[first[there]] < sentence.ends[there]
     there &= sentence.ends > sentence.starts
     words = np.flatnonzero(there)
-    behind = np.searchsorted(np.maximum.accumulate(starts), sentence.ends[words], side="left")
-    return words, first[words], np.maximum(behind - 1, first[words])
+    after = np.searchsorted(np.maximum.accumulate(starts), sentence.ends[words], side="left")
+    return words, first[words], np.maximum(after - 1, first[words])
 
 
 # Files
@@ -369,8 +312,8 @@ def read_sentences(
 ) -> Iterator[Row]:
     """Rows with `tokens` and `tags`, or with `text` and `spans`, of any format.
 
-    The file's columns decide which: if there is one with tokens, these are read. See `is_conll` for
-    what is read as CoNLL columns.
+    If the file has a column with tokens, these are read. `is_conll` says which files are read as
+    CoNLL columns.
 
     Args:
         path: "-" is standard input: JSON Lines, or one text a line.
@@ -389,31 +332,31 @@ def read_sentences(
     try:
         known = column_names(path, names.separator)
     except BadRow:
-        # Only the first row is broken. Where rows can be read behind it, `read` will do so.
+        # Only the first row is broken. If rows can be read after it, `read` will do so.
         if on_error is None:
             raise
-    tokens, text = names.own("tokens"), names.own("text")
+    tokens, text, spans = names.own("tokens"), names.own("text"), names.own("spans")
+    has_words = tokens in known or names.tokens_column is not None
+    problem = None
     if known and tokens not in known and text not in known:
-        listed = ", ".join(printable(name, 30) for name in known[:20])
-        raise InputError(
-            f'{path}: no column "{tokens}" and no column "{text}"; the columns are {listed}. '
-            "Name the words with --tokens-column NAME, or the text with --text-column NAME."
+        problem = f'no column "{tokens}" and no column "{text}"'
+        hint = "Name the words with --tokens-column NAME, or the text with --text-column NAME."
+    elif known and labelled and not has_words and spans not in known:
+        problem = f'no column "{spans}"'
+        hint = (
+            "Tagging needs CoNLL lines, rows with tokens and tags, or rows with a text and its "
+            "spans (--spans-column NAME)."
         )
-    split = tokens in known or names.tokens_column is not None
-    required = ("tokens", "tags") if split else ("text", "spans")
-    if known and labelled and not split and names.own("spans") not in known:
+    if problem is not None:
         listed = ", ".join(printable(name, 30) for name in known[:20])
-        raise InputError(
-            f'{path}: no column "{names.own("spans")}"; the columns are {listed}. Tagging needs '
-            "CoNLL lines, rows with tokens and tags, or rows with a text and its spans "
-            "(--spans-column NAME)."
-        )
+        raise InputError(f"{path}: {problem}; the columns are {listed}. {hint}")
+    required = ("tokens", "tags") if has_words else ("text", "spans")
     return names.read(path, required=required if labelled else required[:1], on_error=on_error)
 
 
 def _read_piped(names: ColumnNames, labelled: bool, on_error: OnError | None) -> Iterator[Row]:
     wanted = ("tokens", "text", "tags", "spans") if labelled else ("tokens", "text")
     standard = {names.own(name): name for name in wanted}
-    # "text" in any case: this is what lines that are no JSON are called.
+    # "text" in any case: lines that are not JSON have that name.
     for row in read_rows("-", optional=[*standard, "text"], on_error=on_error):
         yield Row({standard.get(key, key): v for key, v in row.values.items()}, "-", row.line)

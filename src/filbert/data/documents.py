@@ -1,4 +1,4 @@
-"""Documents out of text files, in order and in bounded memory: what pre-training reads."""
+"""Documents from text files, in order and in bounded memory, each different text once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ from filbert.data.streams import (
 )
 from filbert.errors import InputError
 
-# Reading documents
-
-# Characters. A longer plain-text document is cut in front of the line that would exceed it: some
-# files of a gigabyte have no blank line at all. No line is longer than this either.
+# Characters. A longer plain-text document is split before the line that would exceed it, because
+# some files of a gigabyte have no blank line. No line is longer than this either.
 MAX_DOCUMENT = MAX_FIELD
 
 
@@ -34,9 +32,9 @@ class Document:
     """A text whose parts belong together.
 
     Attributes:
-        lines: paragraphs or sentences: stripped, none empty, at least one.
+        lines: Paragraphs or sentences, stripped; at least one, none empty.
         where: "file:line" of its first line (JSONL, Parquet: of its row).
-        is_continuation: it is the rest of the document before it, cut at MAX_DOCUMENT characters.
+        is_continuation: Whether it is the rest of a document of more than MAX_DOCUMENT characters.
     """
 
     lines: tuple[str, ...]
@@ -51,28 +49,27 @@ def read_documents(
     pair_column: str | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Document]:
-    """The documents of all files, one file after the other.
+    """Yield the documents of all files, one file after the other.
 
-    In plain text a blank line stands between documents. In JSON Lines, Parquet, CSV and TSV a row
-    is a document, and the line breaks in it separate its lines. Rows without text are skipped.
+    In plain text a blank line separates documents. In JSON Lines, Parquet, CSV and TSV a row is a
+    document, and its line breaks separate lines. Rows without text are skipped.
 
     Args:
-        paths: files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
-        text_column: which column of a row holds the text.
-        pair_column: which one more text of the same document; "text_pair" where there is one.
-        on_error: is given each bad line or row instead of it being raised; reading goes on behind.
+        paths: Files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
+        text_column: Column of a row that holds the text.
+        pair_column: Column with one more text of the same document; "text_pair" is optional.
+        on_error: Called with each bad line or row; without it the first one is raised.
 
     Raises:
-        InputError: a file that is missing, damaged or without any text; or, without `on_error`, a
-            line that is not UTF-8, holds a NUL or is longer than MAX_FIELD characters.
+        InputError: A file is missing, damaged or without text; or, without `on_error`, a line is
+            not UTF-8, contains a NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
         report = Report(on_error)
-        # In these a row is a document; all others are plain text.
-        is_rows = kind_of(path)[0] in WITH_COLUMNS and str(path) != "-"
-        found = _plain(path, report)
-        if is_rows:
+        if kind_of(path)[0] in WITH_COLUMNS and str(path) != "-":
             found = _row_documents(path, text_column, pair_column, report)
+        else:
+            found = _plain(path, report)
         is_empty = True
         for document in found:
             is_empty = False
@@ -86,34 +83,32 @@ def _plain(path: str | Path, report: Report) -> Iterator[Document]:
         require_file(path, once=True)
     name = shown(path)
     lines = Lines(path)
-    held: list[str] = []
+    pending: list[str] = []
     start = size = 0
     is_rest = False
     for number, line in enumerate(lines, 1):
         if lines.bad and lines.report_bad(number, number, report):
             continue
         text = line.strip()
+        is_full = bool(text) and size + len(text) > MAX_DOCUMENT
+        if pending and (is_full or not text):
+            yield Document(tuple(pending), f"{name}:{start}", is_rest)
+            pending, is_rest = [], True
         if not text:
-            if held:
-                yield Document(tuple(held), f"{name}:{start}", is_rest)
-                held = []
             is_rest = False
             continue
-        if held and size + len(text) > MAX_DOCUMENT:
-            yield Document(tuple(held), f"{name}:{start}", is_rest)
-            held, is_rest = [], True
-        if not held:
+        if not pending:
             start, size = number, 0
-        held.append(text)
+        pending.append(text)
         size += len(text)
-    if held:
-        yield Document(tuple(held), f"{name}:{start}", is_rest)
+    if pending:
+        yield Document(tuple(pending), f"{name}:{start}", is_rest)
 
 
 def _row_documents(
     path: str | Path, text_column: str, pair_column: str | None, report: Report
 ) -> Iterator[Document]:
-    # As for tasks: a column that somebody has named must be there.
+    # As for tasks, a column that the user named must exist.
     is_named = pair_column not in (None, "text_pair")
     rows = read_rows(
         path,
@@ -134,113 +129,84 @@ def _row_documents(
             yield Document(lines, row.where)
 
 
-# Remembering hashes
+# Duplicates
 
-# 400 MB of hashes. Texts behind that many different ones are still compared with these, but not
-# remembered themselves.
+# 400 MB of hashes. When so many are stored, new texts are compared with them but not stored.
 MAX_REMEMBERED = 50_000_000
-
-_BUCKETS = 256
-_RECENT = 2**17
+# New hashes are merged into the large array when there are this many, or an eighth of it.
+_MIN_RECENT = 2**17
+# Characters. A block ends with the document that reaches this size. Shards end with a block, so
+# this must depend on the input alone.
+BLOCK_CHARACTERS = 2**19
 
 
 def hash_of(text: bytes, kind: bytes) -> int:
-    """64 bits of BLAKE2b.
+    """Return 64 bits of BLAKE2b.
 
-    Among n different texts the chance that any two are taken for one is about n * n / 3.7e19: 1 in
-    15,000 for the 50 million that are remembered at most.
+    Among n different texts the chance of any collision is about n * n / 3.7e19: 1 in 15,000 for
+    the 50 million that are stored at most.
 
     Args:
-        text: any bytes.
-        kind: up to 16 bytes; texts of different kinds have nothing to do with each other.
+        text: Any bytes.
+        kind: Up to 16 bytes; the same text of another kind has another hash.
     """
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=kind).digest(), "little")
 
 
 class SeenHashes:
-    """A set of 64-bit hashes as sorted arrays.
+    """A set of 64-bit hashes in two sorted arrays, a large and a recent one.
 
     Attributes:
-        count: how many are in it.
-        num_forgotten: new ones that found it full; one that comes again is counted again.
+        count: Number of hashes.
+        num_forgotten: Number of new hashes that were not stored because the set was full.
     """
 
     def __init__(self, limit: int = MAX_REMEMBERED) -> None:
         self.count = 0
         self.num_forgotten = 0
         self._limit = limit
-        # One array a leading byte: only one of them at a time is copied when new ones are merged.
-        self._buckets = [np.empty(0, np.uint64) for _ in range(_BUCKETS)]
-        self._recent = np.empty(0, np.uint64)
+        self._stored = self._recent = np.empty(0, np.uint64)
 
     def add(self, hashes: Sequence[int]) -> np.ndarray:
-        """Remember hashes, in order.
-
-        Returns:
-            bool (n,): whether each is there for the first time.
-        """
+        """Add hashes in order; return bool (n,), whether each is new."""
         given = np.array(hashes, np.uint64)
         different, first = np.unique(given, return_index=True)
-        fresh = ~_holds(self._recent, different)
-        tops = (different >> np.uint64(56)).astype(np.int64)
-        edges = np.searchsorted(tops, np.arange(_BUCKETS + 1))
-        for bucket in np.unique(tops):
-            part = slice(edges[bucket], edges[bucket + 1])
-            fresh[part] &= ~_holds(self._buckets[bucket], different[part])
-        answer = np.zeros(len(given), np.bool_)
-        places = np.sort(first[fresh])
-        answer[places] = True
+        places = np.sort(first[~_is_in(different, self._recent) & ~_is_in(different, self._stored)])
+        is_new = np.zeros(len(given), np.bool_)
+        is_new[places] = True
         kept = places[: self._limit - self.count]
         self.count += len(kept)
         self.num_forgotten += len(places) - len(kept)
+        # The "stable" sort merges sorted parts in linear time.
         self._recent = np.sort(np.concatenate([self._recent, given[kept]]), kind="stable")
-        if len(self._recent) >= _RECENT:
-            self._merge()
-        return answer
-
-    def _merge(self) -> None:
-        edges = np.searchsorted(self._recent >> np.uint64(56), np.arange(_BUCKETS + 1))
-        for bucket in range(_BUCKETS):
-            part = self._recent[edges[bucket] : edges[bucket + 1]]
-            # "stable" merges sorted runs in linear time.
-            joined = np.concatenate([self._buckets[bucket], part])
-            joined.sort(kind="stable")
-            self._buckets[bucket] = joined
-        self._recent = np.empty(0, np.uint64)
+        if len(self._recent) >= max(_MIN_RECENT, len(self._stored) // 8):
+            self._stored = np.sort(np.concatenate([self._stored, self._recent]), kind="stable")
+            self._recent = np.empty(0, np.uint64)
+        return is_new
 
 
-def _holds(table: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Whether each of `asked` is in the sorted `table`."""
+def _is_in(values: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Return whether each value is in the sorted table."""
     if not len(table):
-        return np.zeros(len(asked), np.bool_)
-    places = np.minimum(np.searchsorted(table, asked), len(table) - 1)
-    found: np.ndarray = table[places] == asked
-    return found
-
-
-# Duplicate lines and documents
-
-# Characters. A block ends with the document that reaches this size. The borders decide where shards
-# end, so they depend on the input alone.
-BLOCK_CHARACTERS = 2**19
-
-_DOCUMENT, _LINE = b"document", b"line"
+        return np.zeros(len(values), np.bool_)
+    places = np.minimum(np.searchsorted(table, values), len(table) - 1)
+    return np.asarray(table[places] == values)
 
 
 class CleanBlocks:
-    """Documents in blocks, each different text once; to be iterated once.
+    """Documents in blocks, without repeated texts; can be iterated once.
 
     Args:
-        documents: in the order that decides which one of equal ones stays: the first.
-        drop_lines: also drop each line that was in an earlier kept document or further up.
+        documents: Of equal ones the first is kept.
+        drop_lines: Also drop each line that occurred in an earlier kept document or further up.
 
     Attributes:
-        num_documents, num_lines, num_bytes: read so far; bytes of UTF-8 with a newline a line.
-        num_cuts: continuations of documents that were too long.
-        duplicate_documents: dropped as equal to an earlier one.
-        duplicate_lines: dropped as equal to an earlier one.
-        emptied_documents: left without any line by that.
-        seen: the hashes of all that was kept.
+        num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
+        num_cuts: Continuations of documents that were too long.
+        duplicate_documents: Documents dropped as equal to an earlier one.
+        duplicate_lines: Lines dropped as equal to an earlier one.
+        emptied_documents: Documents left without a line by that.
+        seen: The hashes of everything that was kept.
     """
 
     def __init__(self, documents: Iterable[Document], *, drop_lines: bool) -> None:
@@ -251,40 +217,37 @@ class CleanBlocks:
         self._drop_lines = drop_lines
 
     def __iter__(self) -> Iterator[list[tuple[str, ...]]]:
-        held: list[tuple[str, ...]] = []
+        pending: list[tuple[str, ...]] = []
         size = 0
         for document in self._documents:
-            held.append(document.lines)
+            pending.append(document.lines)
             size += sum(map(len, document.lines))
             self.num_cuts += document.is_continuation
             if size >= BLOCK_CHARACTERS:
-                yield self._clean(held)
-                held, size = [], 0
-        if held:
-            yield self._clean(held)
+                yield self._clean(pending)
+                pending, size = [], 0
+        if pending:
+            yield self._clean(pending)
 
     def _clean(self, block: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        hashes = []
-        for lines in block:
-            content = "\n".join(lines).encode("utf-8", "surrogatepass")
-            hashes.append(hash_of(content, _DOCUMENT))
-            self.num_bytes += len(content) + 1
-            self.num_lines += len(lines)
+        texts = [_bytes("\n".join(lines)) for lines in block]
+        self.num_bytes += sum(len(text) + 1 for text in texts)
+        self.num_lines += sum(map(len, block))
         self.num_documents += len(block)
-        fresh = self.seen.add(hashes)
-        kept = [lines for lines, is_fresh in zip(block, fresh, strict=True) if is_fresh]
+        is_new = self.seen.add([hash_of(text, b"document") for text in texts])
+        kept = [lines for lines, new in zip(block, is_new, strict=True) if new]
         self.duplicate_documents += len(block) - len(kept)
         return self._without_lines(kept) if self._drop_lines else kept
 
     def _without_lines(self, block: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        hashes = [
-            hash_of(line.encode("utf-8", "surrogatepass"), _LINE)
-            for lines in block
-            for line in lines
-        ]
-        fresh = iter(self.seen.add(hashes))
-        kept = [tuple(line for line in lines if next(fresh)) for lines in block]
+        hashes = [hash_of(_bytes(line), b"line") for lines in block for line in lines]
+        is_new = iter(self.seen.add(hashes))
+        kept = [tuple(line for line in lines if next(is_new)) for lines in block]
         self.duplicate_lines += len(hashes) - sum(map(len, kept))
         left = [lines for lines in kept if lines]
         self.emptied_documents += len(block) - len(left)
         return left
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

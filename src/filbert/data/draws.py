@@ -1,33 +1,33 @@
-"""Chance without state: every draw is a hash of what it is for.
+"""Random numbers without state: every draw is a hash of what it is used for.
 
-So a row's draws do not depend on what was drawn before it, on the number of processes or on a
-resume, and those of many rows are made at once.
+So the draws of a row do not depend on earlier draws, on the number of processes or on a resume, and
+those of many rows are computed at once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# What keys are for, so that no two purposes share draws.
+# What keys are used for, so that no two uses share draws.
 MASKS, PLANS, HASHES, LOTS = range(4)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014), on uint64."""
+    """Return the output function of SplitMix64 (Steele, Lea and Flood 2014), on uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = MASKS) -> np.ndarray:
-    """One key per row or document, uint64, from which all its draws follow.
+    """Return one key per row or document, uint64, from which all its draws follow.
 
     Args:
-        seed: of the run.
-        version: of the data.
-        numbers: of the rows or documents, integers.
+        seed: Of the run.
+        version: Of the data.
+        numbers: Integers, of the rows or documents.
         use: MASKS, PLANS (which sentences go together), HASHES (of shingles) or LOTS (the order in
             which rows are dealt to splits).
     """
@@ -38,25 +38,25 @@ def keys_of(seed: int, version: int, numbers: np.ndarray, *, use: int = MASKS) -
 
 
 def bits(keys: np.ndarray, stream: int, counters: np.ndarray) -> np.ndarray:
-    """uint64, one per key: number `counters` of a stream; streams hold 2**32 draws."""
+    """Return uint64, one per key: number `counters` of a stream; streams hold 2**32 draws."""
     places = counters.astype(np.uint64) + np.uint64((stream << 32) + 1)
     return mixed(keys + places * _GOLDEN)
 
 
 def uniform(keys: np.ndarray, stream: int, counters: np.ndarray) -> np.ndarray:
-    """The same as float64 in [0, 1)."""
+    """Return the same as float64 in [0, 1)."""
     return np.asarray((bits(keys, stream, counters) >> np.uint64(11)) * 2.0**-53)
 
 
 def shuffled(keys: np.ndarray, stream: int, counters: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Indices in a random order within each group, the groups in order: int64, one per key.
+    """Return indices in random order within each group, the groups in order: int64.
 
     Args:
-        keys: uint64, one per thing.
-        stream: which draws.
-        counters: which of them, one per thing.
-        groups: ascending group numbers below 2**24.
+        keys: uint64, one per element.
+        stream: Which draws.
+        counters: Which of them, one per element.
+        groups: Ascending group numbers below 2**24.
     """
-    # The group in the top bits and 40 bits of chance below it: one sort for all groups.
+    # The group in the top bits and 40 random bits below: one sort for all groups.
     order = bits(keys, stream, counters) >> np.uint64(24)
     return np.argsort(order | (groups.astype(np.uint64) << np.uint64(40)), kind="stable")

@@ -1,4 +1,4 @@
-"""Which examples a step trains on: pure in (seed, step), so that resuming restores nothing."""
+"""Which examples a step trains on: a function of (seed, step), so resuming restores nothing."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache, partial
 from threading import Thread
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from filbert.data.examples import Example
 
 Item = TypeVar("Item")
-
-# Batches
+log = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
-    """What the trainer takes its examples from.
+    """The source of a trainer's examples.
 
     Attributes:
-        max_tokens: tokens per micro-batch on one rank; may be lowered between two steps.
-        steps_per_epoch: steps that take every row once.
-        stand_in: the examples of any row, for a rank that has none in a step.
+        max_tokens: Tokens per micro-batch on one rank; may be lowered between two steps.
+        steps_per_epoch: Steps that read every row once.
+        stand_in: The examples of any row, for a rank without rows in a step.
     """
 
     max_tokens: int
@@ -35,37 +34,35 @@ class Batches(Protocol):
     def stand_in(self) -> list[Example]: ...  # noqa: D102
 
     def steps_for(self, epochs: float) -> int:
-        """The least steps that take the rows so many times."""
+        """Return the least number of steps that read the rows so many times."""
         ...
 
     def epochs_at(self, step: int) -> float:
-        """How often every row was taken before step `step` (from 0)."""
+        """Return how often every row was read before step `step` (from 0)."""
         ...
 
     def rows_of(self, step: int) -> list[list[Example]]:
-        """The rows of optimiser step `step` (from 0), over all ranks."""
+        """Return the rows of optimiser step `step` (from 0), over all ranks."""
         ...
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """The micro-batches of one rank in a step, equally many on all ranks; some may be empty."""
+        """Return the micro-batches of one rank, as many on all ranks; some may be empty."""
         ...
 
 
 class Loader:
     """Examples by step.
 
-    Rows are shuffled anew in every epoch; a step takes the next `batch_size` rows (the last step of
-    an epoch may have fewer). Its examples are dealt to the ranks and cut into micro-batches of at
-    most `max_tokens` tokens, near-equal lengths together, the same number of micro-batches on every
-    rank.
+    Rows are shuffled in every epoch; a step reads the next `batch_size` rows (the last step of an
+    epoch may have fewer). Its rows are dealt to the ranks and split into micro-batches of at most
+    `max_tokens` tokens, similar lengths together, the same number on every rank.
 
     Args:
-        examples: all examples of the data set; those of one row stand together.
-        batch_size: rows per optimiser step, over all ranks.
-        max_tokens: tokens per micro-batch on one rank. A single longer row makes a micro-batch of
-            its own.
-        seed: of the shuffles.
-        shuffle: False keeps the file's order.
+        examples: All examples of the data set; those of one row are neighbours.
+        batch_size: Rows per optimiser step, over all ranks.
+        max_tokens: Tokens per micro-batch on one rank. A longer row is a micro-batch of its own.
+        seed: Of the shuffles.
+        shuffle: Whether to shuffle.
     """
 
     def __init__(
@@ -91,16 +88,16 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps that take every row once."""
+        """Steps that read every row once."""
         return -(-len(self.rows) // self.batch_size)
 
     def steps_for(self, epochs: float) -> int:
-        """The least steps that take the rows so many times."""
+        """Return the least number of steps that read the rows so many times."""
         # 2.2 * 25 is 55.00000000000001.
         return math.ceil(epochs * self.steps_per_epoch - 1e-9)
 
     def epochs_at(self, step: int) -> float:
-        """How often every row was taken before step `step` (from 0)."""
+        """Return how often every row was read before step `step` (from 0)."""
         return step / self.steps_per_epoch
 
     @property
@@ -111,19 +108,19 @@ class Loader:
     def _shuffled(self, epoch: int) -> np.ndarray:
         if not self.shuffle:
             return np.arange(len(self.rows))
-        # Philox is counter-based: the key alone fixes the order, on every machine.
+        # Philox is counter-based: the key alone decides the order, on every machine.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         return generator.permutation(len(self.rows))
 
     def rows_of(self, step: int) -> list[list[Example]]:
-        """The rows of optimiser step `step` (from 0), over all ranks, shortest first."""
+        """Return the rows of optimiser step `step` (from 0), over all ranks, shortest first."""
         epoch, inside = divmod(step, self.steps_per_epoch)
         chosen = self._order(epoch)[inside * self.batch_size : (inside + 1) * self.batch_size]
         # The row number breaks ties, so that the order does not depend on the shuffle.
         return sorted((self.rows[i] for i in chosen), key=lambda row: (_longest(row), row[0].row))
 
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """The micro-batches of one rank in a step; the last ones may be empty."""
+        """Return the micro-batches of one rank in a step; the last ones may be empty."""
         rows = self.rows_of(step)
         sizes = [sum(len(example.input_ids) for example in row) for row in rows]
         dealt = deal(sizes, max_tokens=self.max_tokens, rank=rank, world=world)
@@ -135,23 +132,31 @@ def _longest(row: list[Example]) -> int:
 
 
 def deal(sizes: Sequence[int], *, max_tokens: int, rank: int, world: int) -> list[list[int]]:
-    """Which of a step's rows make up each micro-batch of one rank; the last ones may be empty.
+    """Return the rows of each micro-batch of one rank; the last ones may be empty.
 
-    Every rank gets every world-th row, so where the rows come in order of length, their work is
-    nearly equal. All ranks get the same number of micro-batches.
+    Every rank gets every world-th row, so with sorted lengths all ranks have nearly equal work.
 
     Args:
-        sizes: tokens of every row of the step.
-        max_tokens: per micro-batch; a single longer row makes one of its own.
-        rank: whose.
-        world: number of ranks.
+        sizes: Tokens of every row of the step.
+        max_tokens: Per micro-batch; a longer row is a micro-batch of its own.
+        rank: The rank.
+        world: Number of ranks.
     """
     plans = [_cut(range(r, len(sizes), world), sizes, max_tokens) for r in range(world)]
     count = max(len(plan) for plan in plans)
     return plans[rank] + [[] for _ in range(count - len(plans[rank]))]
 
 
-def _cut(rows: range, sizes: Sequence[int], max_tokens: int) -> list[list[int]]:
+def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return indices in batches of at most `max_tokens` tokens, of similar length.
+
+    For prediction. The longest come first, so that a lack of memory shows at once.
+    """
+    return _cut(sorted(range(len(lengths)), key=lambda i: -lengths[i]), lengths, max_tokens)
+
+
+def _cut(rows: Sequence[int], sizes: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Split rows into batches of at most `max_tokens` tokens, in order."""
     batches: list[list[int]] = []
     room = 0
     for row in rows:
@@ -163,36 +168,17 @@ def _cut(rows: range, sizes: Sequence[int], max_tokens: int) -> list[list[int]]:
     return batches
 
 
-def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices in batches of at most `max_tokens` tokens, of near-equal length, longest first.
-
-    For prediction, where the order of the answers is restored afterwards. The longest come first,
-    so that a lack of memory shows at once.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    batches: list[list[int]] = []
-    room = 0
-    for index in order:
-        if not batches or lengths[index] > room:
-            batches.append([])
-            room = max_tokens
-        batches[-1].append(index)
-        room -= lengths[index]
-    return batches
-
-
 # Reading ahead
 
-log = logging.getLogger(__name__)
-
-# Seconds; tokenising a chunk takes less, waiting for standard input may take forever.
+# Seconds to wait for a thread at the end; tokenising a chunk takes less, but waiting for standard
+# input may take forever.
 _PATIENCE = 2.0
 
 
 def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
-    """The same items in the same order, each made in a thread while the one before it is in use.
+    """Yield the same items, each computed in a thread while the one before it is in use.
 
-    Never more than one is made ahead, and what making it raises is raised in its place.
+    Errors are raised in the place of their item.
     """
     source = ([item] for item in items)
     pending = _InThread(lambda: next(source, []), name="next item")
@@ -218,7 +204,7 @@ class _InThread(Generic[Item]):
         self.join = self._thread.join
 
     def result(self) -> Item:
-        """Wait for the call and return its value, or raise what it raised."""
+        """Wait for the call and return its value, or raise its error."""
         self.join()
         if self._error is not None:
             raise self._error
@@ -232,68 +218,49 @@ class _InThread(Generic[Item]):
 
 
 class Ahead:
-    """Batches that begin with step n + 1 in a thread when step n is asked for.
+    """Batches that compute step n + 1 in a thread while step n is in use.
 
-    The answers are those of `batches`: a step is a pure function of its number, so nothing needs
-    to be restored when a run resumes, and a wrong guess costs time alone. Asked for by one thread.
+    The results are those of `batches`: a step depends on its number only, so a wrong guess costs
+    nothing but time. Not for several threads.
 
     Args:
-        batches: `step` may run in another thread than the other methods.
+        batches: Their `step` runs in another thread than the other methods.
     """
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
         self._next: tuple[tuple[int, ...], _InThread[list[list[Example]]]] | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.batches, name)
+
     @property
     def max_tokens(self) -> int:
-        """Tokens per micro-batch on one rank; what was made with another number is made again."""
+        """Tokens per micro-batch on one rank; a step with another number is computed again."""
         return self.batches.max_tokens
 
     @max_tokens.setter
     def max_tokens(self, value: int) -> None:
         self.batches.max_tokens = value
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps that take every row once."""
-        return self.batches.steps_per_epoch
-
-    def steps_for(self, epochs: float) -> int:
-        """The least steps that take the rows so many times."""
-        return self.batches.steps_for(epochs)
-
-    def epochs_at(self, step: int) -> float:
-        """How often every row was taken before step `step` (from 0)."""
-        return self.batches.epochs_at(step)
-
-    @property
-    def stand_in(self) -> list[Example]:
-        """The examples of any row."""
-        return self.batches.stand_in
-
-    def rows_of(self, step: int) -> list[list[Example]]:
-        """The rows of a step, over all ranks."""
-        return self.batches.rows_of(step)
-
     def step(self, step: int, rank: int = 0, world: int = 1) -> list[list[Example]]:
-        """The micro-batches of one rank in a step.
+        """Return the micro-batches of one rank in a step.
 
         Raises:
-            Exception: whatever making this step raised; never what making another one did.
+            Exception: What computing this step raised, never the error of another step.
         """
-        asked = (step, rank, world, self.max_tokens)
-        prepared, self._next = self._next, None
+        wanted = (step, rank, world, self.max_tokens)
+        pending, self._next = self._next, None
         examples = None
-        if prepared is not None:
-            prepared[1].join()
-            if prepared[0] == asked:
+        if pending is not None:
+            pending[1].join()
+            if pending[0] == wanted:
                 try:
-                    examples = prepared[1].result()
+                    examples = pending[1].result()
                 except Exception:
-                    log.debug("the next step could not be made ahead", exc_info=True)
+                    log.debug("the next step could not be computed ahead", exc_info=True)
         if examples is None:
             examples = self.batches.step(step, rank, world)
         call = partial(self.batches.step, step + 1, rank, world)
-        self._next = (step + 1, *asked[1:]), _InThread(call, name="next step")
+        self._next = (step + 1, *wanted[1:]), _InThread(call, name="next step")
         return examples

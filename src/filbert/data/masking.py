@@ -1,7 +1,7 @@
-"""Which tokens of a row are to be guessed, and what stands in their place.
+"""Which tokens of a row are masked, and what replaces them.
 
-Every decision is a hash of (seed, version, row, position): equal however rows are grouped, in
-whatever order they are asked for. R rows of T tokens lie end to end.
+Every decision is a hash of (seed, version, row, position), so it is the same however rows are
+grouped and in whatever order they are read. R rows of T tokens are joined end to end.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from filbert.text.tokenizer import UNSPACED, Tokenizer
 # Options
 
 PAIRS = ("none", "nsp", "sop")
+UNITS = ("token", "word", "ngram", "span")
 
-# Less leaves no room for a word of context beside the special tokens.
-SHORTEST = 8
-
-# Styles that draw a number of tokens in each row, and none of them twice.
+# Styles that draw a number of tokens in each row, without replacement.
 _BY_COUNT = ("bert", "roberta")
+# A shorter row has no context next to its special tokens.
+MIN_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveOptions:
-    """What is learnt from raw text.
+    """The pre-training objective.
 
     Attributes:
-        pair: what is asked about two segments: none (full sentences, end to end), nsp (does the
+        pair: The question about two segments: none (full sentences, end to end), nsp (does the
             second follow the first?) or sop (are they in order?).
-        masking: what is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
+        masking: What is masked as a whole: token, word, ngram (1 to 3 words) or span (1 to 10
             words).
-        mask_rate: share of the tokens that is masked.
-        mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but no
-            special token as a random one and the number of masks decided by chance), electra
-            (85 % mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
-            Face's: as bert, but each token by itself; each word by itself becomes mask tokens).
-        mask_rarity: single tokens are drawn by their count in the corpus to the power of minus
-            this, rare ones first; 0 draws all alike.
-        max_predictions: most masked tokens of a row; no limit when not given, but for electra
+        mask_rate: Share of the tokens that is masked.
+        mask_style: bert (80 % mask token, 10 % kept, 10 % any token), roberta (the same, but
+            random tokens are no special tokens, and the number of masks is random), electra (85 %
+            mask token, 15 % kept, positions drawn with replacement) or collator (as Hugging
+            Face's: as bert, but each token independently; whole words always become mask tokens).
+        mask_rarity: Draw single tokens by their count in the corpus to the power of minus this, so
+            rare tokens more often; 0 draws all with the same probability.
+        max_predictions: Largest number of masked tokens of a row; by default no limit, for electra
             (mask rate + 0.005) times the length.
-        duplicates: static masks and pairs: so many versions of the data are made and repeated; made
-            anew in every epoch when not given.
-        short_rate: share of the documents that are cut for shorter rows (with nsp and sop).
-        max_length: tokens per row, special tokens included.
+        duplicates: Static masking: number of versions of masks and pairs, which are repeated; by
+            default every epoch has new ones.
+        short_rate: Share of the documents that are split into shorter rows (with nsp and sop).
+        max_length: Tokens per row, special tokens included.
     """
 
     pair: str = "none"
@@ -65,46 +65,39 @@ class ObjectiveOptions:
     max_length: int = 128
 
     def check(self) -> None:
-        """Make sure that every value is possible.
+        """Check the values.
 
         Raises:
-            ConfigError: an unknown name, or a number out of its range.
+            ConfigError: An unknown name, a number out of its range, or a contradiction.
         """
+        style, unit = self.mask_style, self.masking
         for name, known in (("pair", PAIRS), ("masking", UNITS), ("mask_style", tuple(STYLES))):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}."
-                )
-        if not 0 <= self.mask_rarity <= 10:
-            raise ConfigError(f"mask_rarity is {self.mask_rarity}; it must be from 0 to 10.")
-        if self.mask_rarity and (self.masking != "token" or self.mask_style not in _BY_COUNT):
-            raise ConfigError(
-                "mask_rarity draws single tokens, a number in each row; take masking token and "
-                f"mask_style {' or '.join(_BY_COUNT)}."
-            )
-        if self.mask_style == "collator" and self.masking not in ("token", "word"):
-            raise ConfigError(
-                f"mask_style collator knows tokens and words; take another for {self.masking}."
-            )
-        if self.mask_style == "collator" and self.max_predictions is not None:
-            raise ConfigError(
-                "mask_style collator masks each token or word by itself, however many that makes; "
-                "leave max_predictions out."
-            )
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(known)}.")
         if not 0 < self.mask_rate < 1:
             raise ConfigError(f"mask_rate is {self.mask_rate}; it must be between 0 and 1.")
-        if not 0 <= self.short_rate <= 1:
-            raise ConfigError(f"short_rate is {self.short_rate}; it must be from 0 to 1.")
-        if self.max_length < SHORTEST:
-            raise ConfigError(f"max_length is {self.max_length}; give at least {SHORTEST}.")
-        for name in ("max_predictions", "duplicates"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; give at least 1, or leave it out.")
+        for name, most in (("mask_rarity", 10), ("short_rate", 1)):
+            if not 0 <= (value := getattr(self, name)) <= most:
+                raise ConfigError(f"{name} is {value}; it must be from 0 to {most}.")
+        for name, least in (("max_length", MIN_LENGTH), ("max_predictions", 1), ("duplicates", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ConfigError(f"{name} is {value}; give at least {least}.")
+        if self.mask_rarity and (unit != "token" or style not in _BY_COUNT):
+            raise ConfigError(
+                "mask_rarity draws single tokens, a number in each row; use masking token and "
+                f"mask_style {' or '.join(_BY_COUNT)}."
+            )
+        if style == "collator" and unit not in ("token", "word"):
+            raise ConfigError(f"mask_style collator masks tokens or words, not masking {unit}.")
+        if style == "collator" and self.max_predictions is not None:
+            raise ConfigError(
+                "mask_style collator masks each token or word independently, so their number has "
+                "no limit; leave max_predictions out."
+            )
 
     @property
     def most(self) -> int | None:
-        """Most masked tokens of a row, or None."""
+        """Largest number of masked tokens of a row, or None."""
         if self.max_predictions is None and self.mask_style == "electra":
             return int((self.mask_rate + 0.005) * self.max_length)
         return self.max_predictions
@@ -112,36 +105,35 @@ class ObjectiveOptions:
 
 # Whole words, n-grams and spans
 
-# Longest n-gram (Lan et al. 2019, section 3.1), longest span and the parameter of its geometric
-# distribution (Joshi et al. 2020, section 3.1).
-LONGEST_NGRAM = 3
-LONGEST_SPAN = 10
-SPAN_P = 0.2
+# Lan et al. 2019, section 3.1; Joshi et al. 2020, section 3.1.
+_LONGEST_NGRAM = 3
+_LONGEST_SPAN = 10
+_SPAN_P = 0.2
 
 
-def _shares(weights: Sequence[float]) -> list[float]:
+def _cumulative(weights: Sequence[float]) -> list[float]:
     total = sum(weights)
     return [part / total for part in accumulate(weights)]
 
 
-# Running sums of p(n), by the largest n that is possible.
+# Cumulative probabilities of the lengths 1, 2, ...; for n-grams by the longest that is possible.
 _NGRAM = {
-    most: _shares([1 / n for n in range(1, most + 1)]) for most in range(1, LONGEST_NGRAM + 1)
+    most: _cumulative([1 / n for n in range(1, most + 1)]) for most in range(1, _LONGEST_NGRAM + 1)
 }
-# The geometric distribution over 1 to 10 alone: its mean is 3.8, as the paper says.
-_SPAN = _shares([(1 - SPAN_P) ** n for n in range(LONGEST_SPAN)])
+# The geometric distribution truncated at 10: its mean is 3.8, as in the paper.
+_SPAN = _cumulative([(1 - _SPAN_P) ** n for n in range(_LONGEST_SPAN)])
 
 
-def _draw(running: Sequence[float], chance: float) -> int:
-    """1 + the first place whose running sum is above `chance`."""
-    for index, part in enumerate(running):
+def _draw(cumulative: Sequence[float], chance: float) -> int:
+    """Return a length from 1 for a uniform draw."""
+    for index, part in enumerate(cumulative):
         if chance < part:
             return index + 1
-    return len(running)
+    return len(cumulative)
 
 
 def choose_words(sizes: Sequence[int], order: Sequence[int], wanted: int) -> list[tuple[int, int]]:
-    """Whole words in the order given, without those that would overshoot.
+    """Choose whole words in the given order, without those that would exceed `wanted` tokens.
 
     Source: google-research/bert, create_pretraining_data.py, create_masked_lm_predictions.
     """
@@ -158,16 +150,16 @@ def choose_words(sizes: Sequence[int], order: Sequence[int], wanted: int) -> lis
 def choose_ngrams(
     sizes: Sequence[int], order: Sequence[int], wanted: int, chances: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """One to three whole words from each start, n with a probability proportional to 1/n.
+    """Choose one to three whole words from each start, n with a probability proportional to 1/n.
 
-    One that overshoots is shortened, else left out, as is one that would meet an earlier one. As in
-    the reference, an n-gram may go on behind the separator of two segments.
+    An n-gram that would exceed `wanted` is shortened or left out, as is one that overlaps an
+    earlier one. As in the reference, it may cross the separator of two segments.
 
     Args:
-        sizes: tokens of every word.
-        order: in which words begin an n-gram.
-        wanted: tokens.
-        chances: uniform draws, one per word.
+        sizes: Tokens of every word.
+        order: The order in which words begin an n-gram.
+        wanted: Number of tokens.
+        chances: Uniform draws, one per word.
 
     Source: google-research/albert, create_pretraining_data.py, create_masked_lm_predictions.
     """
@@ -177,7 +169,7 @@ def choose_ngrams(
     for word in order:
         if covered[word] or sizes[word] > wanted:
             continue
-        end = word + _draw(_NGRAM[min(LONGEST_NGRAM, len(sizes) - word)], chances[word])
+        end = word + _draw(_NGRAM[min(_LONGEST_NGRAM, len(sizes) - word)], chances[word])
         while begins[end] - begins[word] > wanted:
             end -= 1
         if any(covered[word:end]):
@@ -197,17 +189,17 @@ def choose_spans(
     wanted: int,
     chances: Sequence[float],
 ) -> list[tuple[int, int]]:
-    """Spans of whole words, of geometric length, from the word of each token drawn.
+    """Choose spans of whole words, of geometric length, each from the word of a drawn token.
 
-    A span ends early at the end of its segment, before a word that is covered and before one that
-    would overshoot.
+    A span ends early at the end of its segment, before a covered word, and before one that would
+    exceed `wanted`.
 
     Args:
-        sizes: tokens of every word.
-        breaks: whether a segment begins with the word.
-        order: words in the order in which they are drawn; each may come once per token.
-        wanted: tokens.
-        chances: uniform draws, one per word.
+        sizes: Tokens of every word.
+        breaks: Whether a segment begins with the word.
+        order: Words in the order in which they are drawn, one entry per token.
+        wanted: Number of tokens.
+        chances: Uniform draws, one per word.
 
     Source: Joshi et al. 2020 (SpanBERT), section 3.1.
     """
@@ -216,9 +208,9 @@ def choose_spans(
     for word in order:
         if covered[word] or sizes[word] > wanted:
             continue
-        most = word + _draw(_SPAN, chances[word])
+        most = min(word + _draw(_SPAN, chances[word]), len(sizes))
         end = word
-        while end < min(most, len(sizes)) and sizes[end] <= wanted and not covered[end]:
+        while end < most and sizes[end] <= wanted and not covered[end]:
             if breaks[end] and end > word:
                 break
             covered[end] = 1
@@ -230,19 +222,17 @@ def choose_spans(
     return chosen
 
 
-# Masks
-
-UNITS = ("token", "word", "ngram", "span")
+# The rules for one vocabulary
 
 
 class MaskedRow(NamedTuple):
-    """What a row of pre-training wants back.
+    """The target of a pre-training row.
 
     Attributes:
-        positions: int64 (K,), sorted, each once: the masked places in the sequence.
-        labels: int64 (K,), the ids that stood there.
-        pair: 0 for a true next sentence or the true order, 1 for a random or swapped one; None
-            without a pair objective.
+        positions: int64 (K,), the masked positions in the sequence, sorted.
+        labels: int64 (K,), their original ids.
+        pair: 0 for the true next sentence or order, 1 for a random or swapped one; None without a
+            pair objective.
     """
 
     positions: np.ndarray
@@ -252,15 +242,15 @@ class MaskedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Style:
-    """How many tokens are masked and what they become; the rest beyond both shares is drawn.
+    """How many tokens are masked, and what replaces them.
 
     Attributes:
-        masked: share that becomes the mask token.
-        kept: share that stays.
-        whole_vocabulary: whether drawn ids may be special tokens.
-        rounded: exact count, rounded half to even; else the fraction is decided by chance.
-        replacement: positions are drawn with replacement (single tokens only).
-        each: every token or word is masked or not by itself.
+        masked: Share that becomes the mask token.
+        kept: Share that stays; the rest becomes a random token.
+        whole_vocabulary: Whether random tokens may be special tokens.
+        rounded: Whether the count is rounded half to even; otherwise the fraction is random.
+        replacement: Whether positions are drawn with replacement (single tokens only).
+        each: Whether every token or word is masked independently.
     """
 
     masked: float = 0.8
@@ -277,25 +267,49 @@ STYLES = {
     "electra": Style(masked=0.85, kept=0.15, replacement=True),
     "collator": Style(each=True),
 }
-# What Hugging Face's collator does with whole words.
+# Whole words with the style "collator".
 _WHOLE_WORDS = Style(masked=1.0, kept=0.0, each=True)
+
+_MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+def _begins_unigram(piece: str) -> bool:
+    """Return whether a piece begins a word: after a space, marks, digits, scripts without spaces.
+
+    Source: google-research/albert, `_is_start_piece_sp`, whose rule knows English only.
+    """
+    if piece[:1] in ("▁", "<") or piece in _MARKS:
+        return True
+    return not all(
+        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not _UNSPACED.match(mark))
+        for mark in piece
+    )
+
+
+_BEGINS_WORD: dict[str, Callable[[str], bool]] = {
+    "wordpiece": lambda piece: not piece.startswith("##"),
+    "bytebpe": lambda piece: piece.startswith("Ġ"),
+    "unigram": _begins_unigram,
+    "words": lambda piece: True,
+}
 
 
 @dataclass(frozen=True)
 class Masker:
-    """The rules of masking for one vocabulary.
+    """The rules of masking for one vocabulary, created by `of`.
 
     Attributes:
-        unit: one of UNITS.
-        style: see `Style`.
-        rate: share of a row's tokens, special tokens counted in.
-        most: largest number per row, or None.
-        mask_id: id of the mask token.
-        never: bool (V,), ids that are not masked: those that separate or fill, and for some also
-            the unknown token.
-        continues: bool (V,), ids of pieces that go on with a word.
-        drawn: ids that random words are drawn from, int32.
-        weights: float64 (V,), how readily a token is drawn beside others; None where all are alike.
+        unit: One of UNITS.
+        style: A value of STYLES.
+        rate: Share of a row's tokens, special tokens included.
+        most: Largest number per row, or None.
+        mask_id: Id of the mask token.
+        never: bool (V,), ids that are never masked: separators, padding, and in some styles the
+            unknown token.
+        continues: bool (V,), ids of pieces that continue a word.
+        drawn: int32, ids that random tokens are drawn from.
+        weights: float64 (V,), relative probability of a token to be masked; None for equal ones.
     """
 
     unit: str
@@ -319,10 +333,10 @@ class Masker:
         most: int | None,
         weights: np.ndarray | None = None,
     ) -> Masker:
-        """The rules for a tokenizer; arguments as the attributes, `style` by its name.
+        """Create the rules for a tokenizer; `style` is a key of STYLES.
 
         Raises:
-            ConfigError: the vocabulary has no mask token.
+            ConfigError: The vocabulary has no mask token.
         """
         if tokenizer.mask_id is None:
             raise ConfigError(
@@ -330,21 +344,15 @@ class Masker:
                 "Use a vocabulary made for masked language models."
             )
         chosen = STYLES[style] if style != "collator" or unit == "token" else _WHOLE_WORDS
-        size = tokenizer.vocab_size
-        never = np.zeros(size, dtype=bool)
-        for number in (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id):
-            if number is not None:
-                never[number] = True
-        if (chosen.each or weights is not None) and tokenizer.unk_id is not None:
-            # To Hugging Face's collator and to DistilBERT's, it is one of the special tokens.
-            never[tokenizer.unk_id] = True
-        names = tokenizer.backend.get_vocab(with_added_tokens=True)
-        begins_word = _BEGINS_WORD[tokenizer.kind]
-        continues = np.zeros(size, dtype=bool)
-        exists = np.zeros(size, dtype=bool)
-        for name, number in names.items():
+        special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
+        if chosen.each or weights is not None:
+            # The collators of Hugging Face and DistilBERT count it among the special tokens.
+            special.append(tokenizer.unk_id)
+        never, exists, continues = np.zeros((3, tokenizer.vocab_size), dtype=bool)
+        never[[number for number in special if number is not None]] = True
+        for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
             exists[number] = True
-            continues[number] = not begins_word(name)
+            continues[number] = not _BEGINS_WORD[tokenizer.kind](piece)
         if not chosen.whole_vocabulary:
             exists &= ~never
             if tokenizer.unk_id is not None:
@@ -353,30 +361,9 @@ class Masker:
         return cls(unit, chosen, rate, most, tokenizer.mask_id, never, continues, drawn, weights)
 
 
-_MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_UNSPACED = re.compile(f"[{UNSPACED}]")
+# Masking of rows
 
-
-def _begins_unigram(piece: str) -> bool:
-    """Not only what stands behind a blank: marks are words, and so is a piece with a digit or a
-    letter of a script without blanks (google-research/albert, whose rule knows English only).
-    """
-    if piece[:1] in ("▁", "<") or piece in _MARKS:
-        return True
-    return not all(
-        mark in _MARKS or (unicodedata.category(mark)[0] in "LM" and not _UNSPACED.match(mark))
-        for mark in piece
-    )
-
-
-_BEGINS_WORD: dict[str, Callable[[str], bool]] = {
-    "wordpiece": lambda piece: not piece.startswith("##"),
-    "bytebpe": lambda piece: piece.startswith("Ġ"),
-    "unigram": _begins_unigram,
-    "words": lambda piece: True,
-}
-
-# What the draws of a row are for; each has a stream of its own.
+# The streams of a row's draws.
 _ORDER, _COUNT, _LENGTH, _COIN, _WORD = range(5)
 
 
@@ -387,7 +374,7 @@ class Rows(NamedTuple):
         ids: int32 (T,), special tokens included.
         starts: int64 (R + 1,), where the rows begin; the last is T.
         keys: uint64 (R,), from `draws.keys_of`.
-        fresh: bool (T,), tokens that begin a word whatever their id; None where only ids count.
+        fresh: bool (T,), tokens that begin a word whatever their id; None if only ids decide.
     """
 
     ids: np.ndarray
@@ -397,7 +384,7 @@ class Rows(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Every token's row and position in it, and whether it may be masked; all (T,)."""
+    """For every token, (T,): its row, its position in the row, and whether it may be masked."""
 
     row: np.ndarray
     position: np.ndarray
@@ -408,8 +395,8 @@ def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray,
     """Mask R rows.
 
     Returns:
-        The ids with the masks in them, int32 (T,), and for each row the positions within the row
-        and the ids that were there, int64 (K,) each, sorted by position.
+        The masked ids, int32 (T,), and for each row the masked positions within the row and their
+        original ids, int64 (K,) each, sorted by position.
     """
     ids, starts, keys, _ = rows
     lengths = np.diff(starts)
@@ -456,7 +443,7 @@ def _without_replacement(
     if weights is None:
         order = shuffled(rows.keys[row], _ORDER, places.position[free], row)
     else:
-        # The first of exponential times with these rates: draws without replacement by weight.
+        # The smallest of exponential variables with these rates: draws without replacement.
         chance = uniform(rows.keys[row], _ORDER, places.position[free])
         order = np.lexsort((-np.log1p(-chance) / weights[rows.ids[free]], row))
     firsts = np.searchsorted(row, np.arange(len(counts)))
@@ -464,7 +451,7 @@ def _without_replacement(
 
 
 def _each(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
-    """Every token, or every word by its first token, has the chance of `rate`."""
+    """Draw every token, or every word by its first token, with the probability `rate`."""
     chance = uniform(rows.keys[places.row], _ORDER, places.position)
     if masker.unit == "word":
         begins = _word_begins(rows, places, masker)
@@ -475,7 +462,7 @@ def _each(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
 def _with_replacement(
     rows: Rows, places: _Places, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A place that is drawn again becomes a mask token if any of its draws says so."""
+    """Draw with replacement; the smallest coin of a repeated place decides."""
     free = np.flatnonzero(places.free)
     firsts = np.searchsorted(places.row[free], np.arange(len(counts) + 1))
     counts = np.where(np.diff(firsts) > 0, counts, 0)
@@ -485,14 +472,14 @@ def _with_replacement(
     at = free[firsts[row] + (chance * np.diff(firsts)[row]).astype(np.int64)]
     coins = uniform(rows.keys[row], _COIN, number)
     order = np.lexsort((coins, at))
-    found, first = np.unique(at[order], return_index=True)
-    return found, coins[order][first]
+    places_drawn, first = np.unique(at[order], return_index=True)
+    return places_drawn, coins[order][first]
 
 
 def _units(
     rows: Rows, places: _Places, counts: np.ndarray, masker: Masker
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places of words, n-grams or spans, and the draws that decide what stands there."""
+    """Return the places of words, n-grams or spans, and the coins of their replacement."""
     begins = _word_begins(rows, places, masker)
     words = np.flatnonzero(begins)
     tokens = np.flatnonzero(places.free)
@@ -500,7 +487,7 @@ def _units(
     row, position = places.row[words], places.position[words]
     sizes = np.bincount(word_of, minlength=len(words))
     chances = uniform(rows.keys[row], _LENGTH, position)
-    # A span is drawn by one of its tokens, all else by its word.
+    # A span is drawn by one of its tokens, words and n-grams by their first word.
     turns = tokens if masker.unit == "span" else words
     turn_row = places.row[turns]
     order = shuffled(rows.keys[turn_row], _ORDER, places.position[turns], turn_row)
@@ -530,7 +517,7 @@ def _units(
 
 
 def _word_begins(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
-    """Bool (T,): where a word begins; behind a special token that is so whatever the id says."""
+    """Return bool (T,): where a word begins; always after a special token."""
     free = places.free
     begins = free & (~masker.continues[rows.ids] | (places.position == 0))
     begins[1:] |= free[1:] & ~free[:-1]
@@ -540,6 +527,6 @@ def _word_begins(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
 
 
 def _bounds(row: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
-    """Where each row's things begin and end in a list that is sorted by row."""
+    """Return where the entries of each row begin and end in an array sorted by row."""
     firsts = np.searchsorted(row, np.arange(len(counts) + 1)).tolist()
     return list(zip(firsts, firsts[1:], strict=False))

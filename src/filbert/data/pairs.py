@@ -1,4 +1,4 @@
-"""Rows of two texts, maybe with a score for how close they are in meaning."""
+"""Rows of two texts, with or without a score for their similarity."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from filbert.errors import InputError, printable
 
 
 def require_pair(row: Row) -> None:
-    """Make sure that there is a second text.
+    """Check that there is a second text.
 
     Raises:
-        InputError: there is none; with file and line.
+        InputError: There is none; with file and line.
     """
     if row.values.get("text_pair") in (None, ""):
         raise InputError(
@@ -25,10 +25,10 @@ def require_pair(row: Row) -> None:
 
 
 def score_of(row: Row) -> float | None:
-    """The label as a number; None without one.
+    """Return the label as a number; None without one.
 
     Raises:
-        InputError: it is no finite number; with file and line.
+        InputError: It is no finite number; with file and line.
     """
     value = row.values.get("label")
     if value is None or value == "":
@@ -37,13 +37,13 @@ def score_of(row: Row) -> float | None:
     if not math.isfinite(number):
         raise InputError(
             f"{row.where}: label {printable(repr(value), 40)} is not a number. A label says how "
-            "close both texts are in meaning."
+            "similar both texts are."
         )
     return number
 
 
 def as_number(value: Any) -> float:
-    """The value as a float; nan where it is none: a truth value, or 1_000 as Python writes it."""
+    """Return the value as a float; nan for anything else, also for True and for "1_000"."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         return math.nan
     try:
@@ -53,55 +53,49 @@ def as_number(value: Any) -> float:
 
 
 def scale_of(rows: Iterable[Row]) -> float:
-    """What scores must be divided by to be cosines, found from all training rows.
+    """Return what the scores of the training rows are divided by to become cosines.
 
-    1.0 where all lie between -1 and 1, so are cosines already; 5.0 where all lie between 0 and 5,
-    as in STS-B; else the largest.
+    1.0 if all are between -1 and 1, 5.0 if all are between 0 and 5 (as in STS-B), else the largest.
 
     Raises:
-        InputError: a score is no number, or there are both negative ones and ones beyond 1.
+        InputError: A score is no number, or there are negative scores and scores above 1.
     """
-    largest, smallest, lowest = -math.inf, math.inf, ""
-    for row in rows:
-        score = score_of(row)
-        if score is None:
-            continue
-        if score < smallest:
-            smallest, lowest = score, row.where
-        largest = max(largest, score)
+    scores = [(score, row.where) for row in rows if (score := score_of(row)) is not None]
+    smallest, where = min(scores, default=(math.inf, ""))
+    largest = max((score for score, _ in scores), default=-math.inf)
     if smallest >= -1 and largest <= 1:
         return 1.0
     if smallest < 0:
         raise InputError(
-            f"{lowest}: label {smallest:g}, while the largest is {largest:g}. A label is what the "
-            "cosine of both texts shall be, from -1 to 1, or a score from 0 upwards."
+            f"{where}: label {smallest:g}, but the largest is {largest:g}. A label is the wanted "
+            "cosine of both texts, from -1 to 1, or a score from 0 upwards."
         )
     return 5.0 if largest <= 5 else largest
 
 
 def require_positive(row: Row) -> None:
-    """Make sure that a row with a label is a pair of equal meaning, label 1.
+    """Check that the label, if there is one, is 1: a pair with the same meaning.
 
     Raises:
-        InputError: it is not, so that learning from it as one would teach nonsense.
+        InputError: It is another number.
     """
     score = score_of(row)
     if score not in (None, 1.0):
         raise InputError(
-            f"{row.where}: label {score:g}. --loss contrastive takes every training row for a pair "
-            "of equal meaning, label 1 or none. Drop the others, or pass --loss cosine."
+            f"{row.where}: label {score:g}. --loss contrastive takes every training row as a pair "
+            "with the same meaning, label 1 or none. Drop the others, or pass --loss cosine."
         )
 
 
 def pair_findings(
     rows: Sequence[Row], *, positives: bool, score_max: float | None
 ) -> Iterator[Finding]:
-    """Pairs that teach nothing, and labels that cannot be learnt from.
+    """Yield pairs without information, and labels that cannot be used.
 
     Args:
-        rows: with scores that `score_of` can read.
-        positives: every row shall be a pair of equal meaning.
-        score_max: the end of the scale, where it is known.
+        rows: Rows whose scores `score_of` can read.
+        positives: Whether every row must be a pair with the same meaning.
+        score_max: The end of the scale, if it is known.
     """
     for row in rows:
         if row.values["text"] == row.values.get("text_pair"):
@@ -111,21 +105,18 @@ def pair_findings(
         if score is None:
             continue
         if positives and score != 1:
-            message = (
-                "Rows with a label other than 1; --loss contrastive learns from pairs of equal "
-                "meaning and refuses them in training."
-            )
+            message = "Rows with a label other than 1; --loss contrastive refuses them in training."
             yield Finding("warning", "not_a_positive", message, row.where)
         elif not positives and score_max is not None and abs(score) > score_max:
-            message = f"Labels beyond {score_max:g}, the end of the scale in training."
+            message = f"Labels above {score_max:g}, the end of the scale in training."
             yield Finding("warning", "label_range", message, row.where)
 
 
 def complete_pair(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Somebody's prediction for a pair: `value`, and its `rank` if that comes with its `pool_size`.
+    """Return `value` of a foreign prediction for a pair, and `rank` and `pool_size` if both exist.
 
     Raises:
-        InputError: what is missing or impossible, with file and line.
+        InputError: What is missing or impossible, with file and line.
     """
     value = as_number(prediction.get("value"))
     if not math.isfinite(value):

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import csv
 import difflib
-import hashlib
 import json
-import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -36,16 +34,30 @@ from filbert.data.streams import (
     unreadable,
 )
 from filbert.errors import ConfigError, InputError, printable
+from filbert.files import sha256_of
 
-# Rows and the choice of columns
-
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
 # Endings of files whose rows have columns.
-WITH_COLUMNS = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
+WITH_COLUMNS = tuple(_FORMATS)
+
+# Canonical columns that must hold text if they hold anything.
+TEXT_COLUMNS = ("text", "text_pair")
+
+# Parquet rows that are unpacked at once. A dictionary column repeats a long text for a few bytes on
+# the disk: with 1,024 rows of 4 MB, 900 bytes became 4 GB. 1,024 would read a tenth faster.
+_PARQUET_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: canonical column name -> value, and where it stands.
+    """One row: canonical column name -> value, and its place.
 
     `path` is as the user gave it; `line` counts from 1 and is where the row starts (in Parquet: the
     row).
@@ -61,24 +73,155 @@ class Row:
         return f"{shown(self.path)}:{self.line}"
 
 
-def refuse_repeats(names: Sequence[str], where: str) -> None:
-    """Refuse a column name that stands twice in the header or schema at `where`.
+def read_rows(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    required: Sequence[str] = (),
+    optional: Sequence[str] | None = None,
+    extra: Sequence[str] = (),
+    separator: str | None = None,
+    on_error: OnError | None = None,
+) -> Iterator[Row]:
+    """The rows of a file in order; the file and its columns are checked before this returns.
+
+    Args:
+        path: "-" is standard input: JSON Lines if the first line with content starts with a brace,
+            otherwise one text a line.
+        columns: canonical name -> the file's own, for example {"text": "comment_text"}. A column
+            named here must be in the file.
+        required: canonical names that must be in the file, with a value in each row.
+        optional: further canonical names to keep if they are there. None keeps all columns.
+        extra: the file's own names of further columns that must be there.
+        separator: the character between the fields of a CSV or TSV file; quotes count as in CSV. A
+            backslash with a t stands for a tab.
+        on_error: receives each bad row instead of it being raised, and reading goes on after it. If
+            that is impossible (an open quote, a broken stream, a bad header line) it receives that
+            too, and the rows end.
 
     Raises:
-        InputError: there is one.
+        InputError: no such file, no such column, no rows, or a bad row without `on_error`.
+        ConfigError: the separator is not one character.
     """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(
-                f'{where}: the header names the column "{printable(name, 30)}" twice. Rename one.'
-            )
-        seen.add(name)
+    choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
+    if str(path) != "-":
+        try:
+            choice.pick(column_names(path, separator))
+        except BadRow as error:
+            if on_error is None:
+                raise
+            if _format_of(path) in ("csv", "tsv"):
+                # The next row must not be taken for the header.
+                on_error(InputError(f"{error} Without a header no row can be read."))
+                return iter(())
+    report = Report(on_error)
+    empty = f"{path}: no rows; the file is empty or holds a header only. Check it."
+    if str(path) == "-":
+        empty = "stdin: no rows came in. Name a file, or pipe one text a line."
+    return guarded(_rows(path, choice, separator, report), report, empty)
+
+
+def column_names(path: str | Path, separator: str | None = None) -> list[str]:
+    """The file's own column names; for JSON Lines the keys of the first row.
+
+    Raises:
+        InputError: no such file, an empty one, or a first row that cannot be read.
+    """
+    if str(path) == "-":
+        raise InputError(
+            "The columns of standard input are not known before it is read. Give a file."
+        )
+    kind = _format_of(path)
+    require_file(path, once=kind == "text")
+    if kind == "parquet":
+        return list(open_parquet(path).schema_arrow.names)
+    if kind == "text":
+        return ["text"]
+    report = Report(None)
+    with closing(Lines(path)) as lines:
+        if kind != "jsonl":
+            return _header(path, _records(kind, lines, report, separator))
+        for _, values in _objects(lines, iter(lines), report):
+            return list(values)
+    raise InputError(f"{path}: an empty file; there is no row in it.")
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of the file's bytes, as hexadecimal digits.
+
+    Raises:
+        InputError: no such file, one that cannot be read, or standard input.
+    """
+    if str(path) == "-":
+        raise InputError("Standard input has no digest. Give a file.")
+    require_file(path)
+    try:
+        return sha256_of(Path(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _format_of(path: str | Path) -> str:
+    suffix, packed = kind_of(path)
+    kind = _FORMATS.get(suffix, "text")
+    if kind == "parquet" and packed:
+        raise InputError(
+            f"{path}: Parquet inside {packed} cannot be read in pieces. "
+            "Unpack it first; Parquet has its own compression."
+        )
+    return kind
+
+
+def guarded(rows: Iterator[Row], report: Report, empty: str) -> Iterator[Row]:
+    """The same rows; an error that ends them is reported unless it is the only result.
+
+    Raises:
+        InputError: that error, or `empty` if there is no row and none was reported.
+    """
+    num_rows = 0
+    try:
+        for row in rows:
+            num_rows += 1
+            yield row
+    except InputError as error:
+        if report.on_error is None or not (num_rows or report.count):
+            raise
+        report(error)
+    if not num_rows and not report.count:
+        raise InputError(empty)
+
+
+def _rows(path: str | Path, choice: Choice, separator: str | None, report: Report) -> Iterator[Row]:
+    kind = _format_of(path)
+    if kind == "parquet":
+        yield from _parquet_rows(str(path), choice, report)
+        return
+    with closing(Lines(path)) as lines:
+        if kind in ("csv", "tsv"):
+            records = _records(kind, lines, report, separator)
+            yield from _table_rows(str(path), records, choice, report, kind)
+            return
+        source = iter(lines)
+        if str(path) == "-":
+            head = []
+            for line in source:
+                head.append(line)
+                if not line.isspace():
+                    break
+            source = chain(head, source)
+            kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
+        if kind == "jsonl":
+            yield from _object_rows(str(path), _objects(lines, source, report), choice, report)
+        else:
+            yield from _text_rows(lines, source, choice, report)
+
+
+# The choice of columns
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which columns are kept, under which names."""
+    """Which columns are kept, under which names; the fields are the arguments of `read_rows`."""
 
     name: str
     columns: dict[str, str]
@@ -87,23 +230,26 @@ class Choice:
     extra: tuple[str, ...]
 
     def pick(self, names: Sequence[str], line: int | None = None) -> dict[str, str]:
-        """Kept columns among `names`, of the file or of one line: canonical name -> its own."""
+        """The kept columns among `names`, of the file or of one line: canonical name -> its own.
+
+        Raises:
+            InputError: a column is missing.
+        """
         known = frozenset(names)
-        wanted = dict.fromkeys(chain(self.columns, self.required))
-        picked = {key: self.columns.get(key, key) for key in wanted}
+        picked = {
+            key: self.columns.get(key, key)
+            for key in dict.fromkeys(chain(self.columns, self.required))
+        }
         for key, own in picked.items():
             if own not in known:
-                flag = "label" if key == "labels" else key.replace("_", "-")
-                others = {*picked.values(), *self.extra} - {own}
-                raise self._missing(own, names, line, f"--{flag}-column", others)
+                raise self._missing(own, key, names, line)
         for own in self.extra:
             if own not in known:
-                raise self._missing(own, names, line, None)
+                raise self._missing(own, None, names, line)
             if picked.get(own, own) != own:
-                where = self.name if line is None else f"{self.name}:{line}"
                 raise InputError(
-                    f'{where}: the column "{printable(own)}" cannot be read beside '
-                    f'"{printable(picked[own])}", which stands for {own} here. Rename it.'
+                    f'{self._where(line)}: the column "{printable(own)}" cannot be read next to '
+                    f'"{printable(picked[own])}", which is the {own} here. Rename it.'
                 )
             picked[own] = own
         taken = set(picked.values())
@@ -112,178 +258,74 @@ class Choice:
                 picked[own] = own
         return picked
 
-    def _missing(
-        self,
-        own: str,
-        names: Sequence[str],
-        line: int | None,
-        option: str | None,
-        others: Collection[str] = (),
-    ) -> InputError:
-        """The error for a column that is missing.
+    def _where(self, line: int | None) -> str:
+        return self.name if line is None else f"{self.name}:{line}"
 
-        Args:
-            own: The column's name, which is not among `names`.
-            names: The columns that exist.
-            line: Where; None for the whole file.
-            option: The option that names this column, if there is one.
-            others: Columns with another use, such as the label; none of them is proposed.
-        """
-        where = self.name if line is None else f"{self.name}:{line}"
-        free = [name for name in names if name not in others]
-        near = [printable(name, 30) for name in _similar(own, free)]
-        own = printable(own)
+    def _missing(
+        self, own: str, key: str | None, names: Sequence[str], line: int | None
+    ) -> InputError:
+        """The error for the missing column `own`; `key` is its canonical name, if it has one."""
+        where = f'{self._where(line)}: no column "{printable(own)}"'
         if not names:
-            return InputError(f'{where}: no column "{own}"; the object is empty, {{}}.')
+            return InputError(f"{where}; the object is empty, {{}}.")
         # The first line of a file without a header is a text, so names are cut short.
         known = ", ".join(printable(name, 30) for name in names[:20])
         known += f" and {len(names) - 20} more" if len(names) > 20 else ""
-        if names == ["text"] and line is None and kind_of(self.name)[0] not in WITH_COLUMNS:
+        # Columns with another use, such as the label, are not proposed.
+        used = {self.columns.get(k, k) for k in (*self.columns, *self.required)} | {*self.extra}
+        near = _similar(own, [name for name in names if name not in used])
+        option = None
+        if key is not None:
+            option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
+        marks = [mark for mark in ";\t|" if mark in names[0]]
+        if names == ["text"] and line is None and kind_of(self.name)[0] not in _FORMATS:
             hint = (
                 "A file of this name is read as one text a line; rows with columns come from .csv, "
                 ".tsv, .jsonl or .parquet files."
             )
-        elif len(names) == 1 and (marks := [mark for mark in ";\t|" if mark in names[0]]):
+        elif len(names) == 1 and marks:
             hint = (
                 "A .csv file is split at commas and a .tsv file at tabs; name another separator "
                 f"with --separator '{printable(marks[0])}'."
             )
         elif near and option:
-            several = ", or --multilabel where it holds lists" if near[0] == "labels" else ""
-            hint = f"If {near[0]} is meant, pass {option} {near[0]}{several}."
+            several = ", or --multilabel where it holds lists" if near == "labels" else ""
+            hint = f"If {near} is meant, pass {option} {near}{several}."
         elif near:
-            hint = f"Did you mean {near[0]}?"
+            hint = f"Did you mean {near}?"
         elif option:
             hint = f"Name the right one with {option} NAME; the first line must name the columns."
         else:
             hint = "Names are compared letter by letter."
-        return InputError(f'{where}: no column "{own}"; the columns are {known}. {hint}')
+        return InputError(f"{where}; the columns are {known}. {hint}")
 
 
-def _similar(wanted: str, names: Sequence[str]) -> list[str]:
-    """Names that `wanted` is likely a misspelling of, or that contain it as a whole word."""
+def _similar(wanted: str, names: Sequence[str]) -> str | None:
+    """The name that `wanted` is likely a misspelling of, or that contains it as a whole word."""
     # difflib's own limit of 0.6 takes "intent" for "text".
-    if near := difflib.get_close_matches(wanted, names, n=1, cutoff=0.75):
-        return near
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.75)
     word = re.compile(rf"(?<![^\W\d_]){re.escape(wanted)}(?![^\W\d_])", re.IGNORECASE)
-    return [name for name in names if word.search(name)]
+    near += [name for name in names if word.search(name)]
+    return printable(near[0], 30) if near else None
+
+
+def _refuse_repeats(names: Sequence[str], where: str) -> None:
+    if len(set(names)) < len(names):
+        seen = set[str]()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InputError(
+            f'{where}: the header names the column "{printable(twice, 30)}" twice. Rename one.'
+        )
 
 
 # CSV and TSV
 
-_BATCH = 1024
+Records = Iterator[tuple[int, list[str]]]
 
 
-def _csv_records(
-    lines: Lines, report: Report, separator: str = ","
-) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(iter(lines), strict=True, delimiter=separator)
-    start = 1
-    more = True
-    while more:
-        batch: list[tuple[int, list[str], int]] = []
-        problem: Exception | None = None
-        # The limit is one for the whole process, so it is ours only while a batch is parsed.
-        limit = csv.field_size_limit(MAX_FIELD)
-        try:
-            for fields in islice(reader, _BATCH):
-                end = reader.line_num
-                batch.append((start, fields, end))
-                start = end + 1
-            more = len(batch) == _BATCH
-        except (csv.Error, InputError) as error:
-            problem = error
-        finally:
-            csv.field_size_limit(limit)
-        for line, fields, end in batch:
-            if lines.bad and lines.report_bad(line, end, report):
-                continue
-            if fields:
-                yield line, fields
-        if isinstance(problem, csv.Error):
-            if not lines.report_bad(start, reader.line_num, report):
-                report(_csv_error(str(problem), lines.path, start, separator))
-            start = reader.line_num + 1
-        elif problem is not None:
-            raise problem
-
-
-def _csv_error(message: str, path: str | Path, start: int, separator: str) -> InputError:
-    """Our own sentence for an error of the csv module; raised here where reading cannot go on."""
-    if "unexpected end of data" in message or "field limit" in message:
-        line = _open_quote(path, start, separator)
-        if "field limit" in message:
-            raise InputError(
-                f"{path}:{line}: a field of more than {MAX_FIELD:,} characters begins here. Its "
-                "quote is probably never closed; reading stops here."
-            )
-        raise InputError(
-            f"{path}:{line}: a quote opens here and is never closed, up to the end of the file. "
-            "Close it (a quote inside a quoted field is written twice); reading stops here."
-        )
-    if "expected after" in message:
-        return BadRow(
-            f"{path}:{start}: text follows a closing quote. "
-            "Inside a quoted field write a quote twice."
-        )
-    if "new-line" in message:
-        return BadRow(
-            f"{path}:{start}: a carriage return stands outside quotes. Put the field in quotes."
-        )
-    return BadRow(f"{path}:{start}: not a CSV row: {message}.")
-
-
-def _open_quote(path: str | Path, start: int, separator: str) -> int:
-    """The line of the quote that the record starting at line `start` leaves open."""
-    at, length = start, 0
-    field, quoted, closing = True, False, False  # at the start of a field; in quotes; after a quote
-    for number, line in enumerate(Lines(path), 1):
-        if number < start:
-            continue
-        for character in line:
-            if quoted and not closing:
-                closing = character == '"'
-            elif closing and character == '"':
-                closing = False
-            elif field and character == '"':
-                at, quoted, field = number, True, False
-            else:
-                field = character == separator
-                quoted = closing = False
-        length += len(line)
-        if length > 2 * MAX_FIELD:
-            break
-    return at
-
-
-def _tsv_records(lines: Lines, report: Report) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(lines, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
-        line = chomp(line)
-        if line:
-            yield number, line.split("\t")
-
-
-RECORDS: dict[str, Callable[[Lines, Report], Iterator[tuple[int, list[str]]]]] = {
-    "csv": _csv_records,
-    "tsv": _tsv_records,
-}
-
-
-def separated_records(
-    lines: Lines, report: Report, separator: str
-) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file with another separator; quotes count as in CSV.
-
-    Args:
-        lines: of the file.
-        report: takes the bad records.
-        separator: one character; a backslash with a t also stands for a tab.
-
-    Raises:
-        ConfigError: it is no such character.
-    """
+def _records(kind: str, lines: Lines, report: Report, separator: str | None) -> Records:
+    if separator is None:
+        return _csv_records(lines, report, ",") if kind == "csv" else _tsv_records(lines, report)
     mark = "\t" if separator == r"\t" else separator
     if len(mark) != 1 or mark in '"\r\n':
         raise ConfigError(
@@ -293,21 +335,115 @@ def separated_records(
     return _csv_records(lines, report, mark)
 
 
-# JSON Lines and Parquet
+def _csv_records(lines: Lines, report: Report, separator: str) -> Records:
+    # The limit is one for the whole process; the module's own is 128 KiB.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
+    reader = csv.reader(iter(lines), strict=True, delimiter=separator)
+    start = 1
+    while True:
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            if not lines.report_bad(start, reader.line_num, report):
+                report(_csv_error(str(error), f"{lines.path}:{start}"))
+        else:
+            if fields is None:
+                return
+            is_bad = lines.bad and lines.report_bad(start, reader.line_num, report)
+            if fields and not is_bad:
+                yield start, fields
+        start = reader.line_num + 1
 
-# Canonical columns that must hold text where they hold anything.
-TEXT_COLUMNS = ("text", "text_pair")
 
-# Parquet rows that are unpacked at once. A dictionary column repeats a long text for a few bytes on
-# the disk: with 1,024 rows of 4 MB, 900 bytes became 4 GB. 1,024 would read a tenth faster.
-_BATCH_ROWS = 8
+def _csv_error(message: str, where: str) -> BadRow:
+    """Our own sentence for an error of the csv module; raises where reading cannot go on."""
+    if "unexpected end of data" in message or "field limit" in message:
+        raise InputError(
+            f"{where}: a quote opens in the row that begins here and is not closed, up to the end "
+            f"of the file or for {MAX_FIELD:,} characters. Close it (a quote inside a quoted field "
+            "is written twice); reading stops here."
+        )
+    if "expected after" in message:
+        problem = "text follows a closing quote. Inside a quoted field write a quote twice"
+    elif "new-line" in message:
+        problem = "a carriage return outside quotes. Put the field in quotes"
+    else:
+        problem = f"not a CSV row: {message}"
+    return BadRow(f"{where}: {problem}.")
 
 
-def objects(
+def _tsv_records(lines: Lines, report: Report) -> Records:
+    for number, line in enumerate(lines, 1):
+        if lines.bad and lines.report_bad(number, number, report):
+            continue
+        if line := chomp(line):
+            yield number, line.split("\t")
+
+
+def _header(path: str | Path, records: Records) -> list[str]:
+    line, names = next(records, (0, None))
+    if names is None:
+        raise InputError(f"{path}: an empty file; expected a header line that names the columns.")
+    _refuse_repeats(names, f"{path}:{line}")
+    return names
+
+
+def _table_rows(
+    path: str, records: Records, choice: Choice, report: Report, kind: str
+) -> Iterator[Row]:
+    names = _header(path, records)
+    picked = choice.pick(names)
+    keys, width = list(picked), len(names)
+    places = {name: place for place, name in enumerate(names)}
+    indexes = [places[own] for own in picked.values()]
+    is_whole = indexes == list(range(width))
+    # One index more than needed, so that the result is a tuple also for a single column.
+    get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
+    for line, fields in records:
+        if len(fields) == width:
+            values = fields if is_whole else get(fields)
+            yield Row(dict(zip(keys, values, strict=False)), path, line)
+        else:
+            report(BadRow(f"{path}:{line}: {_wrong_width(len(fields), width, kind)}"))
+
+
+def _wrong_width(num_fields: int, width: int, kind: str) -> str:
+    if num_fields < width:
+        hint = "Add what is missing, or remove the row."
+    else:
+        hint = (
+            "A field that holds a comma must be in double quotes."
+            if kind == "csv"
+            else "A text cannot hold a tab in TSV; replace it by a space, or write CSV."
+        )
+        hint += (
+            " If the file has another separator, name it with --separator; if it has further "
+            "columns, such as an index, name them in the header."
+        )
+    several = "1 field" if num_fields == 1 else f"{num_fields} fields"
+    return f"{several}, but the header names {width}. {hint}"
+
+
+# One text a line, and JSON Lines
+
+
+def _text_rows(
+    lines: Lines, source: Iterator[str], choice: Choice, report: Report
+) -> Iterator[Row]:
+    keys = list(choice.pick(["text"]))
+    path = str(lines.path)
+    for number, line in enumerate(source, 1):
+        if not (lines.bad and lines.report_bad(number, number, report)):
+            yield Row(dict.fromkeys(keys, chomp(line)), path, number)
+
+
+_JSON_NAMES = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+
+
+def _objects(
     lines: Lines, source: Iterator[str], report: Report
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file, with their line numbers."""
-    name = shown(lines.path)
     for number, line in enumerate(source, 1):
         if lines.bad and lines.report_bad(number, number, report):
             continue
@@ -316,31 +452,27 @@ def objects(
         try:
             values = json.loads(line)
         except json.JSONDecodeError as error:
-            where = f"{name}:{number}"
+            problem = f"broken JSON at column {error.colno}: {error.msg}. "
             is_whole = line.lstrip()[0] == "[" or line.strip() == "{"
-            hint = _ARRAY if is_whole else " Fix the line."
-            report(BadRow(f"{where}: broken JSON at column {error.colno}: {error.msg}.{hint}"))
-            continue
-        except (ValueError, RecursionError) as error:  # a number or a nesting without end
-            report(BadRow(f"{name}:{number}: JSON that cannot be read: {error}."))
-            continue
-        if isinstance(values, dict):
-            yield number, values
-            continue
-        found = _JSON_NAMES.get(type(values), "a number")
-        report(
-            BadRow(
-                f"{name}:{number}: {found}; expected an object. JSON Lines holds one object "
-                'with named values a line, as in {"text": "..."}.'
+            problem += (
+                "JSON Lines holds one object a line, with no brackets or commas around them."
+                if is_whole
+                else "Fix the line."
             )
-        )
+        except (ValueError, RecursionError) as error:  # a number or a nesting without end
+            problem = f"JSON that cannot be read: {error}."
+        else:
+            if isinstance(values, dict):
+                yield number, values
+                continue
+            problem = (
+                f"{_JSON_NAMES.get(type(values), 'a number')}; expected an object. JSON Lines "
+                'holds one object with named values a line, as in {"text": "..."}.'
+            )
+        report(BadRow(f"{shown(lines.path)}:{number}: {problem}"))
 
 
-_ARRAY = " JSON Lines holds one object a line, with no brackets or commas around them."
-_JSON_NAMES = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-
-
-def object_rows(
+def _object_rows(
     path: str, objects: Iterator[tuple[int, dict[str, Any]]], choice: Choice, report: Report
 ) -> Iterator[Row]:
     """Rows of a JSON Lines file; its lines may differ in keys."""
@@ -359,53 +491,36 @@ def object_rows(
             yield row
 
 
-def parquet_rows(path: str, choice: Choice, report: Report) -> Iterator[Row]:
-    """Rows of a Parquet file; a row's line is its number, from 1."""
-    import pyarrow
+def _usable(row: Row, choice: Choice, report: Report) -> bool:
+    """Whether required values are there and texts are texts; a problem is reported."""
+    problem = None
+    for key in choice.required:
+        if row.values[key] is None:
+            problem = f'"{key}" is missing (null). Fill it in, or remove the row.'
+    for key in TEXT_COLUMNS if problem is None else ():
+        value = row.values.get(key, "")
+        if isinstance(value, str):
+            if len(value) > MAX_FIELD:
+                problem = f'"{key}" holds {len(value):,} characters; the limit is {MAX_FIELD:,}.'
+            elif "\0" in value:
+                place = value.index("\0") + 1
+                problem = f'"{key}" holds a NUL character at place {place}; remove it.'
+        elif value is not None or key == "text":
+            kind = "null" if value is None else f"a value of type {type(value).__name__}"
+            problem = f'"{key}" holds {kind}; expected a string.'
+    if problem is not None:
+        report(BadRow(f"{row.where}: {problem}"))
+    return problem is None
 
-    number = 0
-    try:
-        with open_parquet(path) as file:
-            picked = choice.pick(file.schema_arrow.names)
-            wanted = sorted(set(picked.values()))
-            for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
-                columns = {key: batch.column(own) for key, own in picked.items()}
-                for index in range(batch.num_rows):
-                    number += 1
-                    row = _parquet_row(columns, index, path, number, report)
-                    if row is not None and _usable(row, choice, report):
-                        yield row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path}:{number + 1}: the Parquet data is damaged near this row. Reading stops here; "
-            "fetch or make the file again."
-        ) from error
 
-
-def _parquet_row(
-    columns: dict[str, Any], index: int, path: str, number: int, report: Report
-) -> Row | None:
-    """One row of a batch; None, and reported, where a value has no meaning in Python."""
-    row = Row({}, path, number)
-    for key, column in columns.items():
-        try:
-            row.values[key] = column[index].as_py()
-        except UnicodeDecodeError:
-            wrong = "text that is not UTF-8"
-        except (ValueError, OverflowError):  # after the year 9999, nanoseconds, an odd zone
-            wrong = f"a value of type {column.type} that Python cannot hold"
-        else:
-            continue
-        report(BadRow(f'{row.where}: "{printable(key)}" holds {wrong}.'))
-        return None
-    return row
+# Parquet
 
 
 def open_parquet(path: str | Path) -> Any:
     """The opened file, a `pyarrow.parquet.ParquetFile`.
 
     Raises:
-        InputError: no such file, one that cannot be read, another format, or a column name twice.
+        InputError: no such file, one that cannot be read, another format, or a repeated column.
     """
     import pyarrow
     from pyarrow import parquet
@@ -419,34 +534,44 @@ def open_parquet(path: str | Path) -> Any:
         if isinstance(error, OSError) and error.errno:
             raise unreadable(path, error) from error
         raise InputError(f"{path}: not a Parquet file, in spite of its name. Rename it.") from error
-    refuse_repeats(file.schema_arrow.names, str(path))
+    _refuse_repeats(file.schema_arrow.names, str(path))
     return file
 
 
-def _usable(row: Row, choice: Choice, report: Report) -> bool:
-    """Whether typed values are there and are text where text is needed; if not, it is reported."""
-    for key in choice.required:
-        if row.values[key] is None:
-            report(
-                BadRow(f'{row.where}: "{key}" is missing (null). Fill it in, or remove the row.')
-            )
+def _parquet_rows(path: str, choice: Choice, report: Report) -> Iterator[Row]:
+    """Rows of a Parquet file; a row's line is its number, from 1."""
+    import pyarrow
+
+    number = 0
+    try:
+        with open_parquet(path) as file:
+            picked = choice.pick(file.schema_arrow.names)
+            wanted = sorted(set(picked.values()))
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=wanted, use_threads=False):
+                columns = {key: batch.column(own) for key, own in picked.items()}
+                for index in range(batch.num_rows):
+                    number += 1
+                    row = Row({}, path, number)
+                    if _fill(row, columns, index, report) and _usable(row, choice, report):
+                        yield row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}:{number + 1}: the Parquet data is damaged near this row. Reading stops here; "
+            "fetch or make the file again."
+        ) from error
+
+
+def _fill(row: Row, columns: dict[str, Any], index: int, report: Report) -> bool:
+    """Take the values of a row out of a batch; report one that Python cannot hold."""
+    for key, column in columns.items():
+        try:
+            row.values[key] = column[index].as_py()
+        except (ValueError, OverflowError) as error:  # a time after the year 9999, an odd time zone
+            is_text = isinstance(error, UnicodeDecodeError)
+            kind = "text that is not UTF-8" if is_text else f"a value of type {column.type} that "
+            kind += "" if is_text else "Python cannot hold"
+            report(BadRow(f'{row.where}: "{printable(key)}" holds {kind}.'))
             return False
-    for key in TEXT_COLUMNS:
-        value = row.values.get(key)
-        if isinstance(value, str):
-            if len(value) > MAX_FIELD:
-                wrong = f"{len(value):,} characters; the limit is {MAX_FIELD:,}"
-            elif "\0" in value:
-                wrong = f"a NUL character at place {value.index(chr(0)) + 1}; remove it"
-            else:
-                continue
-        elif value is None and (key != "text" or key not in row.values):
-            continue
-        else:
-            wrong = "null" if value is None else f"a value of type {type(value).__name__}"
-            wrong += "; expected a string"
-        report(BadRow(f'{row.where}: "{key}" holds {wrong}.'))
-        return False
     return True
 
 
@@ -454,297 +579,24 @@ def _usable(row: Row, choice: Choice, report: Report) -> bool:
 
 
 class ExpectedRows:
-    """The number of rows of a file: known for Parquet, else a guess that gets better.
+    """Estimates the number of rows of a file while it is read; exact for Parquet.
 
-    The guess is the rows so far, divided by the share of the file's bytes that was read for them;
-    of a compressed file, of its compressed bytes. There is none for standard input.
+    The estimate is the rows so far, divided by the share of the file's (compressed) bytes that was
+    read for them. There is none for standard input.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
         self._last: int | None = None
-        self.is_exact = kind_of(path) == (".parquet", None)
-        if self.is_exact:
+        self._is_exact = kind_of(path) == (".parquet", None)
+        if self._is_exact:
             with open_parquet(path) as file:
                 self._last = file.metadata.num_rows
 
     def after(self, rows: int) -> int | None:
-        """The number of all rows, when so many have been read; None if nobody can know."""
-        share = None if self.is_exact else share_read(self._path)
+        """The number of all rows, when so many have been read; None if it is unknown."""
+        share = None if self._is_exact else share_read(self._path)
         # At 1 the last block is in memory, and how many of its rows are still to come is unknown.
         if rows and share is not None and 0 < share < 1:
             self._last = round(rows / share)
         return None if self._last is None else max(self._last, rows)
-
-
-# Files
-
-log = logging.getLogger(__name__)
-
-# Rows that are looked at to tell an index column from rows with a field too many.
-_INDEX_ROWS = 100
-
-_SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
-
-
-def read_rows(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    required: Sequence[str] = (),
-    optional: Sequence[str] | None = None,
-    extra: Sequence[str] = (),
-    separator: str | None = None,
-    on_error: OnError | None = None,
-) -> Iterator[Row]:
-    """The rows of a file in order; the file and its columns are looked at before the first row is
-    asked for.
-
-    Args:
-        path: "-" is standard input: JSON Lines if the first line with content starts with a brace,
-            otherwise one text a line.
-        columns: canonical name -> the file's own, for example {"text": "comment_text"}. A column
-            named here must be in the file.
-        required: canonical names that must be in the file, with a value in each row.
-        optional: further canonical names to keep where they are there. None keeps all columns.
-        extra: the file's own names of further columns that must be there.
-        separator: the character between the fields of a CSV or TSV file, in place of the usual one.
-        on_error: is given each bad row instead of it being raised, and reading goes on behind it.
-            Where that is impossible (an open quote, a broken stream, a bad header line) it is given
-            that too, and the rows end.
-
-    Raises:
-        InputError: no such file, no such column, no rows, or a bad row without `on_error`.
-    """
-    choice = Choice(shown(path), dict(columns or {}), tuple(required), optional, tuple(extra))
-    if str(path) != "-":
-        try:
-            choice.pick(column_names(path, separator))
-        except BadRow as error:
-            if on_error is None:
-                raise
-            if _format_of(path) in RECORDS:
-                # The next row must not be taken for the header.
-                on_error(InputError(f"{error} Without a header no row can be read."))
-                return iter(())
-    return _guarded(path, choice, separator, on_error)
-
-
-def column_names(path: str | Path, separator: str | None = None) -> list[str]:
-    """The file's own column names, from its beginning only; for JSON Lines the keys of the first
-    row.
-
-    Raises:
-        InputError: no such file, an empty one, or a first row that cannot be read.
-    """
-    if str(path) == "-":
-        raise InputError(
-            "The columns of standard input are not known before it is read. Give a file."
-        )
-    kind = _format_of(path)
-    require_file(path, once=kind == "text")
-    if kind == "parquet":
-        return list(open_parquet(path).schema_arrow.names)
-    if kind == "text":
-        return ["text"]
-    report, lines = Report(None), Lines(path)
-    try:
-        if kind != "jsonl":
-            return _header(path, _records(kind, lines, report, separator))
-        for _, values in objects(lines, iter(lines), report):
-            return list(values)
-    finally:
-        lines.close()
-    raise InputError(f"{path}: an empty file; there is no row in it.")
-
-
-def file_digest(path: str | Path) -> str:
-    """sha256 of the file's bytes, as hexadecimal digits.
-
-    Raises:
-        InputError: no such file, one that cannot be read, or standard input.
-    """
-    if str(path) == "-":
-        raise InputError("Standard input has no digest. Give a file.")
-    require_file(path)
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as stream:
-            while block := stream.read(2**20):
-                digest.update(block)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return digest.hexdigest()
-
-
-def _guarded(
-    path: str | Path, choice: Choice, separator: str | None, on_error: OnError | None
-) -> Iterator[Row]:
-    report = Report(on_error)
-    rows = _rows(path, choice, separator, report)
-    first = None
-    try:
-        first = next(rows, None)
-        if first is not None:
-            yield first
-            yield from rows
-    except InputError as error:
-        if on_error is None or (first is None and not report.count):
-            raise
-        report(error)
-    if first is None and not report.count:
-        if str(path) == "-":
-            raise InputError("stdin: no rows came in. Name a file, or pipe one text a line.")
-        raise InputError(
-            f"{shown(path)}: no rows; the file is empty or holds a header only. Check it."
-        )
-
-
-def _rows(path: str | Path, choice: Choice, separator: str | None, report: Report) -> Iterator[Row]:
-    kind = _format_of(path)
-    if kind == "parquet":
-        return parquet_rows(str(path), choice, report)
-    lines = Lines(path)
-    if kind in RECORDS:
-        records = _records(kind, lines, report, separator)
-        return _closing(lines, _table_rows(str(path), records, choice, report, kind))
-    return _closing(lines, _line_rows(path, kind, lines, choice, report))
-
-
-def _records(
-    kind: str, lines: Lines, report: Report, separator: str | None
-) -> Iterator[tuple[int, list[str]]]:
-    if separator is not None:
-        return separated_records(lines, report, separator)
-    return RECORDS[kind](lines, report)
-
-
-def _closing(lines: Lines, rows: Iterator[Row]) -> Iterator[Row]:
-    try:
-        yield from rows
-    finally:
-        lines.close()
-
-
-def _line_rows(
-    path: str | Path, kind: str, lines: Lines, choice: Choice, report: Report
-) -> Iterator[Row]:
-    source = iter(lines)
-    if str(path) == "-":
-        head = list(_through_first_content(source))
-        source = chain(head, source)
-        kind = "jsonl" if head and head[-1].lstrip().startswith("{") else "text"
-    if kind == "jsonl":
-        return object_rows(str(path), objects(lines, source, report), choice, report)
-    return _text_rows(lines, source, choice, report)
-
-
-def _format_of(path: str | Path) -> str:
-    suffix, packed = kind_of(path)
-    kind = _SUFFIXES.get(suffix, "text")
-    if kind == "parquet" and packed:
-        raise InputError(
-            f"{path}: Parquet inside {packed} cannot be read in pieces. "
-            "Unpack it first; Parquet has its own compression."
-        )
-    return kind
-
-
-def _table_rows(
-    path: str, records: Iterator[tuple[int, list[str]]], choice: Choice, report: Report, kind: str
-) -> Iterator[Row]:
-    names = _header(path, records)
-    picked = choice.pick(names)
-    keys = list(picked)
-    has_index, records = _with_index(records, len(names))
-    if has_index:
-        _log_index(path)
-    places = {name: place for place, name in enumerate(names, has_index)}
-    indexes = [places[own] for own in picked.values()]
-    width = len(names) + has_index
-    whole = indexes == list(range(width))
-    get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
-    for line, fields in records:
-        if len(fields) != width:
-            report(BadRow(_wrong_width(path, line, len(fields), width, kind, has_index)))
-        else:
-            yield Row(dict(zip(keys, fields if whole else get(fields), strict=False)), path, line)
-
-
-def _with_index(
-    records: Iterator[tuple[int, list[str]]], num_names: int
-) -> tuple[bool, Iterator[tuple[int, list[str]]]]:
-    """Whether the rows begin with an index that the header does not name; and all the records.
-
-    R's write.table writes such files. A row number, and no empty last field, tells them from rows
-    that have a comma too many.
-    """
-    head = list(islice(records, 1))
-    if head and len(head[0][1]) == num_names + 1:
-        head += islice(records, _INDEX_ROWS - 1)
-        has_index = all(
-            len(fields) == num_names + 1 and fields[0].isdecimal() and fields[-1]
-            for _, fields in head
-        )
-        return has_index, chain(head, records)
-    return False, chain(head, records)
-
-
-@cache
-def _log_index(path: str) -> None:
-    # A file is read several times; cached, so that this is logged once.
-    log.warning(
-        "%s: every row has one field more than the header; the first is read as an index column.",
-        path,
-    )
-
-
-def _wrong_width(path: str, line: int, found: int, width: int, kind: str, has_index: bool) -> str:
-    several = "1 field" if found == 1 else f"{found} fields"
-    if found < width:
-        hint = "Add what is missing, or remove the row."
-    elif kind == "csv":
-        hint = "A field that holds a comma must stand in double quotes."
-    else:
-        hint = "A text cannot hold a tab in TSV; replace it by a space, or write CSV."
-    if found > width:
-        hint += (
-            " If the file has another separator, name it with --separator; if it has further "
-            "columns, name them in the header."
-        )
-    after = " after an index column" if has_index else ""
-    return f"{path}:{line}: {several}, but the header names {width - has_index}{after}. {hint}"
-
-
-def _header(path: str | Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
-    first = next(records, None)
-    if first is None:
-        raise InputError(f"{path}: an empty file; expected a header line that names the columns.")
-    names = first[1]
-    refuse_repeats(names, f"{path}:{first[0]}")
-    return names
-
-
-def _text_rows(
-    lines: Lines, source: Iterator[str], choice: Choice, report: Report
-) -> Iterator[Row]:
-    keys = list(choice.pick(["text"]))
-    path = str(lines.path)
-    for number, line in enumerate(source, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
-        yield Row(dict.fromkeys(keys, chomp(line)), path, number)
-
-
-def _through_first_content(source: Iterator[str]) -> Iterator[str]:
-    for line in source:
-        yield line
-        if not line.isspace():
-            return

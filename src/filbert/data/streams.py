@@ -19,13 +19,15 @@ from weakref import ref
 
 from filbert.errors import InputError
 
-# The longest line or field that is read, in characters. Longer ones are always a file gone wrong.
+# The longest line or field that is read, in characters; a character has at most four bytes.
 MAX_FIELD = 4 * 2**20
+_MAX_BYTES = 4 * MAX_FIELD
 
 _BLOCK = 2**20
 _BOM = b"\xef\xbb\xbf"
+_COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
 
-# What a file begins with when its name promises text and its content is something else.
+# What a file begins with if its name promises text and its content is something else.
 _MAGIC = {
     b"\x1f\x8b": "gzip data; give it a name that ends in .gz",
     b"\xfd7zXZ\x00": "xz data; give it a name that ends in .xz",
@@ -40,11 +42,9 @@ _MAGIC = {
 
 OnError = Callable[[InputError], None]
 
-_COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
-
 
 def shown(path: str | Path) -> str:
-    """How a path is called in messages: "-" is stdin."""
+    """The name of a path in messages: "-" is stdin."""
     return "stdin" if str(path) == "-" else str(path)
 
 
@@ -56,14 +56,10 @@ def kind_of(path: str | Path) -> tuple[str, str | None]:
 
 
 def require_file(path: str | Path, *, once: bool = False) -> None:
-    """Refuse what is not there, may not be read, or is no file.
-
-    Args:
-        path: of the file.
-        once: it will be read a single time, so a pipe will do.
+    """Check that a file exists and can be read; a pipe is only accepted if it is read `once`.
 
     Raises:
-        InputError: a missing or unreadable file, a folder, or a pipe unless `once`.
+        InputError: a missing or unreadable file, a folder, or a pipe.
     """
     try:
         mode = os.stat(path).st_mode
@@ -84,7 +80,7 @@ def require_file(path: str | Path, *, once: bool = False) -> None:
 
 
 def unreadable(path: str | Path, error: OSError | ValueError) -> InputError:
-    """The sentence for a file that the system does not give out."""
+    """The error for a file that the system cannot read."""
     reason = error.strerror if isinstance(error, OSError) else None
     return InputError(f"{shown(path)}: cannot be read: {reason or error}.")
 
@@ -94,14 +90,14 @@ class BadRow(InputError):
 
 
 class Report:
-    """Raises bad rows, or hands them to the caller and counts them."""
+    """Raises bad rows, or passes them to the caller and counts them."""
 
     def __init__(self, on_error: OnError | None) -> None:
         self.on_error = on_error
         self.count = 0
 
     def __call__(self, error: InputError) -> None:
-        """Raise `error`, or hand it over."""
+        """Raise `error`, or pass it on."""
         if self.on_error is None:
             raise error
         self.count += 1
@@ -117,20 +113,20 @@ class Lines:
     """The lines of a file, each with its newline, as an iterable of str; iterate once.
 
     A line that cannot be used (bytes that are not UTF-8, a NUL, more than MAX_FIELD characters) is
-    given in a harmless form, and `bad` says what is wrong with it, by line number. So readers that
-    join lines, such as csv, keep their place.
+    given in a harmless form, and `bad` holds the problem by line number. So readers that join
+    lines, such as csv, count lines correctly.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
         self.bad: dict[int, str] = {}
-        self._count = 0  # lines handed out or about to be
-        self._offset = 0  # bytes before them
-        # Weak, since it knows these lines: who lets go of both has closed the file.
+        self._count = 0  # lines decoded
+        self._offset = 0  # bytes before the next line
+        # Weak, since the generator refers to these lines: the file is closed with the last reader.
         self._source: ref[Generator[bytes, None, None]] | None = None
 
     def close(self) -> None:
-        """Close the file, also where an error keeps what reads it from being forgotten."""
+        """Close the file, also if the traceback of an error still refers to the reader."""
         source = None if self._source is None else self._source()
         if source is not None:
             source.close()
@@ -139,75 +135,64 @@ class Lines:
         return chain.from_iterable(self._pieces())
 
     def report_bad(self, start: int, end: int, report: Report) -> bool:
-        """Report the bad ones among lines start..end; whether there were any."""
-        found = [number for number in self.bad if start <= number <= end]
-        for number in found:
+        """Report the bad ones among lines start..end; returns whether there were any."""
+        numbers = [number for number in self.bad if start <= number <= end]
+        for number in numbers:
             report(BadRow(f"{shown(self.path)}:{number}: {self.bad.pop(number)}"))
-        return bool(found)
+        return bool(numbers)
 
     def _pieces(self) -> Iterator[Iterable[str]]:
-        held: list[bytes] = []
-        size = 0
-        skipped = 0
+        """Many whole lines at a time; of a line that is too long nothing is kept."""
+        held, size = b"", 0  # the beginning of a line, and its size in bytes
         source = self.blocks()
         self._source = ref(source)
         for block in source:
-            end = block.rfind(b"\n") + 1
-            if not end:
+            if size > _MAX_BYTES and (first := block.find(b"\n") + 1):
+                yield self._skip(size + first)
+                block, held, size = block[first:], b"", 0
+            if end := block.rfind(b"\n") + 1:
+                yield self._decode(held + block[:end])
+                held, size = block[end:], len(block) - end
+            else:
                 size += len(block)
-                if size > 4 * MAX_FIELD:  # no character has more than four bytes
-                    skipped, held = size, []
-                else:
-                    held.append(block)
-                continue
-            if skipped:
-                first = block.index(b"\n") + 1
-                yield self._skip(skipped + first)
-                block, end, skipped = block[first:], end - first, 0
-            held.append(block[:end])
-            piece = b"".join(held)
-            held, size = [block[end:]], len(block) - end
-            if piece:
-                yield self._decode(piece)
-        if skipped:
+                held = b"" if size > _MAX_BYTES else held + block
+        if size > _MAX_BYTES:
             yield self._skip(size)
-        elif size:
-            yield self._decode(b"".join(held))
+        elif held:
+            yield self._decode(held)
 
     def _skip(self, size: int) -> Iterable[str]:
         self._count += 1
         self._offset += size
-        self.bad[self._count] = _too_long(f"more than {4 * MAX_FIELD:,} bytes")
+        self.bad[self._count] = _too_long(f"more than {_MAX_BYTES:,} bytes")
         return ["\n"]
 
     def _decode(self, piece: bytes) -> Iterable[str]:
-        text = None
         if len(piece) <= MAX_FIELD and b"\0" not in piece:
             try:
                 text = piece.decode("utf-8")
             except UnicodeDecodeError:
-                text = None
-        if text is not None:
-            self._count += piece.count(b"\n")
-            self._offset += len(piece)
-            return io.StringIO(text, newline="\n")
-        return [self._mend(line) for line in io.BytesIO(piece)]
+                pass
+            else:
+                self._count += piece.count(b"\n")
+                self._offset += len(piece)
+                return io.StringIO(text, newline="\n")
+        return [self._decode_line(line) for line in io.BytesIO(piece)]
 
-    def _mend(self, line: bytes) -> str:
+    def _decode_line(self, line: bytes) -> str:
         self._count += 1
         start, self._offset = self._offset, self._offset + len(line)
+        text = line.decode("utf-8", errors="replace")
         try:
-            text = line.decode("utf-8")
+            line.decode("utf-8")
         except UnicodeDecodeError as error:
             self.bad[self._count] = (
                 f"byte {start + error.start} of the file (from 0) is 0x{line[error.start]:02X}, "
                 "not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8."
             )
-            text = line.decode("utf-8", errors="replace")
         if "\0" in text:
-            self.bad.setdefault(
-                self._count, f"a NUL character at column {text.index(chr(0)) + 1}. Remove it."
-            )
+            problem = f"a NUL character at column {text.index(chr(0)) + 1}. Remove it."
+            self.bad.setdefault(self._count, problem)
             text = text.replace("\0", "\ufffd")
         length = len(chomp(text))
         if length > MAX_FIELD:
@@ -219,29 +204,18 @@ class Lines:
         """The file's bytes, decompressed, without a byte order mark."""
         name = shown(self.path)
         kind = kind_of(self.path)[1]
-        read = 0
+        is_first = True
         try:
             for block in _raw_blocks(self.path, kind):
-                if not read:
-                    for magic, what in _MAGIC.items():
-                        if block.startswith(magic):
-                            if kind and what.split()[0] in _COMPRESSED.values():
-                                raise InputError(f"{name}: packed twice; unpack it once.")
-                            # UTF-16 is text, and so has lines.
-                            line = ":1" if what.startswith("UTF-16") else ""
-                            raise InputError(f"{name}{line}: not text but {what}.")
-                    if b"\r" in block[:-1] and b"\n" not in block:
-                        raise InputError(
-                            f"{name}: ends its lines with CR only; convert it, for example with "
-                            "tr '\\r' '\\n'."
-                        )
+                if is_first:
+                    _check_first_block(block, name, kind)
                     if block.startswith(_BOM):
                         block = block[len(_BOM) :]
                         self._offset = len(_BOM)
-                read += 1
+                    is_first = False
                 yield block
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _BrokenZstd) as error:
-            if not read and not isinstance(error, EOFError):
+            if is_first and not isinstance(error, EOFError):
                 raise InputError(
                     f"{name}: not a {kind} file, in spite of its name. Rename it."
                 ) from error
@@ -251,6 +225,19 @@ class Lines:
             ) from error
         except OSError as error:
             raise unreadable(self.path, error) from error
+
+
+def _check_first_block(block: bytes, name: str, kind: str | None) -> None:
+    what = next((what for magic, what in _MAGIC.items() if block.startswith(magic)), None)
+    if what is not None:
+        if kind and what.split()[0] in _COMPRESSED.values():
+            raise InputError(f"{name}: packed twice; unpack it once.")
+        line = ":1" if what.startswith("UTF-16") else ""
+        raise InputError(f"{name}{line}: not text but {what}.")
+    if b"\r" in block[:-1] and b"\n" not in block:
+        raise InputError(
+            f"{name}: ends its lines with CR only; convert it, for example with tr '\\r' '\\n'."
+        )
 
 
 class _BrokenZstd(Exception):
@@ -267,20 +254,20 @@ _UNPACKED: dict[str | None, Callable[[BinaryIO], Any]] = {
     "xz": lzma.open,
 }
 
-# What is being read now, by path: so that somebody else can say how far it is.
+# The files that are being read, by path, for `share_read`.
 _READING: dict[str, BinaryIO] = {}
 
 
 def share_read(path: str | Path) -> float | None:
-    """How much of a file that is being read has been read, from 0 to 1, in bytes on the disk.
+    """The share of a file's bytes on disk that has been read, from 0 to 1.
 
-    None where that is unknown: standard input, a pipe, a file that nobody reads now.
+    None if that is unknown: standard input, a pipe, a file that is not being read.
     """
     try:
         file = _READING[str(path)]
         size = os.fstat(file.fileno()).st_size
         return file.tell() / size if size else None
-    except (KeyError, OSError, ValueError):  # not opened, no place in it, closed
+    except (KeyError, OSError, ValueError):  # not opened, not seekable, closed
         return None
 
 
@@ -296,7 +283,7 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _raw_blocks(path: str | Path, kind: str | None) -> Iterator[bytes]:
-    # read1() gives what is there now: a pipe may be slow, and behind a break nothing good is lost.
+    # read1() returns what is available: a pipe may be slow, and damaged data has a good beginning.
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("Standard input is closed. Give a file.")
@@ -314,8 +301,8 @@ def _raw_blocks(path: str | Path, kind: str | None) -> Iterator[bytes]:
 def _zstd_blocks(path: Path) -> Iterator[bytes]:
     import zstandard
 
-    # The library's own reader takes a cut-off file for a whole one, so frames are followed here. A
-    # kilobyte at a time, since zstd can blow up four bytes to 128 KiB.
+    # The library's own reader accepts a truncated file, so frames are followed here. A kilobyte at
+    # a time, since zstd can expand four bytes to 128 KiB.
     frame = zstandard.ZstdDecompressor().decompressobj()
     inside = False
     with _opened(path) as stream:

@@ -14,28 +14,48 @@ from filbert.data.labels import MAX_LABEL, listed
 from filbert.data.records import Row
 from filbert.errors import InputError, printable
 
-# Tag schemes
-
-# In place of a prefix, of tags that have none.
+# In place of a prefix, for tags without one.
 ALONE = "W"
+
+# The label of spans without one.
+SPAN_LABEL = "span"
+
+
+class Gold(NamedTuple):
+    """The correct tags of a sentence, and the sentence, for answers that come as entities."""
+
+    tags: list[str]
+    sentence: Sentence
+    where: str
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of a text, and their label."""
+
+    start: int
+    end: int
+    label: str
+
+
+# Tag schemes
 
 
 def tag_names(types: Iterable[str], *, alone: bool = False) -> tuple[str, ...]:
-    """The tags of entity types: "O", then B- and I- of each; the types, where they stand alone."""
+    """The tags of entity types: "O", then B- and I- of each; the types, if they stand alone."""
     return (
         tuple(types) if alone else ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
     )
 
 
 def check_tag_names(labels: Sequence[str]) -> None:
-    """Refuse names that are not all tags of entities, with "O" among them.
+    """Check that all names are tags of entities, with "O" among them.
 
     Raises:
         ValueError: they are not.
     """
     for label in labels:
         if stands_alone(label):
-            raise ValueError(no_tag(label))
+            raise ValueError(_no_tag(label))
     if "O" not in labels:
         raise ValueError(f'{listed(labels)} lack the tag "O"')
 
@@ -53,12 +73,11 @@ def split_tag(tag: str) -> tuple[str, str]:
     if prefix not in tuple("BIESLU"):
         prefix, kind = ALONE, tag
     if not kind or len(kind) > MAX_LABEL or not kind.isprintable():
-        raise ValueError(no_tag(tag))
+        raise ValueError(_no_tag(tag))
     return prefix, kind
 
 
-def no_tag(tag: str) -> str:
-    """What is wrong with a tag that is none."""
+def _no_tag(tag: str) -> str:
     return f'the tag "{printable(tag, 40)}" is neither O nor a prefix and a type, as in B-person.'
 
 
@@ -74,119 +93,57 @@ def form_of(tag: str) -> tuple[bool, str]:
 
 def breaks(tags: Sequence[str]) -> list[int]:
     """Indices of the tags that break BIO: I-X after O or after another type, or another prefix."""
-    found: list[int] = []
+    indices: list[int] = []
     before = ""
     for index, tag in enumerate(tags):
         prefix, kind = split_tag(tag)
         if prefix not in ("B", "I", "O", ALONE) or (prefix == "I" and kind != before):
-            found.append(index)
+            indices.append(index)
         before = kind
-    return found
+    return indices
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
     """BIO tags of the same entities, by conlleval's reading of IOB1, IOBES or broken tags.
 
-    What cannot continue the entity before it begins one: I-X at the start becomes B-X.
+    A tag that cannot continue the entity before it begins one: I-X at the start becomes B-X.
     """
-    found: list[str] = []
+    bio: list[str] = []
     before, old = "O", ""
     for tag in tags:
         prefix, kind = split_tag(tag)
         if prefix in ("O", ALONE):
-            found.append(tag)
+            bio.append(tag)
         else:
             begins = prefix in "BSU" or before not in "BI" or kind != old
-            found.append(f"{'B' if begins else 'I'}-{kind}")
+            bio.append(f"{'B' if begins else 'I'}-{kind}")
         before, old = prefix, kind
-    return found
+    return bio
 
 
 def spread_tags(tags: Sequence[str], leaders: Sequence[int]) -> list[str]:
     """A BIO tag for every word from those of the words that have a token of their own.
 
-    A word that shares its token goes on with what that token's first word began. One without any,
-    of characters that the vocabulary drops, goes on with the entity around it, and else is O.
+    A word that shares its token continues what that token's first word began. One without any, of
+    characters that the vocabulary drops, continues the entity around it, and else is O.
 
     Args:
         tags: of the words that lead themselves, in order.
         leaders: for each word the one whose token it shares, itself, or -1.
     """
-    found: list[str] = []
-    left = iter([*tags, "O"])
-    coming = next(left)
+    spread: list[str] = []
+    remaining = iter([*tags, "O"])
+    coming = next(remaining)
     for index, leader in enumerate(leaders):
         if leader == index:
-            found.append(coming)
-            coming = next(left)
+            spread.append(coming)
+            coming = next(remaining)
         elif leader < 0:
-            found.append(coming if split_tag(coming)[0] == "I" else "O")
+            spread.append(coming if split_tag(coming)[0] == "I" else "O")
         else:
-            prefix, kind = split_tag(found[leader])
-            found.append(f"I-{kind}" if prefix in "BI" else found[leader])
-    return found
-
-
-def scheme_of(sequences: Iterable[Sequence[str]]) -> str | None:
-    """The first of BIO, IOB1 and IOBES (or BILOU) that all sequences obey; None for none."""
-    left = dict(_OBEYS)
-    for tags in sequences:
-        pairs = [split_tag(tag) for tag in tags]
-        left = {name: obeys for name, obeys in left.items() if obeys(pairs)}
-    return next(iter(left), None)
-
-
-def _follows(free: str, bound: str) -> Callable[[Sequence[tuple[str, str]]], bool]:
-    """A scheme whose prefixes `free` stand anywhere, and `bound` behind a tag of its kind alone."""
-
-    def obeys(pairs: Sequence[tuple[str, str]]) -> bool:
-        kinds = ["", *(kind for _, kind in pairs)]
-        return all(
-            prefix in free or (prefix == bound and kind == before)
-            for (prefix, kind), before in zip(pairs, kinds, strict=False)
-        )
-
-    return obeys
-
-
-def _is_iobes(pairs: Sequence[tuple[str, str]]) -> bool:
-    inside = None
-    for prefix, kind in [*pairs, ("O", "")]:
-        if inside is None and prefix not in "OBSU":
-            return False
-        if inside is not None and (prefix not in "IEL" or kind != inside):
-            return False
-        inside = kind if prefix in "BI" else None
-    return True
-
-
-_OBEYS: dict[str, Callable[[Sequence[tuple[str, str]]], bool]] = {
-    "BIO": _follows("BO", "I"),
-    "IOB1": _follows("IO", "B"),
-    "IOBES": _is_iobes,
-}
-
-
-# Tags
-
-# What a span is called that comes without label.
-SPAN_LABEL = "span"
-
-
-class Gold(NamedTuple):
-    """The wanted tags of a sentence, and the sentence, for answers that come as entities."""
-
-    tags: list[str]
-    sentence: Sentence
-    where: str
-
-
-class Span(NamedTuple):
-    """Characters [start, end) of a text, and what they are."""
-
-    start: int
-    end: int
-    label: str
+            prefix, kind = split_tag(spread[leader])
+            spread.append(f"I-{kind}" if prefix in "BI" else spread[leader])
+    return spread
 
 
 # Tags of a row
@@ -198,7 +155,7 @@ def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
     Args:
         row: the row.
         sentence: of the row.
-        repair: read IOB1 and IOBES, and mend what breaks BIO; see `to_bio`.
+        repair: read IOB1 and IOBES, and repair what breaks BIO; see `to_bio`.
 
     Raises:
         InputError: there are none, not as many as words, malformed ones, or ones that break BIO.
@@ -209,7 +166,17 @@ def tags_of(row: Row, sentence: Sentence, *, repair: bool) -> list[str]:
     if repair:
         return to_bio(tags)
     for index in breaks(tags):
-        raise InputError(f"{place_of(row, index)}: {_break_named(tags, index)}")
+        prefix, kind = split_tag(tags[index])
+        kind = printable(kind, 40)
+        problem = f"the tag {prefix}-{kind} is not of BIO, which has B-, I- and O."
+        if prefix == "I":
+            before = printable(tags[index - 1], 40) if index else "nothing"
+            problem = f"the tag I-{kind} follows {before}, but in BIO an entity begins with "
+            problem += f"B-{kind}."
+        raise InputError(
+            f"{place_of(row, index)}: {problem} Correct it, or pass --repair-tags to read IOB1 and "
+            "IOBES too."
+        )
     return tags
 
 
@@ -220,28 +187,29 @@ def raw_tags(row: Row, sentence: Sentence) -> list[str]:
         InputError: there are none, not as many as words, or malformed ones.
     """
     tags = row.values.get("tags")
-    if tags is None:
-        raise InputError(f'{row.where}: no tags. Give a list, one tag for each of the "tokens".')
     if not isinstance(tags, list | tuple):
-        raise InputError(f'{row.where}: "tags" must be a list, one tag for each of the "tokens".')
+        problem = 'no tags. Give a list, one tag for each of the "tokens".'
+        if tags is not None:
+            problem = '"tags" must be a list, one tag for each of the "tokens".'
+        raise InputError(f"{row.where}: {problem}")
     if len(tags) != len(sentence.words):
         raise InputError(
             f"{row.where}: {len(sentence.words)} tokens, but {len(tags)} tags. "
             "Every token needs exactly one tag."
         )
-    found = check_tags(tags, lambda index: place_of(row, index))
-    alone = [stands_alone(tag) for tag in found]
+    checked = check_tags(tags, lambda index: place_of(row, index))
+    alone = [stands_alone(tag) for tag in checked]
     if any(alone) and not all(alone):
         index = alone.index(True)
-        raise InputError(f"{place_of(row, index)}: {no_tag(found[index])}")
-    return found
+        raise InputError(f"{place_of(row, index)}: {_no_tag(checked[index])}")
+    return checked
 
 
 def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
     """The same tags, each of them well-formed.
 
     Raises:
-        InputError: one is not; `place` says where the tag of an index stands.
+        InputError: one is not; `place` gives the place of the tag of an index.
     """
     for index, tag in enumerate(tags):
         if not isinstance(tag, str):
@@ -269,52 +237,40 @@ def kinds_in(sentences: Iterable[Gold]) -> tuple[set[str], bool]:
         first.setdefault(stands_alone(gold.tags[0]), gold)
         if len(first) == 2:
             raise InputError(
-                f"{first[True].where}: {no_tag(first[True].tags[0])} Those of "
+                f"{first[True].where}: {_no_tag(first[True].tags[0])} Those of "
                 f"{first[False].where} are. Write all tags in one way."
             )
     return kinds - {""}, True in first
 
 
-def _break_named(tags: Sequence[str], index: int) -> str:
-    prefix, kind = split_tag(tags[index])
-    kind = printable(kind, 40)
-    scheme = scheme_of([tags])
-    hint = f" (the sentence reads as {scheme})" if scheme else ""
-    if prefix == "I":
-        before = printable(tags[index - 1], 40) if index else "nothing"
-        wrong = f"the tag I-{kind} follows {before}, but in BIO an entity begins with B-{kind}."
-    else:
-        wrong = f"the tag {prefix}-{kind} is not of BIO, which knows B-, I- and O."
-    return f"{wrong} Correct it, or pass --repair-tags to read it all the same{hint}."
-
-
 def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Finding]:
-    """Each tag of a row, whose words are `sentence`, that breaks BIO; each span without a word.
+    """Each tag of a row that breaks BIO; each span without a word or with a border inside one.
 
     Raises:
         InputError: the row cannot be read even with repair.
     """
     if row.values.get("tokens") is not None:
         level: Level = "warning" if repair else "error"
-        mended = "they are mended" if repair else "correct them, or pass --repair-tags"
+        action = "they are repaired" if repair else "correct them, or pass --repair-tags"
         for index in breaks(raw_tags(row, sentence)):
-            message = f"Tags that break BIO; {mended}."
-            yield Finding(level, "broken_bio", message, place_of(row, index))
+            yield Finding(
+                level, "broken_bio", f"Tags that break BIO; {action}.", place_of(row, index)
+            )
         return
     spans = spans_in(row.values.get("spans"), row.where, sentence.text)
     lost = span_tags(sentence, spans)[1]
-    borders = {*sentence.starts.tolist()}, {*sentence.ends.tolist()}
+    starts, ends = set(sentence.starts.tolist()), set(sentence.ends.tolist())
     for span in spans:
         place = f"{row.where}, characters {span.start} to {span.end}"
         if span in lost:
             message = "Spans without a word of their own; nothing is learnt from them."
             yield Finding("warning", "lost_span", message, place)
-        elif span.start not in borders[0] or span.end not in borders[1]:
+        elif span.start not in starts or span.end not in ends:
             message = "Spans with a border inside a word; all of the word is taken."
             yield Finding("warning", "widened_span", message, place)
 
 
-# Predictions from elsewhere
+# Predictions of other programs
 
 
 def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -335,14 +291,14 @@ def check_answer(prediction: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def types_in(answer: Mapping[str, Any]) -> set[str]:
-    """The entity types in what `check_answer` gave."""
+    """The entity types in the result of `check_answer`."""
     if "tags" in answer:
         return {split_tag(tag)[1] for tag in answer["tags"]} - {""}
     return {span.label for span in answer["entities"]}
 
 
 def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
-    """A BIO tag for each word, from what `check_answer` gave or from a prediction of our own.
+    """A BIO tag for each word, from the result of `check_answer` or from a prediction of our own.
 
     Raises:
         InputError: it does not fit the words of its row.
@@ -368,27 +324,27 @@ def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
     """The spans of a row, ordered by start.
 
     Args:
-        value: a list of {"start", "end", "label"}, [start, end] or [start, end, label]; without
-            label they are called "span".
+        value: a list of {"start", "end", "label"}, [start, end] or [start, end, label]; the default
+            label is "span".
         where: for messages.
-        text: what they point into; None where that is not known yet.
+        text: the text of the spans; None if it is not known yet.
 
     Raises:
         InputError: it is no such list, a span lies outside the text, or two overlap.
     """
     if not isinstance(value, list | tuple):
-        found = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'
+        problem = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'
         raise InputError(
-            f"{where}: {found}. Give a list (possibly empty) of "
+            f"{where}: {problem}. Give a list (possibly empty) of "
             '{"start": 0, "end": 5, "label": "person"} or [start, end].'
         )
     spans = [_span(item, f"{where}: span {index + 1}") for index, item in enumerate(value)]
     for index, span in enumerate(spans):
         if not 0 <= span.start < span.end or (text is not None and span.end > len(text)):
-            behind = "" if text is None else f" of the {len(text)} of its text"
+            size = "" if text is None else f" of the {len(text)} of its text"
             raise InputError(
-                f"{where}: span {index + 1} is characters {span.start} to {span.end}{behind}; "
-                "start counts from 0, and end is behind the last character."
+                f"{where}: span {index + 1} is characters {span.start} to {span.end}{size}; "
+                "start counts from 0, and end is after the last character."
             )
     spans.sort()
     for one, two in zip(spans, spans[1:], strict=False):
@@ -421,8 +377,8 @@ def _span(item: Any, where: str) -> Span:
 def span_tags(sentence: Sentence, spans: Iterable[Span]) -> tuple[list[str], list[Span]]:
     """BIO tags from spans in order, and the spans that got no word.
 
-    A word that shares any character with a span is of the span, and of the first if there are
-    several. So a span that ends within a word is read as ending behind it.
+    A word that shares any character with a span belongs to it, and to the first of several. So a
+    span that ends inside a word is read as ending after it.
     """
     tags = ["O"] * len(sentence.words)
     lost: list[Span] = []

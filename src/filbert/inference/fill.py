@@ -1,11 +1,12 @@
-"""The words that a model expects under a mask: `fill`, from texts to candidates.
+"""Masked words: from texts with masks to the most probable vocabulary entries at each.
 
-T tokens in the batch, K masks in it, V vocabulary.
+T tokens in the batch, K masks in it, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -13,75 +14,68 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
+from filbert.batch import PackedBatch
+from filbert.data.examples import Example
 from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
+from filbert.inference.forward import LoadedModel, encode, forward, in_order
 from filbert.inference.onnx_session import SessionModel
 from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
-from filbert.model.precision import Precision
-from filbert.model.shapes import few_rows, few_shapes
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Scores that are held at a time, in numbers: 64 MB of float32.
-_MOST_SCORES = 2**24
+# Scores that a batch holds at a time, in numbers: 32 MB of float32.
+_MOST_SCORES = 2**23
+
+# From the scores at some masks, float32 (K, V), which may be overwritten, and the example of each
+# mask, to tensors (K, ...).
+FromScores = Callable[[Tensor, Sequence[Example]], tuple[Tensor, ...]]
 
 
 def fill_masks(
-    model: Model | SessionModel,
-    tokenizer: Tokenizer,
-    texts: Iterable[str],
-    *,
-    max_length: int,
-    max_tokens: int,
-    precision: Precision,
-    top: int = 5,
+    loaded: LoadedModel, texts: Iterable[str], *, top: int = 5
 ) -> Iterator[dict[str, Any]]:
     """Candidates for every mask of every text, in order and in fixed memory.
 
-    The masks of a text are answered independently of each other; the model sees them all. A text
+    The masks of a text are filled independently of each other; the model sees them all. A text
     beyond `max_length` tokens is cut around its masks; masks far apart get a sequence each.
 
     Args:
-        model: with a masked-LM or a pre-training head, in eval mode. Its pooler does not run.
-        tokenizer: of the same folder.
-        texts: each with at least one mask.
-        max_length: longest sequence, special tokens included.
-        max_tokens: tokens per packed batch.
-        precision: of the matrix products.
-        top: candidates per mask.
+        loaded: With a masked-LM or a pre-training head. Its pooler does not run.
+        texts: Each with at least one mask.
+        top: Candidates per mask.
 
     Returns:
         For each text `candidates` (per mask, in order, a list of `top` dicts with `token`, `score`,
-        `sequence` and `id`, the likeliest first), `truncated` and `num_tokens`. The score is the
-        probability among all V entries of the word table.
+        `sequence` and `id`, the most probable first), `truncated` and `num_tokens`. The score is
+        the probability among all V entries of the word table.
 
     Raises:
-        ConfigError: the model has no masked-LM head, or `top` is no possible number.
-        FormatError: the vocabulary has no mask.
-        InputError: a text without a mask, or something that is no text; with its index.
+        ConfigError: The model has no masked-LM head, or `top` is out of range.
+        FormatError: The vocabulary has no mask.
+        InputError: A text without a mask, or an item that is no text; with its index.
     """
-    scorer = scorer_of(model, tokenizer, max_tokens=max_tokens, precision=precision, top=top)
-    return _fill(scorer, tokenizer, checked(texts, tokenizer), max_length)
+    check_fill(loaded, top)
+    refuse_one_text(texts)
+    tokenizer, max_length = loaded.tokenizer, loaded.max_length
+    checked = (check_masked(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
+
+    def filled() -> Iterator[dict[str, Any]]:
+        for chunk in chunks(checked, characters_in):
+            masked, examples = mask_examples(chunk, tokenizer, max_length)
+            best = best_entries(loaded, examples, top)
+            yield from candidates_of(masked, examples, best, tokenizer, max_length)
+
+    return filled()
 
 
-def scorer_of(
-    model: Model | SessionModel,
-    tokenizer: Tokenizer,
-    *,
-    max_tokens: int,
-    precision: Precision,
-    top: int = 5,
-) -> Scorer:
-    """A model made ready to score masks; arguments and errors as of `fill_masks`."""
-    masked_lm_part(model)
-    assert not isinstance(model, SessionModel)
-    mask_name(tokenizer)
-    entries = tokenizer.backend.get_vocab(with_added_tokens=True)
-    known = torch.zeros(model.config.vocab_size, dtype=torch.bool)
-    known[list(entries.values())] = True
-    return Scorer(model, known, top, max_tokens, precision).with_top(top)
+def check_fill(loaded: LoadedModel, top: int = 1) -> None:
+    """Raise ConfigError or FormatError as `fill_masks`."""
+    masked_lm_part(loaded.model)
+    mask_name(loaded.tokenizer)
+    count = int(_known_entries(loaded.tokenizer, loaded.model.config.vocab_size).sum())
+    if isinstance(top, bool) or not isinstance(top, Integral) or not 1 <= top <= count:
+        raise ConfigError(f"top is {top!r}; the vocabulary has 1..{count} candidates.")
 
 
 def has_masked_lm(model: Model | SessionModel) -> bool:
@@ -93,7 +87,7 @@ def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
     """The head that scores the vocabulary.
 
     Raises:
-        ConfigError: the model has none.
+        ConfigError: The model has none.
     """
     if isinstance(model, SessionModel):
         raise ConfigError("The backend onnxruntime does not fill masks. Use the original model.")
@@ -101,11 +95,9 @@ def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
         return model.head
     if isinstance(model.head, PretrainingHead):
         return model.head.masked_lm
-    kinds = [kind for kind, made in HEADS.items() if type(model.head) is made]
-    has = f"its head is {kinds[0]!r}" if kinds else "its head is of another kind"
-    if model.head is None:
-        has = "it is a bare encoder"
-    if kinds == ["discriminator"]:
+    kind = next((kind for kind, head in HEADS.items() if type(model.head) is head), None)
+    has = "it is a bare encoder" if model.head is None else f"its head is {kind or 'another'!r}"
+    if kind == "discriminator":
         has += ", so take the generator that was trained with it"
     raise ConfigError(
         f"This model has no masked-LM head ({has}). Use filbert-mini or bert-base-uncased, or give "
@@ -113,18 +105,13 @@ def masked_lm_part(model: Model | SessionModel) -> MaskedLMHead:
     )
 
 
-def checked(texts: Iterable[Any], tokenizer: Tokenizer) -> Iterator[str]:
-    """The same texts, each looked at by `check_masked`."""
-    refuse_one_text(texts)
-    return (check_masked(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
-
-
-def _fill(
-    scorer: Scorer, tokenizer: Tokenizer, texts: Iterable[str], max_length: int
-) -> Iterator[dict[str, Any]]:
-    for chunk in chunks(texts, characters_in):
-        masked, examples = mask_examples(chunk, tokenizer, max_length)
-        yield from candidates_of(masked, examples, scorer.best(examples), tokenizer, max_length)
+# A tokenizer needs 30 ms to list 30,000 entries, a third of the time of a text.
+@lru_cache(maxsize=4)
+def _known_entries(tokenizer: Tokenizer, size: int) -> Tensor:
+    """Which rows of the word table have an entry, bool (V,); some tables are padded."""
+    known_V = torch.zeros(size, dtype=torch.bool)
+    known_V[list(tokenizer.backend.get_vocab(with_added_tokens=True).values())] = True
+    return known_V
 
 
 # Texts to sequences
@@ -141,7 +128,7 @@ class Masked(NamedTuple):
 def mask_examples(
     texts: Sequence[str], tokenizer: Tokenizer, max_length: int
 ) -> tuple[list[Masked], list[Example]]:
-    """Texts, looked at by `check_masked`, and their sequences; see `sequences_around`."""
+    """Texts that passed `check_masked`, and their sequences; see `sequences_around`."""
     spans = [mask_spans(text, tokenizer) for text in texts]
     masked: list[Masked] = []
     examples: list[Example] = []
@@ -157,7 +144,7 @@ def _encode(
     """Each text, uncut, and the rows of its masks in it.
 
     Raises:
-        FormatError: the tokenizer does not read its own mask as one token.
+        FormatError: The tokenizer does not read its own mask as one token.
     """
     pairs = [translated(*both, tokenizer) for both in zip(texts, spans, strict=True)]
     encodings = tokenizer.encode([text for text, _ in pairs], with_offsets=True)
@@ -166,7 +153,7 @@ def _encode(
         assert encoding.offsets is not None and encoding.sequence is not None
         masks = np.flatnonzero((encoding.input_ids == tokenizer.mask_id) & (encoding.sequence == 0))
         starts, stops = encoding.offsets[masks].T
-        # The mask of some vocabularies takes the blanks around it.
+        # The mask of some vocabularies takes the spaces around it.
         at = np.searchsorted(stops, wanted)
         if at.max() == len(masks) or bool((starts[at] >= wanted).any()):
             raise FormatError(
@@ -180,16 +167,16 @@ def _encode(
 def sequences_around(
     row: int, encoding: Encoding, places: Sequence[int], max_length: int
 ) -> list[Example]:
-    """One sequence where the text fits, else one for every group of masks that lie close.
+    """One sequence if the text fits, else one for every group of masks that are close together.
 
-    A group lies in the middle of its sequence and takes at most half of it, so that every mask has
+    A group is in the middle of its sequence and takes at most half of it, so that every mask has
     words on both sides.
 
     Args:
-        row: of the text.
-        encoding: the whole text, with offsets.
-        places: rows of its masks, rising.
-        max_length: longest sequence, special tokens included.
+        row: Of the text.
+        encoding: The whole text, with offsets.
+        places: Rows of its masks, rising.
+        max_length: Longest sequence, special tokens included.
 
     Returns:
         Examples whose `target` holds the masks' places in the sequence, int64, and whose `source`
@@ -206,106 +193,68 @@ def sequences_around(
             groups[-1].append(mask)
         else:
             groups.append([mask])
-    found = []
+    examples = []
     for group in groups:
         middle = (places[group[0]] + places[group[-1]] + 1) // 2
-        kept = encoding.around(middle, max_length)
-        at = np.searchsorted(kept, [places[mask] for mask in group]).astype(np.int64)
-        found.append(Example(row, ids[kept], types[kept], count, at, group))
-    return found
+        rows = encoding.around(middle, max_length)
+        at = np.searchsorted(rows, [places[mask] for mask in group]).astype(np.int64)
+        examples.append(Example(row, ids[rows], types[rows], count, at, group))
+    return examples
 
 
 # Sequences to scores
 
 
-def mask_logits(
-    model: Model,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int,
-    precision: Precision,
-) -> Iterator[tuple[list[int], Tensor]]:
-    """Scores over the vocabulary at every mask, in packed batches; no other row is projected.
+def read_masks(
+    loaded: LoadedModel, examples: Sequence[Example], from_scores: FromScores
+) -> list[tuple[Tensor, ...]]:
+    """Compute something from the vocabulary scores at every mask; no other row is projected.
 
     Args:
-        model: with a masked-LM or a pre-training head. Its pooler does not run.
-        examples: whose `target` holds the masks' places in the sequence, int64.
-        max_tokens: tokens per packed batch.
-        precision: of the matrix products.
+        loaded: With a masked-LM or a pre-training head. Its pooler does not run.
+        examples: Whose `target` holds the masks' places in the sequence, int64.
+        from_scores: Called for some masks at a time, in order.
 
     Returns:
-        For some masks at a time, the examples that they belong to, those of an example in order,
-        and their logits, float32 (K, V), which may be written to.
+        For each example its rows of the tensors from `from_scores`.
     """
-    head, encoder = masked_lm_part(model), model.encoder
-    table = encoder.embeddings.word.weight
-    step = max(1, _MOST_SCORES // len(table))
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        chosen = [examples[i] for i in indices]
-        batch = collate(chosen)
+    model = loaded.model
+    assert isinstance(model, Model)
+    head, table_VE = masked_lm_part(model), model.encoder.embeddings.word.weight
+    step = max(1, _MOST_SCORES // len(table_VE))
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
         starts = np.cumsum([0, *batch.lengths[:-1]])
-        places = [e.target + start for e, start in zip(chosen, starts, strict=True)]
-        owners = [i for i, own in zip(indices, places, strict=True) for _ in own]
-        at = torch.from_numpy(np.concatenate(places)).to(table.device)
-        batch = batch.to(table.device)
-        with torch.inference_mode(), precision.autocast(table.device):
-            found_KH = encoder(few_shapes(batch, model), few_rows(at))
-        for begin in range(0, len(at), step):
-            rows = slice(begin, begin + step)
-            with torch.inference_mode(), precision.autocast(table.device):
-                features = Features(found_KH[: len(at)][rows], None, table, batch)
-                logits_KV = head(features).float()
-            yield owners[rows], logits_KV
+        at = np.concatenate([e.target + start for e, start in zip(chosen, starts, strict=True)])
+        owners = [example for example in chosen for _ in example.target]
+        masks_KH = encode(model, batch, torch.from_numpy(at).to(model.device))
+        parts = []
+        for begin in range(0, len(owners), step):
+            part = slice(begin, begin + step)
+            logits_KV = head(Features(masks_KH[part], None, table_VE, batch)).float()
+            parts.append(from_scores(logits_KV, owners[part]))
+        return tuple(map(torch.cat, zip(*parts, strict=True)))
+
+    outputs = forward(
+        model, examples, read, max_tokens=loaded.max_tokens, precision=loaded.precision
+    )
+    return in_order(outputs, len(examples), [len(example.target) for example in examples])
 
 
-class Best(NamedTuple):
-    """The likeliest entries for the masks of a sequence, (masks, top) of both."""
+def best_entries(
+    loaded: LoadedModel, examples: Sequence[Example], top: int
+) -> list[tuple[Tensor, ...]]:
+    """For each example the scores and the ids of the best entries, (masks, top) of both."""
+    known_V = _known_entries(loaded.tokenizer, loaded.model.config.vocab_size)
+    unknown_V = ~known_V.to(loaded.model.device)
 
-    scores: list[list[float]]
-    ids: list[list[int]]
+    def from_scores(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tensor, ...]:
+        total = logits_KV.logsumexp(-1, keepdim=True)
+        # Rows that only pad the table have no token; they keep their share of the probability.
+        best = logits_KV.masked_fill_(unknown_V, -torch.inf).topk(top)
+        return (best.values - total).exp(), best.indices
 
-
-class Scorer(NamedTuple):
-    """A model at work on the masks of packed batches."""
-
-    model: Model
-    known: Tensor
-    top: int
-    max_tokens: int
-    precision: Precision
-
-    def with_top(self, top: int) -> Scorer:
-        """The same for another number of candidates.
-
-        Raises:
-            ConfigError: it is no possible number.
-        """
-        count = int(self.known.sum())
-        if isinstance(top, bool) or not isinstance(top, Integral) or not 1 <= top <= count:
-            raise ConfigError(f"top is {top!r}; the vocabulary has 1..{count} candidates.")
-        return self._replace(top=int(top))
-
-    @torch.inference_mode()
-    def best(self, examples: Sequence[Example]) -> list[Best]:
-        """The candidates of every example, in order."""
-        found = [Best([], []) for _ in examples]
-        known = self.known.to(self.model.device)
-        for owners, logits_KV in mask_logits(
-            self.model,
-            examples,
-            max_tokens=self.max_tokens,
-            precision=self.precision,
-        ):
-            total = logits_KV.logsumexp(-1, keepdim=True)
-            # Rows that only pad the table have no token; they keep their share.
-            best = logits_KV.masked_fill_(~known, -torch.inf).topk(self.top)
-            scores = (best.values - total).exp().tolist()
-            for owner, own_scores, own_ids in zip(
-                owners, scores, best.indices.tolist(), strict=True
-            ):
-                found[owner].scores.append(own_scores)
-                found[owner].ids.append(own_ids)
-        return found
+    return read_masks(loaded, examples, from_scores)
 
 
 # Scores to answers
@@ -314,21 +263,22 @@ class Scorer(NamedTuple):
 def candidates_of(
     masked: Sequence[Masked],
     examples: Sequence[Example],
-    best: Sequence[Best],
+    best: Sequence[tuple[Tensor, ...]],
     tokenizer: Tokenizer,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """The answers to texts, as `fill_masks` gives them, from those to their sequences."""
+    """The answers of `fill_masks`, from texts, their sequences and those of `best_entries`."""
     pieces: dict[int, Piece] = {}
-    found: list[list[list[dict[str, Any]]]] = [[[] for _ in own.spans] for own in masked]
+    answers: list[list[list[dict[str, Any]]]] = [[[] for _ in own.spans] for own in masked]
     for example, (scores, ids) in zip(examples, best, strict=True):
         own = masked[example.row]
-        for mask, own_scores, own_ids in zip(example.source, scores, ids, strict=True):
-            for score, number in zip(own_scores, own_ids, strict=True):
+        rows = zip(example.source, scores.tolist(), ids.tolist(), strict=True)
+        for mask, mask_scores, mask_ids in rows:
+            for score, number in zip(mask_scores, mask_ids, strict=True):
                 if number not in pieces:
                     pieces[number] = piece_of(number, tokenizer)
                 piece = pieces[number]
-                found[example.row][mask].append(
+                answers[example.row][mask].append(
                     {
                         "token": piece.text,
                         "score": score,
@@ -336,7 +286,7 @@ def candidates_of(
                         "id": number,
                     }
                 )
-    for own, candidates in zip(masked, found, strict=True):
+    for own, candidates in zip(masked, answers, strict=True):
         yield {
             "candidates": candidates,
             "truncated": own.num_tokens > max_length,

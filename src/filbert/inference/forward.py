@@ -1,51 +1,165 @@
-"""A model over many examples, in packed batches of near-equal length.
+"""The one place outside training that runs a model over sequences.
 
-T tokens in the batch, S sequences.
+Examples are sorted by length, packed, run, brought to the host and put back in order. A caller says
+with a small function (`Read`) what is computed from a batch: a head's logits, vectors, hidden
+states, attention maps.
+
+T tokens in the batch, S sequences, K rows asked for, H hidden size.
+
+On a CPU several batches run next to each other, each on its own cores: half of the calls in a layer
+are too small to be shared out, and two threads on one batch spend a tenth of their time waiting for
+each other. On a GPU batches run one after the other, and the host packs the next meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, split
+from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
+from filbert.data.loader import by_length
 from filbert.inference.onnx_session import SessionModel, sharing_cores
-from filbert.inference.streams import batches_on, finished
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
+from filbert.model.pooling import Dense, hidden_states, pool, row_read
 from filbert.model.precision import Precision
-from filbert.model.shapes import few_shapes
+from filbert.model.shapes import few_rows, few_shapes
+from filbert.text.tokenizer import Tokenizer
 
-# Of one batch; on a processor several run side by side (see inference/streams.py). Larger ones gain
-# nothing there, smaller ones spend more on each call; docs/log.md.
+_T = TypeVar("_T")
+
+# Computes something from a batch on the model's device; gets the batch's examples, too.
+Read = Callable[[PackedBatch, Sequence[Example]], tuple[Tensor, ...]]
+# For each batch, the numbers of its examples and what `Read` returned, on the host.
+Outputs = Iterator[tuple[list[int], tuple[Tensor, ...]]]
+
+# Tokens of a batch. On a CPU larger ones gain nothing, because several run next to each other, and
+# smaller ones spend more on each call; docs/log.md.
 MAX_TOKENS_CPU = 2_048
 MAX_TOKENS_CUDA = 32_768
-# The widest activations of a batch, by number format, in values: more leaves a core's caches, and
-# fewer spend more on each product. Int8 makes codes of float32 ones, so it wants the smallest.
+# The widest activations of a batch, by number format, in values: more does not fit a core's caches,
+# and fewer spend more on each product. Int8 makes codes of float32 ones, so it needs the smallest.
 _WIDEST = {"float32": 12 * 2**18, "bf16": 24 * 2**18, "int8": 9 * 2**18}
 # Tokens of the first passes: of a short text, a longer one, and the short one once more.
 _FIRST = (16, 128, 16)
+# Python runs one thread at a time, and some of it runs between products.
+_MOST_STREAMS = 4
+
+
+class LoadedModel(Protocol):
+    """What a `Predictor` has that running its model takes."""
+
+    model: Model | SessionModel
+    tokenizer: Tokenizer
+    max_length: int
+    max_tokens: int
+    precision: Precision
 
 
 def default_max_tokens(
     device: torch.device, config: EncoderConfig | None = None, number_format: str = "float32"
 ) -> int:
-    """Tokens per packed batch where the user has not said.
+    """Tokens per packed batch unless the user sets another number.
 
     Args:
-        device: where the model runs.
-        config: of a model for inference; without it the batch is as large as for the smallest one.
-        number_format: of its products: float32, bf16 or int8.
+        device: Where the model runs.
+        config: Of a model for inference; without it the batch is as large as for the smallest one.
+        number_format: Of its products: float32, bf16 or int8.
     """
     if device.type == "cuda":
         return MAX_TOKENS_CUDA
     if config is None:
         return MAX_TOKENS_CPU
     return max(512, min(MAX_TOKENS_CPU, _WIDEST[number_format] // config.feed_forward.width))
+
+
+def forward(
+    model: nn.Module,
+    examples: Sequence[Example],
+    read: Read,
+    *,
+    max_tokens: int,
+    precision: Precision,
+    one_at_a_time: bool = False,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+) -> Outputs:
+    """Run a model over examples in packed batches of near-equal length, the longest first.
+
+    Args:
+        model: Put into eval mode.
+        examples: One sequence each.
+        read: Runs the model on a batch; called without gradients, in several threads on a CPU.
+        max_tokens: Tokens per batch; a longer sequence is a batch of its own.
+        precision: Of the matrix products.
+        one_at_a_time: For a `read` that uses hooks or the global random generator.
+        on_batch: Called with the tokens of each finished batch.
+
+    Yields:
+        For each batch the numbers of its examples, and what `read` returned: on the host, bfloat16
+        as float32.
+    """
+    if model.training:
+        model.eval()  # Only then: going through the parts is 3 % of the time of one short text.
+    device = device_of(model)
+
+    def launch(indices: list[int]) -> Callable[[], tuple[list[int], tuple[Tensor, ...]]]:
+        chosen = [examples[i] for i in indices]
+        batch = collate(chosen)
+        with torch.inference_mode(), precision.autocast(device):
+            arriving = [_to_host(tensor) for tensor in read(batch.to(device), chosen)]
+
+        def finish() -> tuple[list[int], tuple[Tensor, ...]]:
+            tensors = tuple(arrived() for arrived in arriving)
+            on_batch(batch.num_tokens)
+            return indices, tensors
+
+        return finish
+
+    with sharing_cores(model):
+        streams = 1 if one_at_a_time else streams_on(device)
+        batches = even_batches([len(e.input_ids) for e in examples], max_tokens, streams)
+        yield from finished(launch, batches, streams, device)
+
+
+def in_order(
+    outputs: Outputs, count: int, num_rows: Sequence[int] | None = None
+) -> list[tuple[Tensor, ...]]:
+    """Collect the outputs of `forward` by example.
+
+    Args:
+        outputs: Tensors with the rows of a batch's examples end to end.
+        count: Number of examples.
+        num_rows: Rows of each example; None for exactly one, which loses its dimension.
+    """
+    found: list[tuple[Tensor, ...]] = [()] * count
+    for indices, tensors in outputs:
+        pieces: Iterable[Sequence[Tensor]]
+        if num_rows is None:
+            pieces = (tensor.unbind() for tensor in tensors)
+        else:
+            sizes = [num_rows[i] for i in indices]
+            pieces = (torch.split(tensor, sizes) for tensor in tensors)
+        for index, *own in zip(indices, *pieces, strict=True):
+            found[index] = tuple(own)
+    return found
+
+
+def encode(model: Model | SessionModel, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
+    """Last hidden states of all tokens, (T, H), or of the rows `at`, int64 (K,): (K, H)."""
+    filled = few_shapes(batch, model)
+    if at is None:
+        return model.encoder(filled)[: batch.num_tokens]  # type: ignore[no-any-return]
+    if isinstance(model, SessionModel):
+        return model.encoder(batch)[at]  # type: ignore[no-any-return]
+    return model.encoder(filled, few_rows(at))[: len(at)]  # type: ignore[no-any-return]
 
 
 def run_model(
@@ -56,46 +170,83 @@ def run_model(
     precision: Precision,
     on_batch: Callable[[int], None] = lambda num_tokens: None,
 ) -> list[Tensor]:
-    """The head's output of every example, in order, float32 on the host.
+    """The head's output for every example, in order, float32 on the host.
 
-    (n, ...) with a row per token for heads over tokens, else what the head gives a sequence.
+    (n, ...) with a row per token for heads over tokens, else what the head gives for a sequence.
     """
-    in_eval_mode(model)
-    device = model.device
+    per_token = model.head is None or model.head.per_token
 
-    def launch(indices: list[int]) -> Callable[[], tuple[list[int], Sequence[Tensor]]]:
-        batch = collate([examples[i] for i in indices])
-        with torch.inference_mode(), precision.autocast(device):
-            output = model(few_shapes(batch.to(device), model))
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        output = model(few_shapes(batch, model))
         assert isinstance(output, Tensor)
-        arrived = to_host(output[: batch.num_tokens if per_token(model) else batch.num_sequences])
+        return (output[: batch.num_tokens if per_token else batch.num_sequences],)
 
-        def finish() -> tuple[list[int], Sequence[Tensor]]:
-            pieces = pieces_of(arrived(), batch, model)
-            on_batch(batch.num_tokens)
-            return indices, pieces
-
-        return finish
-
-    outputs: list[Tensor | None] = [None] * len(examples)
-    with sharing_cores(model):
-        batches = batches_on(device, [len(e.input_ids) for e in examples], max_tokens)
-        for indices, pieces in finished(launch, batches, device):
-            for index, piece in zip(indices, pieces, strict=True):
-                outputs[index] = piece
-    return [output for output in outputs if output is not None]
+    outputs = forward(
+        model, examples, read, max_tokens=max_tokens, precision=precision, on_batch=on_batch
+    )
+    lengths = [len(example.input_ids) for example in examples] if per_token else None
+    return [output for (output,) in in_order(outputs, len(examples), lengths)]
 
 
-def in_eval_mode(model: nn.Module) -> None:
-    """Go through its parts only where it has to be: for one short text that is 3 % of the time."""
-    if model.training:
-        model.eval()
+def run_vectors(
+    model: Model | SessionModel,
+    examples: Sequence[Example],
+    *,
+    layers: tuple[int, ...],
+    pooling: str,
+    dense: Sequence[Dense] = (),
+    normalize: bool = False,
+    max_tokens: int,
+    precision: Precision,
+    on_batch: Callable[[int], None] = lambda num_tokens: None,
+) -> list[np.ndarray]:
+    """The vector of every example, in order, float32 (H * layers,); with "none" its matrix.
+
+    Args:
+        model: Its encoder runs.
+        examples: One sequence each.
+        layers: Whose outputs are joined end to end; 0 for the embeddings, 1 to N.
+        pooling: See `model.pooling.pool`.
+        dense: Layers that pooled vectors go through, in order.
+        normalize: Scale to unit length.
+        max_tokens: Tokens per batch.
+        precision: Of the matrix products.
+        on_batch: Called with the tokens of each batch.
+    """
+    causal = model.config.attention.causal
+    only_last = layers == (model.config.num_hidden_layers,)
+    dense = [layer.to(model.device) for layer in dense]
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        at = row_read(batch, pooling, causal=causal) if only_last else None
+        if only_last:
+            vectors = encode(model, batch, at).float()
+        else:
+            vectors = hidden_states(model.encoder, batch, layers).float()
+        if at is None and pooling != "none":
+            vectors = torch.stack(pool(vectors, batch, pooling, causal=causal))
+        for layer in dense:
+            vectors = layer(vectors)
+        return (nn.functional.normalize(vectors, dim=-1) if normalize else vectors,)
+
+    outputs = forward(
+        model,
+        examples,
+        read,
+        max_tokens=max_tokens,
+        precision=precision,
+        # Other layers are read by hooks, which would hear all threads.
+        one_at_a_time=not only_last,
+        on_batch=on_batch,
+    )
+    lengths = [len(example.input_ids) for example in examples] if pooling == "none" else None
+    # A copy: one vector that is kept must not hold its whole batch.
+    return [vector.numpy().copy() for (vector,) in in_order(outputs, len(examples), lengths)]
 
 
 def first_pass(model: Model | SessionModel, precision: Precision, max_length: int) -> None:
-    """Run a model over a few tokens, so that no answer pays for what is made once."""
-    in_eval_mode(model)
-    # Whether an export gives hidden states is no matter yet.
+    """Run a model over a few tokens, so that no request pays for what is made once."""
+    # An export need not give hidden states.
     run = model.session.run if isinstance(model, SessionModel) else model
     with sharing_cores(model), torch.inference_mode(), precision.autocast(model.device):
         for count in _FIRST:
@@ -103,28 +254,102 @@ def first_pass(model: Model | SessionModel, precision: Precision, max_length: in
             run(collate([Example(0, ids, ids, len(ids))]).to(model.device))
 
 
-def to_host(output: Tensor) -> Callable[[], Tensor]:
-    """Begin to bring a result to the host; what comes back waits for it and gives it as float32."""
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is, and its batches have to be."""
+    if isinstance(model, Model | SessionModel):
+        return model.device
+    return next(model.parameters()).device
+
+
+def _to_host(output: Tensor) -> Callable[[], Tensor]:
+    """Begin to bring a result to the host; the function that is returned waits for it."""
+    is_half = output.dtype in (torch.bfloat16, torch.float16)
+    dtype = torch.float32 if is_half else output.dtype
     if output.device.type != "cuda":
-        return lambda: output.float().cpu()
+        return lambda: output.to("cpu", dtype)
     host = torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
     host.copy_(output, non_blocking=True)
-    there = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    there.record()
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
 
     def arrived() -> Tensor:
-        there.synchronize()
+        copied.synchronize()
         # A copy: pinned memory is scarce, and callers keep what they get.
-        return host.to(torch.float32, copy=True)
+        return host.to(dtype, copy=True)
 
     return arrived
 
 
-def per_token(model: Model | SessionModel) -> bool:
-    """Whether its output has a row a token rather than one a sequence."""
-    return model.head is None or model.head.per_token
+# Several batches at a time
 
 
-def pieces_of(output: Tensor, batch: PackedBatch, model: Model | SessionModel) -> Sequence[Tensor]:
-    """A head's output by sequence."""
-    return split(output, batch) if per_token(model) else output.unbind(0)
+def streams_on(device: torch.device) -> int:
+    """Batches that run at the same time, by the threads that torch has."""
+    return min(_MOST_STREAMS, torch.get_num_threads()) if device.type == "cpu" else 1
+
+
+def even_batches(lengths: Sequence[int], max_tokens: int, streams: int) -> list[list[int]]:
+    """As `by_length`, but all streams get the same number of batches, of about the same size."""
+    batches = by_length(lengths, max_tokens)
+    if len(batches) < 2 or streams == 1:
+        return batches
+    count = -(-len(batches) // streams) * streams
+    # The smallest limit that needs no more batches.
+    low, high = -(-sum(lengths) // count), max_tokens
+    while low < high:
+        middle = (low + high) // 2
+        if len(by_length(lengths, middle)) > count:
+            low = middle + 1
+        else:
+            high = middle
+    return by_length(lengths, high)
+
+
+def finished(
+    launch: Callable[[list[int]], Callable[[], _T]],
+    batches: list[list[int]],
+    streams: int,
+    device: torch.device,
+) -> Iterator[_T]:
+    """Launch all batches, and finish them in order.
+
+    Args:
+        launch: Computes a batch, in any thread; the function that it returns is called in this one.
+        batches: Of `even_batches`.
+        streams: Batches at a time.
+        device: Where they run.
+    """
+    streams = min(streams, len(batches))
+    if streams < 2:
+        yield from _overlapped(map(launch, batches), device)
+        return
+    threads = torch.get_num_threads()
+    ready = threading.Barrier(streams + 1)
+
+    def begin() -> None:
+        # The first question of a thread would undo what was set before it.
+        torch.get_num_threads()
+        torch.set_num_threads(threads // streams)
+        ready.wait()
+
+    pool = ThreadPoolExecutor(streams, "filbert-stream", begin)
+    try:
+        waiting = deque(pool.submit(launch, batch) for batch in batches)
+        ready.wait()
+        # For threads that are yet to come; those that have begun keep theirs.
+        torch.set_num_threads(threads)
+        while waiting:
+            yield waiting.popleft().result()()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _overlapped(launched: Iterator[Callable[[], _T]], device: torch.device) -> Iterator[_T]:
+    """Finish what was launched, in order: on a GPU only after the next one is launched, too."""
+    waiting: deque[Callable[[], _T]] = deque()
+    for finish in launched:
+        waiting.append(finish)
+        if len(waiting) > (device.type == "cuda"):
+            yield waiting.popleft()()
+    for finish in waiting:
+        yield finish()

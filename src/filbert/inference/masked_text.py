@@ -11,29 +11,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from filbert.batch import PackedBatch
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.build import CorpusOptions, build_corpus
-from filbert.data.examples import Example, collate
+from filbert.data.examples import Example
 from filbert.data.instances import fixed_examples
-from filbert.data.loader import by_length
 from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import Corpus
 from filbert.errors import InputError
 from filbert.inference.fill import masked_lm_part
+from filbert.inference.forward import device_of, forward
 from filbert.inference.onnx_session import SessionModel
 from filbert.losses.cross_entropy import cross_entropy
 from filbert.model.heads import Model, PretrainingHead
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective
+from filbert.tasks.base import Objective, Targets
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
 
 # Of masked-word logits on the host: 128 MB at 30,522 entries.
 _MOST_ROWS = 1_024
+
+# Sums over batches, from which the metrics are made.
+_SUMS = (
+    "masked", "mlm_loss", "mlm_right", "pairs", "pair_loss", "pair_right", "tokens",
+    "replaced_loss", "replaced_right",
+)  # fmt: skip
 
 # Tokens per batch where the model draws samples: the same for every run and device.
 _SAMPLED_TOKENS = 4_096
@@ -133,59 +141,72 @@ def measure(
         nsp_accuracy or sop_accuracy with nsp_loss or sop_loss; of replaced tokens replaced_loss and
         replaced_accuracy.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     was_training = model.training
-    model.eval()
-    sums: dict[str, float] = {}
-    if examples and task.targets(examples[:1]).are_seen:
-        # The samples of a batch are drawn together, so they hang on what else is in it.
-        max_tokens = _SAMPLED_TOKENS
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        batch = [examples[i] for i in indices]
-        targets = task.targets(batch).to(device)
-        torch.manual_seed(seed)
-        with torch.inference_mode(), precision.autocast(device):
-            packed = collate(batch).to(device)
-            seen = (targets.values,) if targets.are_seen else ()
-            output = model(packed, targets.at, *seen)
-        masked, *rest = (output,) if isinstance(output, Tensor) else output
-        _add(sums, "masked", len(targets.values))
-        for start in range(0, len(masked), _MOST_ROWS):
-            logits = masked[start : start + _MOST_ROWS]
-            labels = targets.values[start : start + _MOST_ROWS]
-            _add(sums, "mlm_loss", float(cross_entropy(logits, labels)))
-            _add(sums, "mlm_right", int((logits.argmax(-1) == labels).sum()))
-        if targets.pair is not None:
-            _add(sums, "pairs", len(targets.pair))
-            _add(sums, "pair_loss", float(cross_entropy(rest[0], targets.pair)))
-            _add(sums, "pair_right", int((rest[0].argmax(-1) == targets.pair).sum()))
-        elif rest:
-            logits, is_replaced = rest[0].float(), rest[1]
-            _add(sums, "tokens", len(logits))
-            loss = F.binary_cross_entropy_with_logits(logits, is_replaced.float(), reduction="sum")
-            _add(sums, "replaced_loss", float(loss))
-            _add(sums, "replaced_right", int(((logits > 0) == is_replaced).sum()))
+    # The samples of a batch are drawn together, so they depend on what else is in it.
+    draws = bool(examples) and task.targets(examples[:1]).are_seen
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        targets = task.targets(chosen).to(device)
+        if draws:
+            torch.manual_seed(seed)
+        output = model(batch, targets.at, *((targets.values,) if draws else ()))
+        sums = _sums(*((output,) if isinstance(output, Tensor) else output), targets=targets)
+        return (torch.tensor([sums.get(name, 0.0) for name in _SUMS], dtype=torch.float64),)
+
+    totals = np.zeros(len(_SUMS))
+    for _, (sums,) in forward(
+        model,
+        examples,
+        read,
+        max_tokens=_SAMPLED_TOKENS if draws else max_tokens,
+        precision=precision,
+        one_at_a_time=draws,
+    ):
+        totals += sums.numpy()
     model.train(was_training)
-    return _figures(sums, task)
+    return _metrics(dict(zip(_SUMS, totals.tolist(), strict=True)), task)
 
 
-def _figures(sums: dict[str, float], task: Objective) -> dict[str, float]:
+def _sums(masked_KV: Tensor, *others: Tensor, targets: Targets) -> dict[str, float]:
+    """What a batch adds to `_SUMS`.
+
+    Args:
+        masked_KV: Logits of the masked words.
+        others: Logits of the pairs; or of replaced tokens, and which of them were replaced.
+        targets: Of the batch.
+    """
+    sums = {"masked": len(targets.values), "mlm_loss": 0.0, "mlm_right": 0}
+    for start in range(0, len(masked_KV), _MOST_ROWS):
+        part = slice(start, start + _MOST_ROWS)
+        logits, labels = masked_KV[part], targets.values[part]
+        sums["mlm_loss"] += float(cross_entropy(logits, labels))
+        sums["mlm_right"] += int((logits.argmax(-1) == labels).sum())
+    if targets.pair is not None:
+        pairs = others[0]
+        sums |= {"pairs": len(pairs), "pair_loss": float(cross_entropy(pairs, targets.pair))}
+        sums["pair_right"] = int((pairs.argmax(-1) == targets.pair).sum())
+    elif others:
+        logits, is_replaced = others[0].float(), others[1]
+        loss = F.binary_cross_entropy_with_logits(logits, is_replaced.float(), reduction="sum")
+        sums |= {"tokens": len(logits), "replaced_loss": float(loss)}
+        sums["replaced_right"] = int(((logits > 0) == is_replaced).sum())
+    return sums
+
+
+def _metrics(sums: dict[str, float], task: Objective) -> dict[str, float]:
     loss = sums["mlm_loss"] / max(sums["masked"], 1)
-    found = {
+    metrics = {
         "mlm_loss": loss,
         "mlm_accuracy": sums["mlm_right"] / max(sums["masked"], 1),
         # A fresh model may be so wrong that the power overflows.
         "perplexity": math.exp(min(loss, 700.0)),
     }
-    if "pairs" in sums:
+    if sums["pairs"]:
         name = task.loss_names[1].removesuffix("_loss")
-        found[f"{name}_loss"] = sums["pair_loss"] / sums["pairs"]
-        found[f"{name}_accuracy"] = sums["pair_right"] / sums["pairs"]
-    if "tokens" in sums:
-        found["replaced_loss"] = sums["replaced_loss"] / sums["tokens"]
-        found["replaced_accuracy"] = sums["replaced_right"] / sums["tokens"]
-    return found
-
-
-def _add(sums: dict[str, float], name: str, value: float) -> None:
-    sums[name] = sums.get(name, 0.0) + value
+        metrics[f"{name}_loss"] = sums["pair_loss"] / sums["pairs"]
+        metrics[f"{name}_accuracy"] = sums["pair_right"] / sums["pairs"]
+    if sums["tokens"]:
+        metrics["replaced_loss"] = sums["replaced_loss"] / sums["tokens"]
+        metrics["replaced_accuracy"] = sums["replaced_right"] / sums["tokens"]
+    return metrics

@@ -26,7 +26,7 @@ from filbert.data.texts import Text, characters_in, checked_texts, chunks, clean
 from filbert.errors import ConfigError
 from filbert.inference.building import built, number_format
 from filbert.inference.fill import fill_masks
-from filbert.inference.forward import default_max_tokens, first_pass, run_model
+from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
 from filbert.inference.score import score_texts
 from filbert.inference.stored_task import (
@@ -35,7 +35,6 @@ from filbert.inference.stored_task import (
     stored_max_length,
     task_of,
 )
-from filbert.inference.vectors import run_vectors
 from filbert.model.heads import Model
 from filbert.model.memory import keep_freed_memory
 from filbert.model.pooling import check_pooling
@@ -72,7 +71,7 @@ class Predictor:
         sentence_vectors: SentenceVectors | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.model = model.eval()
+        self.model: Model | SessionModel = model.eval()
         self.checkpoint = checkpoint
         self.tokenizer = tokenizer
         self.task = task
@@ -250,15 +249,7 @@ class Predictor:
 
     def fill_texts(self, texts: Iterable[str], *, top: int = 5) -> Iterator[dict[str, Any]]:
         """As `fill`, one answer at a time, in order and in fixed memory."""
-        return fill_masks(
-            self.model,
-            self.tokenizer,
-            texts,
-            max_length=self.max_length,
-            max_tokens=self.max_tokens,
-            precision=self.precision,
-            top=top,
-        )
+        return fill_masks(self, texts, top=top)
 
     def score(self, texts: str | Sequence[str]) -> dict[str, Any] | list[dict[str, Any]]:
         """How likely the model finds one text, or each of a list; see `score.score_texts`."""
@@ -273,16 +264,7 @@ class Predictor:
         on_share: Callable[[int, float], None] = lambda rows, share: None,
     ) -> Iterator[dict[str, Any]]:
         """As `score`, one answer at a time, in order and in fixed memory."""
-        return score_texts(
-            self.model,
-            self.tokenizer,
-            texts,
-            max_length=self.max_length,
-            max_tokens=self.max_tokens,
-            precision=self.precision,
-            with_tokens=with_tokens,
-            on_share=on_share,
-        )
+        return score_texts(self, texts, with_tokens=with_tokens, on_share=on_share)
 
     def embed(
         self,

@@ -6,21 +6,21 @@ Embeddings, normalisation, heads and attention's own products stay float.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch
-from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
+from filbert.data.examples import Example
 from filbert.errors import ConfigError
+from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.encoder import DENSE, Encoder, Layer
-from filbert.model.grouping import mean_of_sequences
 from filbert.model.heads import Model
 from filbert.model.linear import bf16_is_fused
+from filbert.model.precision import Precision
 from filbert.model.quantized import LEAST, QuantizedLinear
 
 
@@ -76,7 +76,6 @@ def sensitive_layers(
     *,
     target: float = 0.999,
     hidden: torch.dtype = torch.float32,
-    max_tokens: int = 4096,
     ranked: Sequence[Sensitivity] | None = None,
 ) -> list[str]:
     """The layers to `keep`, so that vectors stay as near to the exact ones as asked.
@@ -89,7 +88,6 @@ def sensitive_layers(
         examples: what the model will see; some tens are enough.
         target: wanted mean cosine between mean-pooled vectors, in (0, 1).
         hidden: as for `quantized`.
-        max_tokens: per batch.
         ranked: what `sensitivities` has found, where that is known.
 
     Returns:
@@ -101,17 +99,16 @@ def sensitive_layers(
     """
     if not 0 < target < 1:
         raise ConfigError(f"target is {target}; it is a cosine, above 0 and below 1.")
-    batches = _batches(examples, max_tokens)
-    exact = _vectors(model, batches)
+    exact = _vectors(model, examples)
     if ranked is None:
-        ranked = sensitivities(model, examples, max_tokens=max_tokens)
+        ranked = sensitivities(model, examples)
     worst = [layer.name for layer in ranked]
 
     def is_enough(num_kept: int) -> bool:
         if num_kept == len(worst):
             return True
         other = quantized(model, keep=worst[:num_kept], hidden=hidden)
-        return _cosine(exact, _vectors(other, batches)) >= target
+        return _cosine(exact, _vectors(other, examples)) >= target
 
     low, high = 0, len(worst)
     if is_enough(0):
@@ -125,38 +122,28 @@ def sensitive_layers(
 def sensitivities(
     model: Model,
     examples: Sequence[Example],
-    *,
-    max_tokens: int = 4096,
-    on_layer: Callable[[], None] = lambda: None,
 ) -> list[Sensitivity]:
     """Every dense layer with what it alone costs in int8, the worst first.
 
     Args:
         model: float32.
         examples: what the model will see.
-        max_tokens: per batch.
-        on_layer: called when one is done.
 
     Raises:
         ConfigError: as `quantized`; no examples.
     """
     _check(model)
-    batches = _batches(examples, max_tokens)
-    exact = _vectors(model, batches)
+    exact = _vectors(model, examples)
     found = []
     for name in dense_layers(model):
         other = _with(model, _quantized_layers(model, {name}, torch.float32), shared=True)
-        found.append(Sensitivity(name, _cosine(exact, _vectors(other, batches))))
-        on_layer()
+        found.append(Sensitivity(name, _cosine(exact, _vectors(other, examples))))
     return sorted(found, key=lambda layer: layer.cosine)
 
 
-def mean_cosine(
-    first: Model, second: Model, examples: Sequence[Example], *, max_tokens: int = 4096
-) -> float:
+def mean_cosine(first: Model, second: Model, examples: Sequence[Example]) -> float:
     """Mean over examples between the mean-pooled vectors that two models give them."""
-    batches = _batches(examples, max_tokens)
-    return _cosine(_vectors(first, batches), _vectors(second, batches))
+    return _cosine(_vectors(first, examples), _vectors(second, examples))
 
 
 def _check(model: Model, keep: Collection[str] = ()) -> None:
@@ -203,19 +190,19 @@ def _with(model: Model, others: Mapping[nn.Module, nn.Module], *, shared: bool) 
     return copy.deepcopy(model, memo)
 
 
-def _batches(examples: Sequence[Example], max_tokens: int) -> list[PackedBatch]:
+def _vectors(model: Model, examples: Sequence[Example]) -> Tensor:
+    """The mean of every sequence's last hidden states, float32 (S, H)."""
     if not examples:
         raise ConfigError("No examples to compare precisions on; give some tens of texts.")
-    lengths = [len(example.input_ids) for example in examples]
-    return [collate([examples[i] for i in rows]) for rows in by_length(lengths, max_tokens)]
-
-
-def _vectors(model: Model, batches: Sequence[PackedBatch]) -> Tensor:
-    """The mean of every sequence's last hidden states, float32 (S, H)."""
-    model.eval()
-    with torch.inference_mode():
-        vectors = [mean_of_sequences(model.encoder(b).float(), b.cu_seqlens) for b in batches]
-    return torch.cat(vectors)
+    vectors = run_vectors(
+        model,
+        examples,
+        layers=(model.config.num_hidden_layers,),
+        pooling="mean",
+        max_tokens=default_max_tokens(model.device),
+        precision=Precision("float32", "the model's layers are in their own formats"),
+    )
+    return torch.from_numpy(np.stack(vectors))
 
 
 def _cosine(first: Tensor, second: Tensor) -> float:

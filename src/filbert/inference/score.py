@@ -1,4 +1,4 @@
-"""How likely a model finds a text: every token masked in turn, and what it gave to the right one.
+"""How probable a text is to a model: each token is masked in turn and its probability read.
 
 K masks, V vocabulary.
 
@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from filbert.data.examples import Example
 from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import InputError, printable
-from filbert.inference.fill import mask_logits, masked_lm_part, sequences_around
-from filbert.inference.onnx_session import SessionModel
-from filbert.model.heads import Model
-from filbert.model.precision import Precision
+from filbert.inference.fill import masked_lm_part, read_masks, sequences_around
+from filbert.inference.forward import LoadedModel
 from filbert.text.masks import mask_name, mask_spans
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -32,45 +31,37 @@ _LARGEST_EXPONENT = 700.0
 
 
 def score_texts(
-    model: Model | SessionModel,
-    tokenizer: Tokenizer,
+    loaded: LoadedModel,
     texts: Iterable[str],
     *,
-    max_length: int,
-    max_tokens: int,
-    precision: Precision,
     with_tokens: bool = False,
     on_share: Callable[[int, float], None] = lambda rows, share: None,
 ) -> Iterator[dict[str, Any]]:
     """The pseudo-log-likelihood of every text, in order and in fixed memory.
 
-    A text of n tokens is n sequences, each with another token masked. In a text beyond `max_length`
-    tokens the model sees so many around each mask; every token is scored.
+    A text of n tokens becomes n sequences, each with another token masked. In a text beyond
+    `max_length` tokens the model sees so many around each mask; every token is scored.
 
     Args:
-        model: with a masked-LM or a pre-training head, in eval mode. Its pooler does not run.
-        tokenizer: of the same folder.
-        texts: without masks of their own.
-        max_length: longest sequence, special tokens included.
-        max_tokens: tokens per packed batch.
-        precision: of the matrix products.
-        with_tokens: say it of every token, too.
-        on_share: told how many texts are at work, and which share of their masks is done.
+        loaded: With a masked-LM or a pre-training head. Its pooler does not run.
+        texts: Without masks of their own.
+        with_tokens: Return the score of every token, too.
+        on_share: Called with the number of texts in work and the share of their masks that is done.
 
     Returns:
-        For each text `pll` (the sum over its tokens of the natural logarithm of the probability,
-        among all V entries of the word table, of the token that stands there), `perplexity`,
-        `num_scored` (tokens without the special ones that are added), `num_unknown` of them that
-        the vocabulary could not write, `truncated` and `num_tokens`; with `with_tokens`, `tokens`:
-        `token`, `start` and `end` (characters of the text) and `log_probability` of each.
+        For each text `pll` (the sum over its tokens of the natural logarithm of the probability of
+        the token, among all V entries of the word table), `perplexity`, `num_scored` (tokens
+        without the special ones that are added), `num_unknown` of them that the vocabulary could
+        not write, `truncated` and `num_tokens`; with `with_tokens`, `tokens`: `token`, `start` and
+        `end` (characters of the text) and `log_probability` of each.
 
     Raises:
-        ConfigError: the model has no masked-LM head.
-        FormatError: the vocabulary has no mask.
-        InputError: a text with a mask in it, or something that is no text; with its index.
+        ConfigError: The model has no masked-LM head.
+        FormatError: The vocabulary has no mask.
+        InputError: A text with a mask in it, or an item that is no text; with its index.
     """
-    masked_lm_part(model)
-    assert not isinstance(model, SessionModel)
+    masked_lm_part(loaded.model)
+    tokenizer = loaded.tokenizer
     mask_name(tokenizer)
     refuse_one_text(texts)
     whole = (check_whole(text, tokenizer, f"Item {i}") for i, text in enumerate(texts))
@@ -78,13 +69,11 @@ def score_texts(
     def scored() -> Iterator[dict[str, Any]]:
         for chunk in chunks(whole, characters_in, _CHUNK_CHARACTERS):
             encodings = tokenizer.encode(chunk, with_offsets=True)
-            found = _log_probabilities(
-                model, tokenizer, encodings, max_length, max_tokens, precision, on_share
-            )
-            for encoding, logs in zip(encodings, found, strict=True):
-                answer = _answer(encoding, logs, tokenizer, max_length)
+            logs = _log_probabilities(loaded, encodings, on_share)
+            for encoding, own in zip(encodings, logs, strict=True):
+                answer = _answer(encoding, own, tokenizer, loaded.max_length)
                 if with_tokens:
-                    answer["tokens"] = _tokens(encoding, logs, tokenizer)
+                    answer["tokens"] = _tokens(encoding, own, tokenizer)
                 yield answer
 
     return scored()
@@ -119,48 +108,38 @@ def _own(encoding: Encoding) -> np.ndarray:
 
 
 def _log_probabilities(
-    model: Model,
-    tokenizer: Tokenizer,
-    encodings: Sequence[Encoding],
-    max_length: int,
-    max_tokens: int,
-    precision: Precision,
-    on_share: Callable[[int, float], None],
+    loaded: LoadedModel, encodings: Sequence[Encoding], on_share: Callable[[int, float], None]
 ) -> list[np.ndarray]:
-    """Of each text's own tokens, float64."""
+    """The logarithm of the probability of each text's own tokens, float64."""
     places = [_own(encoding) for encoding in encodings]
-    found = [np.empty(len(own)) for own in places]
+    logs = [np.empty(len(own)) for own in places]
     total, done = sum(map(len, places)), 0
     order = sorted(range(len(encodings)), key=lambda row: len(encodings[row].input_ids))
     masks = ((row, number) for row in order for number in range(len(places[row])))
     for piece in chunks(masks, lambda mask: 1):
-        wanted = [int(encodings[row].input_ids[places[row][number]]) for row, number in piece]
         examples = [
-            _masked(row, encodings[row], int(places[row][number]), max_length, tokenizer)
-            for row, number in piece
+            _masked(row, encodings[row], int(places[row][number]), loaded) for row, number in piece
         ]
-        for owners, logits_KV in mask_logits(
-            model, examples, max_tokens=max_tokens, precision=precision
-        ):
-            ids = torch.tensor([wanted[owner] for owner in owners], device=logits_KV.device)
-            right = logits_KV.gather(1, ids[:, None]).squeeze(1)
-            logs = (right - logits_KV.logsumexp(-1)).tolist()
-            for owner, log in zip(owners, logs, strict=True):
-                row, number = piece[owner]
-                found[row][number] = log
+        outputs = read_masks(loaded, examples, _of_right_tokens)
+        for (row, number), (value,) in zip(piece, outputs, strict=True):
+            logs[row][number] = float(value)
         done += len(piece)
         on_share(len(encodings), done / total)
-    return found
+    return logs
 
 
-def _masked(
-    row: int, encoding: Encoding, place: int, max_length: int, tokenizer: Tokenizer
-) -> Example:
-    """The text with the token at `place` masked, or what is around it."""
-    (example,) = sequences_around(row, encoding, [place], max_length)
+def _of_right_tokens(logits_KV: Tensor, owners: Sequence[Example]) -> tuple[Tensor, ...]:
+    ids = torch.tensor([example.source for example in owners], device=logits_KV.device)
+    right = logits_KV.gather(1, ids[:, None]).squeeze(1)
+    return (right - logits_KV.logsumexp(-1),)
+
+
+def _masked(row: int, encoding: Encoding, place: int, loaded: LoadedModel) -> Example:
+    """The text with the token at `place` masked, or what is around it; `source` is the token."""
+    (example,) = sequences_around(row, encoding, [place], loaded.max_length)
     ids = example.input_ids.copy()
-    ids[example.target] = tokenizer.mask_id
-    return replace(example, input_ids=ids)
+    ids[example.target] = loaded.tokenizer.mask_id
+    return replace(example, input_ids=ids, source=int(encoding.input_ids[place]))
 
 
 def _answer(

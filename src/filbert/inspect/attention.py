@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.batch import PackedBatch, pack, split
+from filbert.batch import PackedBatch, split
+from filbert.data.examples import Example
 from filbert.data.texts import Text, cleaned, text_of, text_row
 from filbert.errors import ConfigError, InputError
+from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
 from filbert.model.attention_plan import AttentionPlan, distance
@@ -297,8 +299,16 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
             f"it with --max-length {limit}."
         )
     check_size(predictor.model.config, len(encoding.input_ids))
-    batch = pack([encoding.input_ids], [encoding.token_type_ids]).to(predictor.device)
-    (maps,), (vectors,) = attention_and_vectors(predictor.model, batch)
+    model = predictor.model
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        maps, vectors = attention_and_vectors(model, batch)
+        return maps[0], vectors[0]
+
+    example = Example(0, encoding.input_ids, encoding.token_type_ids, encoding.num_tokens)
+    ((_, (maps, vectors)),) = forward(
+        model, [example], read, max_tokens=limit, precision=predictor.precision, one_at_a_time=True
+    )
     units, words = words_in(encoding, texts, predictor.tokenizer)
     assert encoding.sequence is not None
     return View(

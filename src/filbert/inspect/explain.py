@@ -547,7 +547,8 @@ def _endpoints(
 def _scores(model: Model, target: Target, vectors_SnE: Tensor) -> Tensor:
     """Compute the number of the target for S sets of word vectors, float64 (S,).
 
-    A hook replaces the output of the word table; positions and token types are added as usual.
+    A hook replaces the output of the word table; positions and token types are added as usual. This
+    does not go through inference/forward.py, because gradients are needed.
     """
     head, encoding, count = model.head, target.encoding, len(vectors_SnE)
     assert isinstance(head, Head)

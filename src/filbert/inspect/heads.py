@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.batch import pack
+from filbert.batch import PackedBatch
+from filbert.data.examples import Example
 from filbert.errors import InputError
+from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import (
     attention_maps,
@@ -88,7 +90,8 @@ def summarise_heads(predictor: Predictor, texts: Sequence[Any]) -> HeadSummary:
     encodings = predictor.tokenizer.encode(
         texts, max_length=predictor.max_length, with_offsets=True
     )
-    for encoding, maps in zip(encodings, _maps(model, encodings), strict=True):
+    for number, maps in _maps(predictor, encodings):
+        encoding = encodings[number]
         assert encoding.sequence is not None
         rows = np.flatnonzero(encoding.sequence >= 0)
         num_rows += len(rows)
@@ -123,23 +126,27 @@ def _attended(encoding: Encoding, rows: np.ndarray, tokenizer: Tokenizer) -> dic
     return {name: torch.from_numpy(mask.astype(np.float64)) for name, mask in masks.items()}
 
 
-def _maps(model: Model, encodings: Sequence[Encoding]) -> Iterator[Tensor]:
-    """Yield the maps of each text, float32 (L, A, n, n), in bounded memory."""
-    config = model.config
-    check_size(config, max((len(encoding.input_ids) for encoding in encodings), default=0))
-    heads = config.num_hidden_layers * config.attention.heads
-    group: list[Encoding] = []
-    for encoding in encodings:
-        size = sum(len(one.input_ids) ** 2 for one in (*group, encoding))
-        if group and heads * size > MOST_WEIGHTS:
-            yield from _group_maps(model, group)
-            group = []
-        group.append(encoding)
-    if group:
-        yield from _group_maps(model, group)
+def _maps(predictor: Predictor, encodings: Sequence[Encoding]) -> Iterator[tuple[int, Tensor]]:
+    """Yield the number of each text with its maps, float32 (L, A, n, n), in bounded memory."""
+    model = predictor.model
+    assert isinstance(model, Model)
+    longest = max((len(encoding.input_ids) for encoding in encodings), default=1)
+    check_size(model.config, longest)
+    heads = model.config.num_hidden_layers * model.config.attention.heads
+    examples = [
+        Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
+    ]
 
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        return tuple(attention_maps(model, batch))
 
-def _group_maps(model: Model, encodings: Sequence[Encoding]) -> list[Tensor]:
-    ids = [encoding.input_ids for encoding in encodings]
-    types = [encoding.token_type_ids for encoding in encodings]
-    return attention_maps(model, pack(ids, types).to(model.device))
+    outputs = forward(
+        model,
+        examples,
+        read,
+        max_tokens=MOST_WEIGHTS // (heads * longest),
+        precision=predictor.precision,
+        one_at_a_time=True,
+    )
+    for indices, maps in outputs:
+        yield from zip(indices, maps, strict=True)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.batch import PackedBatch
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
+from filbert.data.examples import Example
 from filbert.errors import ConfigError
+from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.pooling import hidden_states
@@ -110,12 +111,21 @@ def states_by_layer(
     if not isinstance(model, Model):
         raise ConfigError("An exported model has its last layer only. Use the original model.")
     numbers = tuple(range(model.config.num_hidden_layers + 1))
-    lengths = [len(example.input_ids) for example in examples]
-    for indices in by_length(lengths, min(predictor.max_tokens, MOST_TOKENS)):
-        batch = collate([examples[i] for i in indices]).to(predictor.device)
-        with torch.inference_mode(), predictor.precision.autocast(predictor.device):
-            states = hidden_states(model.encoder, batch, numbers).float().cpu()
-        yield from zip(indices, torch.split(states, [lengths[i] for i in indices]), strict=True)
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[torch.Tensor, ...]:
+        return (hidden_states(model.encoder, batch, numbers),)
+
+    outputs = forward(
+        model,
+        examples,
+        read,
+        max_tokens=min(predictor.max_tokens, MOST_TOKENS),
+        precision=predictor.precision,
+        one_at_a_time=True,
+    )
+    for indices, (states,) in outputs:
+        sizes = [len(examples[i].input_ids) for i in indices]
+        yield from zip(indices, torch.split(states, sizes), strict=True)
 
 
 def split_layers(predictor: Predictor, features: np.ndarray) -> list[np.ndarray]:

@@ -1,11 +1,14 @@
-"""A student beside its teacher: what is trained, what it is compared with, and by how much.
+"""A student with its teacher in one module: which layers are compared, and how.
 
-T tokens in the batch, K rows asked for, S sequences, N lessons.
+T tokens in the batch, K rows of the head, S sequences, H hidden size, N layer losses.
+
+Layers are numbered from 0: 0 is the embeddings, i the output of the i-th layer or its attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -13,25 +16,197 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from filbert.batch import PackedBatch
-from filbert.losses.distillation import soft_targets
-from filbert.losses.matching import Lesson, lesson_sum, new_projections
+from filbert.errors import ConfigError
+from filbert.losses.distillation import (
+    AttentionMask,
+    cosine_distance,
+    patient_distance,
+    relation_divergence,
+    score_error,
+    soft_targets,
+    split_heads,
+    squared_error,
+)
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
+from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
+from filbert.model.rotary import rotate
 from filbert.model.trace import Trace, traced
 
 _PROJECTIONS = "projections."
-# Logits over a vocabulary of both models at a time: 128 MB of float32 each.
-_MOST_LOGITS = 2**25
+# Logits of one model over the vocabulary that are in memory at a time: 128 MB of float32.
+_MAX_LOGITS = 2**25
+
+# Which layers are compared, and how
 
 
-class Taught(NamedTuple):
-    """What one pass gives.
+@dataclass(frozen=True)
+class LayerLoss:
+    """A loss between layers of the student and layers of the teacher.
 
     Attributes:
-        student: the head's output; the last hidden states without a head.
-        teacher: the teacher's, without a gradient; empty where nobody compares it.
-        sums: one a lesson and, where the vocabulary's scores are compared, one more: float32.
+        kind: A key of `KINDS`.
+        layers: Pairs of a student's and a teacher's layer; their losses are added.
+        weight: Factor of the mean loss.
+        heads: Of "relations": the number of heads that the vectors are split into.
+    """
+
+    kind: str
+    layers: tuple[tuple[int, int], ...]
+    weight: float = 1.0
+    heads: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the loss in logs."""
+        return f"{self.kind}_loss"
+
+    def count(self, lengths: Sequence[int]) -> float:
+        """Return the number of tokens or sequences that the sum runs over."""
+        return float(sum(lengths) if KINDS[self.kind].per_token else len(lengths))
+
+
+class _Compared(NamedTuple):
+    """A pair of layers while a batch is read."""
+
+    loss: LayerLoss
+    student: Trace
+    teacher: Trace
+    layers: tuple[int, int]
+    batch: PackedBatch
+    projections: nn.ModuleDict
+    causal: bool
+
+    def hidden(self) -> tuple[Tensor, Tensor]:
+        """Return both hidden states (T, H), the student's projected to the teacher's width."""
+        mine = self.student.hidden[self.layers[0]]
+        if self.loss.kind in self.projections:
+            mine = self.projections[self.loss.kind](mine)
+        return mine, self.teacher.hidden[self.layers[1]]
+
+    def qkv(self) -> tuple[Tensor, Tensor]:
+        """Return queries, keys and values of both, (T, 3, A, D)."""
+        return self.student.qkv[self.layers[0]], self.teacher.qkv[self.layers[1]]
+
+    def mask(self) -> AttentionMask:
+        """Return the attention mask of the layers."""
+        plan = self.student.plans[self.layers[0]]
+        return AttentionMask(plan.reach, plan.causal)
+
+
+def _patient(pair: _Compared) -> Tensor:
+    at = standing_rows(pair.batch, causal=pair.causal)
+    mine, theirs = pair.hidden()
+    return patient_distance(mine[at], theirs[at])
+
+
+def _scores(pair: _Compared) -> Tensor:
+    plans = (pair.student.plans[pair.layers[0]], pair.teacher.plans[pair.layers[1]])
+    rotated = [
+        qkv if plan.rotary is None else rotate(qkv, plan.rotary)
+        for qkv, plan in zip(pair.qkv(), plans, strict=True)
+    ]
+    return score_error(rotated[0][:, :2], rotated[1][:, :2], pair.batch, pair.mask())
+
+
+def _relations(pair: _Compared) -> Tensor:
+    mine, theirs = (split_heads(qkv, pair.loss.heads) for qkv in pair.qkv())
+    return relation_divergence(mine, theirs, pair.batch, pair.mask())
+
+
+class _Kind(NamedTuple):
+    """How a kind of layer loss is computed.
+
+    Attributes:
+        compare: Returns the sum over the batch for one pair of layers.
+        source: What it reads of a layer, "hidden" or "qkv".
+        per_token: Whether its sum runs over tokens, otherwise over sequences.
+        projects: Whether a learned projection maps the student's width to the teacher's.
+    """
+
+    compare: Callable[[_Compared], Tensor]
+    source: str = "hidden"
+    per_token: bool = True
+    projects: bool = False
+
+
+KINDS = {
+    "cosine": _Kind(lambda pair: cosine_distance(*pair.hidden())),
+    "embeddings": _Kind(lambda pair: squared_error(*pair.hidden()), projects=True),
+    "hidden": _Kind(lambda pair: squared_error(*pair.hidden()), projects=True),
+    "patient": _Kind(_patient, per_token=False),
+    "scores": _Kind(_scores, source="qkv"),
+    "relations": _Kind(_relations, source="qkv"),
+}
+
+
+def check_layer_losses(
+    losses: Sequence[LayerLoss], student: EncoderConfig, teacher: EncoderConfig
+) -> None:
+    """Check that the losses can be computed between two models.
+
+    Raises:
+        ConfigError: A layer does not exist, or widths, heads or attention masks do not fit.
+    """
+    sides = (("student", student), ("teacher", teacher))
+    for loss in losses:
+        kind = KINDS[loss.kind]
+        for pair in loss.layers:
+            for (whose, config), number in zip(sides, pair, strict=True):
+                if not 0 <= number <= config.num_hidden_layers:
+                    raise ConfigError(
+                        f"{loss.kind}: the {whose}'s layer {number - 1} is asked for; it has 0 to "
+                        f"{config.num_hidden_layers - 1}."
+                    )
+            if kind.source == "qkv":
+                _check_attention(loss, pair, sides)
+        widths = (student.hidden_size, teacher.hidden_size)
+        if kind.source == "hidden" and not kind.projects and widths[0] != widths[1]:
+            raise ConfigError(
+                f"{loss.kind}: the student's hidden_size is {widths[0]} and the teacher's "
+                f"{widths[1]}; this loss needs equal sizes."
+            )
+
+
+def _check_attention(
+    loss: LayerLoss, pair: tuple[int, int], sides: Sequence[tuple[str, EncoderConfig]]
+) -> None:
+    heads = [config.heads_of(n - 1) for (_, config), n in zip(sides, pair, strict=True)]
+    if loss.kind == "scores" and heads[0] != heads[1]:
+        raise ConfigError(
+            f"scores: the student has {heads[0]} attention heads and the teacher {heads[1]}; "
+            "they are compared head by head. Use a student with as many heads, or method minilm."
+        )
+    for (whose, config), count in zip(sides, heads, strict=True):
+        width = count * config.head_size
+        if loss.kind == "relations" and width % loss.heads:
+            raise ConfigError(
+                f"relation_heads is {loss.heads}, which does not divide the width of the {whose}'s "
+                f"attention, {width}."
+            )
+    masks = [
+        (c.attention.causal, c.attention.window if c.is_local(n - 1) else None)
+        for (_, c), n in zip(sides, pair, strict=True)
+    ]
+    if masks[0] != masks[1]:
+        raise ConfigError(
+            f"{loss.kind}: the student's layer {pair[0] - 1} and the teacher's {pair[1] - 1} have "
+            "different attention masks (causal, or a window). Pair other layers."
+        )
+
+
+# The module that is trained
+
+
+class StudentOutput(NamedTuple):
+    """The result of one forward pass.
+
+    Attributes:
+        student: Output of the head; the last hidden states without a head.
+        teacher: The same of the teacher; empty if it is not compared.
+        sums: One sum per layer loss, then that of the soft targets over the vocabulary if they are
+            compared; float32 (N,) or (N + 1,).
     """
 
     student: Tensor
@@ -40,15 +215,10 @@ class Taught(NamedTuple):
 
 
 class Teacher:
-    """A model that is asked and never trained; in eval mode, without gradients.
+    """A frozen model in eval mode.
 
-    It is no nn.Module, so that a student that holds one has none of its tensors among its own: not
-    in its state, nor in what is spread or exchanged between processes. Copies of a student share
-    it.
-
-    Args:
-        model: in any float type, which its products run in.
-        device: where to.
+    It is no nn.Module, so its tensors belong neither to the student's state nor to what FSDP
+    shards. Copies of a student share it.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
@@ -59,40 +229,30 @@ class Teacher:
 
 
 class SoftWords(NamedTuple):
-    """How the scores over the vocabulary are compared.
-
-    Attributes:
-        temperature: of both softmaxes.
-        masked_only: at the masked rows instead of all of them.
-    """
+    """Soft targets over the vocabulary, at all tokens or at the masked ones only."""
 
     temperature: float
     masked_only: bool = False
 
 
 class Student(nn.Module):
-    """A model in training, its learned projections, and the teacher it is compared with.
+    """A model in training with its projections and its teacher.
 
-    The names of its state are those of the model, and "projections...", which are of no use later:
-    see `own_weights`.
+    Its state has the names of the model, and "projections..." that are not saved (`own_weights`).
 
     Args:
-        model: to train. It may have no head, where lessons are all there is to learn.
-        teacher: of the same vocabulary.
-        lessons: comparisons, as `check_lessons` let them through.
-        words: compares the scores over the vocabulary too; both then have a masked-LM head.
-        compares_outputs: whether the teacher's head is asked as well.
-
-    Attributes:
-        encoder, head: the model's.
-        projections: by kind of lesson, where widths differ.
+        model: The model to train; without a head if only layers are compared.
+        teacher: A model with the same vocabulary.
+        losses: Layer losses that passed `check_layer_losses`.
+        words: Compares the scores over the vocabulary too; both models have a masked-LM head.
+        compares_outputs: Whether the output of the teacher's head is computed.
     """
 
     def __init__(
         self,
         model: Model,
         teacher: Teacher,
-        lessons: Sequence[Lesson],
+        losses: Sequence[LayerLoss],
         *,
         words: SoftWords | None = None,
         compares_outputs: bool = False,
@@ -100,67 +260,68 @@ class Student(nn.Module):
         super().__init__()
         self.encoder = model.encoder
         self.head = model.head
-        self.projections = new_projections(lessons, model.config, teacher.model.config)
+        self.projections = _new_projections(losses, model.config, teacher.model.config)
         self.teacher = teacher
-        self.lessons = tuple(lessons)
+        self.losses = tuple(losses)
         self.words = words
         self.compares_outputs = compares_outputs
 
     @property
     def config(self) -> EncoderConfig:
-        """The student's own."""
+        """The student's configuration."""
         return self.encoder.config
 
     @property
     def model(self) -> Model:
-        """The student alone, to measure it: the same modules."""
+        """The student alone, with the same modules."""
         return Model(self.encoder, self.head)
 
-    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Taught:
-        """Both read a batch, and are compared.
+    def forward(self, batch: PackedBatch, at: Tensor | None = None) -> StudentOutput:
+        """Read a batch with both models and compare them.
 
         Args:
             batch: T tokens.
-            at: rows that the heads answer for, int64 (K,).
+            at: Rows that the heads read, int64 (K,); all if None.
         """
-        tokens_TH, mine = self._listen(self.encoder, batch, side=0)
+        tokens_TH, mine = self._encode(self.encoder, batch, side=0)
         with torch.no_grad(), torch.autocast(tokens_TH.device.type, enabled=False):
-            theirs_TH, theirs = self._listen(self.teacher.model.encoder, batch, side=1)
+            theirs_TH, theirs = self._encode(self.teacher.model.encoder, batch, side=1)
             answer = tokens_TH.new_empty(0)
             if self.compares_outputs:
                 answer = _tensor(self.teacher.model.read(theirs_TH, batch, at))
-        sums = [
-            lesson_sum(
-                lesson, mine, theirs, batch, self.projections, causal=self.config.attention.causal
-            )
-            for lesson in self.lessons
-        ]
+        sums = []
+        for loss in self.losses:
+            around = (batch, self.projections, self.config.attention.causal)
+            parts = [
+                KINDS[loss.kind].compare(_Compared(loss, mine, theirs, layers, *around))
+                for layers in loss.layers
+            ]
+            sums.append(sum(parts[1:], parts[0]))
         if self.words is not None:
             rows = at if self.words.masked_only else None
             sums.append(self._soft_words(tokens_TH, theirs_TH, batch, rows))
         output = _tensor(self.model.read(tokens_TH, batch, at))
-        return Taught(output, answer, torch.stack(sums) if sums else tokens_TH.new_zeros(0))
+        return StudentOutput(output, answer, torch.stack(sums) if sums else tokens_TH.new_zeros(0))
 
-    def _listen(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
-        """An encoder's output and what the lessons read inside it."""
-        hidden, qkv = (
-            {number for lesson in self.lessons for number in lesson.layers_of(source, side)}
-            for source in ("hidden", "qkv")
-        )
-        if not hidden and not qkv:
+    def _encode(self, encoder: Encoder, batch: PackedBatch, side: int) -> tuple[Tensor, Trace]:
+        """Return an encoder's output and what the layer losses read inside it."""
+        layers: dict[str, set[int]] = {"hidden": set(), "qkv": set()}
+        for loss in self.losses:
+            layers[KINDS[loss.kind].source] |= {pair[side] for pair in loss.layers}
+        if not any(layers.values()):
             return encoder(batch), Trace()
-        with traced(encoder, hidden, qkv) as trace:
+        with traced(encoder, layers["hidden"], layers["qkv"]) as trace:
             tokens_TH = encoder(batch)
         last = encoder.config.num_hidden_layers
-        if last in hidden:
-            # After the last LayerNorm, where it stands apart.
+        if last in layers["hidden"]:
+            # After the final norm, which is not part of the last layer in pre-norm models.
             trace.hidden[last] = tokens_TH
         return tokens_TH, trace
 
     def _soft_words(
         self, student_TH: Tensor, teacher_TH: Tensor, batch: PackedBatch, at: Tensor | None
     ) -> Tensor:
-        """`soft_targets` over the vocabulary, some rows at a time and once more on the way back."""
+        """Return `soft_targets` over the vocabulary, computed a few rows at a time."""
         assert self.words is not None
         temperature = self.words.temperature
         if at is None:
@@ -169,37 +330,54 @@ class Student(nn.Module):
         def compare(student_TH: Tensor, rows: Tensor) -> Tensor:
             with torch.no_grad(), torch.autocast(student_TH.device.type, enabled=False):
                 wanted = _tensor(self.teacher.model.read(teacher_TH, batch, rows))
-            found = _tensor(self.model.read(student_TH, batch, rows))
-            return soft_targets(found, wanted, temperature)
+            return soft_targets(
+                _tensor(self.model.read(student_TH, batch, rows)), wanted, temperature
+            )
 
         total = student_TH.new_zeros((), dtype=torch.float32)
-        for rows in torch.split(at, max(1, _MOST_LOGITS // self.config.vocab_size)):
+        for rows in torch.split(at, max(1, _MAX_LOGITS // self.config.vocab_size)):
             total = total + checkpoint(
                 compare, student_TH, rows, use_reentrant=False, preserve_rng_state=False
             )
         return total
 
 
-def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> int:
-    """Switch off the gradients of parameters that no loss reaches.
+def _new_projections(
+    losses: Sequence[LayerLoss], student: EncoderConfig, teacher: EncoderConfig
+) -> nn.ModuleDict:
+    """Create the projections between the widths, drawn from torch's default generator.
 
-    The relations of a last layer leave everything behind its attention as it is, and a head that
-    answers nothing too. Several processes would wait for such gradients for ever.
+    Source: Jiao et al. 2020, equations 8 and 9 (no bias).
+    """
+    projections = nn.ModuleDict()
+    for loss in losses:
+        if KINDS[loss.kind].projects and student.hidden_size != teacher.hidden_size:
+            projections[loss.kind] = nn.Linear(student.hidden_size, teacher.hidden_size, bias=False)
+    for projection in projections.values():
+        # This standard deviation keeps the length of vectors.
+        nn.init.normal_(projection.weight, std=teacher.hidden_size**-0.5)  # type: ignore[arg-type]
+    return projections
+
+
+def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> int:
+    """Freeze the parameters that no loss reaches, because DDP would wait for their gradients.
+
+    Relations of a last layer, for example, do not reach what follows its attention.
 
     Args:
-        student: changed in place.
-        batch: a small one.
-        answers: whether the head's output is part of what is learnt.
+        student: Changed in place.
+        batch: A small batch.
+        answers: Whether the head's output is part of the loss.
 
     Returns:
-        How many numbers that are; those that were frozen before do not count.
+        The number of weights that were frozen.
     """
     was_training = student.training
     student.eval()
-    taught = student(batch.to(next(student.parameters()).device))
-    reached = taught.sums.sum()
+    output = student(batch.to(next(student.parameters()).device))
+    reached = output.sums.sum()
     if answers:
-        reached = reached + taught.student.float().sum()
+        reached = reached + output.student.float().sum()
     reached.backward()
     unreached = [p for p in student.parameters() if p.requires_grad and p.grad is None]
     for parameter in unreached:
@@ -210,7 +388,7 @@ def freeze_unreached(student: Student, batch: PackedBatch, *, answers: bool) -> 
 
 
 def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A student's state without its projections: by the names of Model.state_dict()."""
+    """Return a student's state without its projections, by the names of Model.state_dict()."""
     return {name: value for name, value in weights.items() if not name.startswith(_PROJECTIONS)}
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from filbert.batch import PackedBatch
-from filbert.data.examples import Example, collate, rows_of
+from filbert.data.examples import Example, rows_of
 from filbert.data.texts import cleaned, text_of, text_row
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.fill import Scorer, candidates_of, mask_examples, scorer_of
-from filbert.inference.forward import run_model
+from filbert.inference.fill import best_entries, candidates_of, check_fill, mask_examples
+from filbert.inference.forward import forward, run_model
 from filbert.inference.onnx_session import HIDDEN
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
@@ -156,28 +156,8 @@ class FillQuery:
     predictor: Predictor
     top: int = 5
 
-    # One scorer per model, because making it reads the whole vocabulary.
-    _scorers: ClassVar[WeakKeyDictionary[Predictor, Scorer]] = WeakKeyDictionary()
-
     def __post_init__(self) -> None:
-        self.scorer(self.predictor).with_top(self.top)
-
-    @classmethod
-    def scorer(cls, predictor: Predictor) -> Scorer:
-        """The model's scorer.
-
-        Raises:
-            ConfigError, FormatError: The model has no masked-LM head.
-        """
-        if predictor not in cls._scorers:
-            cls._scorers[predictor] = scorer_of(
-                predictor.model,
-                predictor.tokenizer,
-                max_tokens=predictor.max_tokens,
-                precision=predictor.precision,
-                top=1,
-            )
-        return cls._scorers[predictor]
+        check_fill(self.predictor, self.top)
 
     def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
         predictor = self.predictor
@@ -186,7 +166,7 @@ class FillQuery:
         return Prepared(examples, masked)
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        return self.scorer(self.predictor).with_top(self.top).best(examples)
+        return best_entries(self.predictor, examples, self.top)
 
     def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         predictor = self.predictor
@@ -222,10 +202,19 @@ class AttentionQuery:
         """Run one sequence at a time, because maps are large."""
         model = cast(Model, self.predictor.model)
 
-        def maps(batch: PackedBatch) -> Any:
-            return attention_maps(model, batch, self.layers, self.heads)[0].numpy()
+        def maps(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+            return tuple(attention_maps(model, batch, self.layers, self.heads))
 
-        return [_forward(self.predictor, [example], maps) for example in examples]
+        outputs = forward(
+            model,
+            examples,
+            maps,
+            max_tokens=1,
+            precision=self.predictor.precision,
+            one_at_a_time=True,
+        )
+        by_example = {index: maps.numpy() for (index,), (maps,) in outputs}
+        return [by_example[index] for index in range(len(examples))]
 
     def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         return _one_per_example(prepared, outputs)
@@ -242,9 +231,21 @@ class HealthQuery:
         return Prepared([_example(0, encoding) for encoding in encodings])
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
-        output = _forward(self.predictor, examples, self.predictor.model)
-        parts = output if isinstance(output, tuple) else (output,)
-        return [all(bool(part.isfinite().all()) for part in parts)] * len(examples)
+        predictor = self.predictor
+
+        def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+            output = predictor.model(batch)
+            parts = output if isinstance(output, tuple) else (output,)
+            return (torch.stack([part.isfinite().all() for part in parts]).all(),)
+
+        outputs = forward(
+            predictor.model,
+            examples,
+            read,
+            max_tokens=predictor.max_tokens,
+            precision=predictor.precision,
+        )
+        return [all(bool(is_finite) for _, (is_finite,) in outputs)] * len(examples)
 
     def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         return _one_per_example(prepared, outputs)
@@ -285,7 +286,7 @@ def abilities(predictor: Predictor) -> tuple[str, ...]:
     if predictor.task is not None and predictor.task.name in names:
         can.append(names[predictor.task.name])
     with suppress(ConfigError, FormatError):
-        FillQuery.scorer(predictor)
+        check_fill(predictor)
         can.append("fill")
     model = predictor.model
     if isinstance(model, Model) or HIDDEN in model.session.outputs:
@@ -295,13 +296,6 @@ def abilities(predictor: Predictor) -> tuple[str, ...]:
         layers_and_heads(model)
         can.append("attention")
     return tuple(can)
-
-
-def _forward(predictor: Predictor, examples: Sequence[Example], run: Any) -> Any:
-    """Call `run` with one packed batch of all examples."""
-    batch = collate(examples).to(predictor.device)
-    with torch.inference_mode(), predictor.precision.autocast(predictor.device):
-        return run(batch)
 
 
 def _is_ids(item: Any) -> bool:

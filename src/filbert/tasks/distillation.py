@@ -1,9 +1,9 @@
-"""Distillation: what a student learns from a teacher beside, or instead of, what the text says.
+"""Distillation without labelled rows: layer losses, soft targets of words, and masked words.
 
-No labelled rows: this is an `Objective`, whose losses are made where student and teacher meet, in
-`model.student.Student`.
+This is an `Objective`; its losses are computed in `losses.student.Student`.
 
-L layers of the student, M of the teacher; lessons number them from 1, with 0 for the embeddings.
+L layers of the student, M of the teacher; layer losses number them from 1, with 0 for the
+embeddings, and options from 0.
 """
 
 from __future__ import annotations
@@ -17,30 +17,27 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.errors import ConfigError
 from filbert.losses.cross_entropy import cross_entropy
-from filbert.losses.matching import Lesson
-from filbert.losses.student import Taught
+from filbert.losses.student import LayerLoss, StudentOutput
 from filbert.model.config import EncoderConfig
 from filbert.tasks.base import Targets
 from filbert.tasks.pretraining import masked_words
 
-# Wang et al. 2021, section 4.1: the teacher's width to the number of its relation heads.
+# Wang et al. 2021, section 4.1: the number of relation heads by the least width of the teacher.
 _RELATION_HEADS = ((1024, 64), (0, 48))
 
 
 @dataclass(frozen=True)
-class PretrainingDistillation:
-    """Lessons over raw text, with the words' scores and the masked words themselves where asked.
-
-    The loss is the sum of every kind's mean, times its weight.
+class LayerDistillation:
+    """The weighted sum of the mean of every loss.
 
     Attributes:
-        lessons: as the `Student` has them.
-        soft_weight: of the soft targets over the vocabulary; 0 for none.
-        soft_at_masked: those at the masked words only.
-        masked_weight: of the masked words themselves; 0 for none.
+        layer_losses: The losses that the `Student` computes.
+        soft_weight: Weight of the soft targets over the vocabulary; 0 for none.
+        soft_at_masked: Whether these are computed at the masked words only.
+        masked_weight: Weight of the masked-LM loss; 0 for none.
     """
 
-    lessons: tuple[Lesson, ...]
+    layer_losses: tuple[LayerLoss, ...]
     soft_weight: float = 0.0
     soft_at_masked: bool = False
     masked_weight: float = 0.0
@@ -49,50 +46,49 @@ class PretrainingDistillation:
     pair = "none"
 
     @property
-    def loss_names(self) -> tuple[str, ...]:
-        """Of the lessons, the soft targets and the masked words, those that there are."""
+    def _weighted(self) -> list[tuple[str, float]]:
         words = (("soft_loss", self.soft_weight), ("mlm_loss", self.masked_weight))
-        return (*(x.name for x in self.lessons), *(name for name, weight in words if weight))
+        return [(loss.name, loss.weight) for loss in self.layer_losses] + [w for w in words if w[1]]
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """The layer losses, then soft_loss and mlm_loss if they have a weight."""
+        return tuple(name for name, _ in self._weighted)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of each kind."""
-        words = (self.soft_weight, self.masked_weight)
-        return (*(x.weight for x in self.lessons), *(weight for weight in words if weight))
+        """The weight of each loss."""
+        return tuple(weight for _, weight in self._weighted)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
-        """Where words are masked, (K,), what they were, (K,), and how long the sequences are."""
-        groups = tuple(len(example.input_ids) for example in examples)
-        return Targets(*masked_words(examples), groups=groups)
+        """Return labels and rows of the masked words, (K,), and the lengths of the sequences."""
+        lengths = tuple(len(example.input_ids) for example in examples)
+        if not self.soft_weight and not self.masked_weight:
+            return Targets(torch.empty(0), groups=lengths)
+        return Targets(*masked_words(examples), groups=lengths)
 
     def count(self, targets: Targets) -> tuple[float, ...]:
-        """Tokens, sequences or masked words, as each kind is counted."""
-        assert targets.groups is not None
-        tokens, masked = float(sum(targets.groups)), float(len(targets.values))
-        found = list(lesson_counts(self.lessons, targets.groups))
+        """Return the number of tokens, sequences or masked words of each loss."""
+        lengths = targets.groups or ()
+        masked = float(len(targets.values))
+        counts = [loss.count(lengths) for loss in self.layer_losses]
         if self.soft_weight:
-            found.append(masked if self.soft_at_masked else tokens)
-        return (*found, masked) if self.masked_weight else tuple(found)
+            counts.append(masked if self.soft_at_masked else float(sum(lengths)))
+        return (*counts, masked) if self.masked_weight else tuple(counts)
 
-    def loss(self, output: Taught, targets: Targets) -> Tensor:
-        """The SUM of each kind times its weight, float32."""
+    def loss(self, output: StudentOutput, targets: Targets) -> Tensor:
+        """Return the sum of each loss times its weight, float32."""
         sums = list(output.sums.unbind())
         if self.masked_weight:
             sums.append(cross_entropy(output.student, targets.values))
         return torch.stack([w * kind for w, kind in zip(self.weights, sums, strict=True)])
 
 
-def lesson_counts(lessons: Sequence[Lesson], lengths: Sequence[int]) -> tuple[float, ...]:
-    """What each lesson's sum runs over in a batch of sequences of these lengths: how many."""
-    numbers = {"tokens": float(sum(lengths)), "sequences": float(len(lengths))}
-    return tuple(numbers[lesson.counted_by] for lesson in lessons)
-
-
-# Which layers learn from which
+# Layers of the teacher for the layers of the student
 
 
 def spread(num_kept: int, num_layers: int) -> tuple[int, ...]:
-    """Layers to begin a smaller model with, from 0: the first, the last, and evenly between.
+    """Return layers to start a smaller model from, from 0: first, last and evenly between.
 
     Six of twelve are 0, 2, 4, 7, 9, 11, as in Sanh et al. 2019.
     """
@@ -102,7 +98,7 @@ def spread(num_kept: int, num_layers: int) -> tuple[int, ...]:
 
 
 def even_map(num_student: int, num_teacher: int) -> tuple[int, ...]:
-    """For each student layer the teacher's, from 1: every M / L-th up to the last.
+    """Return the teacher layer of each student layer, from 1: every M / L-th up to the last.
 
     Source: Jiao et al. 2020, section 4.1.
     """
@@ -112,95 +108,88 @@ def even_map(num_student: int, num_teacher: int) -> tuple[int, ...]:
 def layer_pairs(
     layer_map: Sequence[int] | None, student: EncoderConfig, teacher: EncoderConfig
 ) -> tuple[tuple[int, int], ...]:
-    """Pairs of a student's and a teacher's layer, from 1.
+    """Return pairs of a student's and a teacher's layer, from 1.
 
     Args:
-        layer_map: for each student layer the teacher's, from 0; `even_map` when not given.
-        student: of the one that learns.
-        teacher: of the other.
+        layer_map: The teacher layer of each student layer, from 0; `even_map` if None.
+        student: Configuration of the student.
+        teacher: Configuration of the teacher.
 
     Raises:
-        ConfigError: there are not as many as the student has layers, or one is not there.
+        ConfigError: There is not one for each student layer, or one does not exist.
     """
-    layers = student.num_hidden_layers
+    layers, there = student.num_hidden_layers, teacher.num_hidden_layers
     if layer_map is None:
-        mapped: Sequence[int] = even_map(layers, teacher.num_hidden_layers)
-    else:
-        mapped = [number + 1 for number in layer_map]
-    if len(mapped) != layers:
+        return tuple(enumerate(even_map(layers, there), 1))
+    if len(layer_map) != layers:
         raise ConfigError(
-            f"layer_map names {len(mapped)} of the teacher's layers; the student has {layers} and "
-            "needs one for each."
+            f"layer_map names {len(layer_map)} of the teacher's layers; the student has {layers} "
+            "and needs one for each."
         )
-    wrong = [number - 1 for number in mapped if not 1 <= number <= teacher.num_hidden_layers]
-    if wrong:
-        raise ConfigError(
-            f"layer_map names layer {wrong[0]}; the teacher has 0 to "
-            f"{teacher.num_hidden_layers - 1}."
-        )
-    return tuple(enumerate(mapped, 1))
+    if wrong := [number for number in layer_map if not 0 <= number < there]:
+        raise ConfigError(f"layer_map names layer {wrong[0]}; the teacher has 0 to {there - 1}.")
+    return tuple(enumerate((number + 1 for number in layer_map), 1))
 
 
-# Methods: which lessons they are made of
+# The layer losses of each method
 
 
-def cosine_lessons(
+def cosine_losses(
     student: EncoderConfig, teacher: EncoderConfig, weight: float = 1.0
-) -> tuple[Lesson, ...]:
-    """The cosine of the last hidden states. Source: Sanh et al. 2019, section 3."""
+) -> tuple[LayerLoss, ...]:
+    """Compare the last hidden states by their cosine. Source: Sanh et al. 2019, section 3."""
     last = (student.num_hidden_layers, teacher.num_hidden_layers)
-    return (Lesson("cosine", (last,), weight),) if weight else ()
+    return (LayerLoss("cosine", (last,), weight),) if weight else ()
 
 
-def tinybert_lessons(
+def tinybert_losses(
     student: EncoderConfig, teacher: EncoderConfig, layer_map: Sequence[int] | None = None
-) -> tuple[Lesson, ...]:
-    """Embeddings, hidden states and attention scores. Source: Jiao et al. 2020, section 3.1."""
+) -> tuple[LayerLoss, ...]:
+    """Compare embeddings, hidden states and attention. Source: Jiao et al. 2020, section 3.1."""
     pairs = layer_pairs(layer_map, student, teacher)
-    return (Lesson("embeddings", ((0, 0),)), Lesson("hidden", pairs), Lesson("scores", pairs))
+    return (
+        LayerLoss("embeddings", ((0, 0),)),
+        LayerLoss("hidden", pairs),
+        LayerLoss("scores", pairs),
+    )
 
 
-def minilm_lessons(
+def minilm_losses(
     student: EncoderConfig,
     teacher: EncoderConfig,
     teacher_layer: int | None = None,
     relation_heads: int | None = None,
-) -> tuple[Lesson, ...]:
-    """Relations of queries, keys and values in one teacher layer, learnt by the student's last.
+) -> tuple[LayerLoss, ...]:
+    """Compare relations of queries, keys and values of the student's last layer.
 
     Source: Wang et al. 2021, section 3.
 
     Args:
-        student: of any width.
-        teacher: of the one that is learnt from.
-        teacher_layer: its number from 0; the last when not given. The paper has the last for base
-            models and number 20 of 24 for BERT-large.
-        relation_heads: 48, or 64 for a teacher of width 1024 and above, when not given; as many as
-            the teacher's heads where that does not divide both widths.
+        student: Of any width.
+        teacher: Of any width.
+        teacher_layer: From 0; the last if None. The paper uses the last layer of base models and
+            layer 20 of BERT-large's 24.
+        relation_heads: If None, 48, or 64 for a teacher of width 1,024 and above; the number of
+            the teacher's heads if that does not divide both widths.
     """
-    last = teacher.num_hidden_layers
-    theirs = last if teacher_layer is None else teacher_layer + 1
-    heads = relation_heads or _usual_heads(student, teacher)
-    return (Lesson("relations", ((student.num_hidden_layers, theirs),), heads=heads),)
+    theirs = teacher.num_hidden_layers if teacher_layer is None else teacher_layer + 1
+    usual = next(heads for width, heads in _RELATION_HEADS if teacher.hidden_size >= width)
+    divides = not student.hidden_size % usual and not teacher.hidden_size % usual
+    heads = relation_heads or (usual if divides else teacher.attention.heads)
+    return (LayerLoss("relations", ((student.num_hidden_layers, theirs),), heads=heads),)
 
 
-def patient_lessons(
+def patient_losses(
     student: EncoderConfig,
     teacher: EncoderConfig,
     layer_map: Sequence[int] | None = None,
     weight: float = 1.0,
-) -> tuple[Lesson, ...]:
-    """The first token's states in all layers but the student's last, whose answer is learnt.
+) -> tuple[LayerLoss, ...]:
+    """Compare the first token's states in all layers but the student's last.
 
-    The weight is of the mean over layers, as in the code of the paper.
+    The weight is that of the mean over layers, as in the code of the paper.
 
     Source: Sun et al. 2019, section 3.2 ("skip").
     """
     pairs = layer_pairs(layer_map, student, teacher)[:-1]
-    return (Lesson("patient", pairs, weight / len(pairs)),) if pairs and weight else ()
-
-
-def _usual_heads(student: EncoderConfig, teacher: EncoderConfig) -> int:
-    usual = next(heads for width, heads in _RELATION_HEADS if teacher.hidden_size >= width)
-    divides = not student.hidden_size % usual and not teacher.hidden_size % usual
-    return usual if divides else teacher.attention.heads
+    return (LayerLoss("patient", pairs, weight / len(pairs)),) if pairs and weight else ()

@@ -17,11 +17,9 @@ from torch.nn import functional as F
 
 from filbert.data.examples import Example, rows_of
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
-from filbert.losses.matching import Lesson
-from filbert.losses.student import Taught
+from filbert.losses.student import LayerLoss, StudentOutput
 from filbert.model.grouping import mean_of_groups, table_of_groups
 from filbert.tasks.base import Targets, Task
-from filbert.tasks.distillation import lesson_counts
 
 # What a teacher answers to whole rows, in the form of `by_row`, on the host.
 Answers = Callable[[Sequence[Example]], Tensor]
@@ -36,11 +34,11 @@ class SoftLabels:
 
     Attributes:
         task: of teacher and student alike.
-        answers: the teacher's; None where they come with the student's output, as `Taught`.
+        answers: the teacher's; None where they come with the student's output, as `StudentOutput`.
         temperature: logits of both are divided by it.
         alpha: share of the labels in the loss, from 0 to 1; the teacher's answers have the rest.
         by_cosine: sentence vectors are compared by the cosine of each row's pair, not as they are.
-        lessons: what is compared inside the models; then the output is `Taught`.
+        layer_losses: of hidden layers, per sequence; then the output is a `StudentOutput`.
     """
 
     task: Task
@@ -48,7 +46,7 @@ class SoftLabels:
     temperature: float = 1.0
     alpha: float = 0.0
     by_cosine: bool = False
-    lessons: tuple[Lesson, ...] = ()
+    layer_losses: tuple[LayerLoss, ...] = ()
 
     whole_batch = False
 
@@ -57,7 +55,7 @@ class SoftLabels:
         """Each is logged with its weight."""
         hard = ("hard_loss",) if self.alpha else ()
         soft = ("soft_loss",) if self.alpha < 1 else ()
-        return (*hard, *soft, *(lesson.name for lesson in self.lessons))
+        return (*hard, *soft, *(loss.name for loss in self.layer_losses))
 
     @property
     def selection_metric(self) -> str:
@@ -84,7 +82,7 @@ class SoftLabels:
         return found._replace(at=torch.cat(rows))
 
     def count(self, targets: Targets) -> tuple[float, ...]:
-        """Labels, answers, and what each lesson runs over."""
+        """Labels, answers, and sequences for each layer loss."""
         groups = targets.groups or ()
         kind = self.task.head_kind
         num_sequences = len(groups) if kind in ("tokens", "spans") else sum(groups)
@@ -98,18 +96,15 @@ class SoftLabels:
         return (
             *((hard,) if self.alpha else ()),
             *((float(num_answers),) if self.alpha < 1 else ()),
-            *(self._lesson_count(lesson, num_sequences) for lesson in self.lessons),
+            # All of them are counted by sequence.
+            *(float(num_sequences) for _ in self.layer_losses),
         )
-
-    def _lesson_count(self, lesson: Lesson, num_sequences: int) -> float:
-        assert lesson.counted_by == "sequences", lesson
-        return float(num_sequences)
 
     def loss(self, output: Any, targets: Targets) -> Tensor:
         """The sum of each kind, times its weight: float32, in the order of `loss_names`."""
         groups = targets.groups or ()
         student, sums = (
-            (output.student, output.sums) if isinstance(output, Taught) else (output, ())
+            (output.student, output.sums) if isinstance(output, StudentOutput) else (output, ())
         )
         kinds = []
         if self.alpha:
@@ -120,13 +115,13 @@ class SoftLabels:
             kinds.append(self.alpha * hard)
         if self.alpha < 1:
             if self.answers is None:
-                assert isinstance(output, Taught)
+                assert isinstance(output, StudentOutput)
                 teacher = by_row(self.task, output.teacher, groups)
             else:
                 teacher = targets.values
             soft = self._soft(by_row(self.task, student, groups), teacher.float(), groups)
             kinds.append((1.0 - self.alpha) * soft)
-        kinds += [lesson.weight * s for lesson, s in zip(self.lessons, sums, strict=True)]
+        kinds += [loss.weight * s for loss, s in zip(self.layer_losses, sums, strict=True)]
         return torch.stack(kinds)
 
     def _soft(self, student: Tensor, teacher: Tensor, groups: Sequence[int]) -> Tensor:
@@ -147,38 +142,6 @@ class SoftLabels:
             both = [soft_targets(_table(s, groups), _table(t, groups), heat) for s, t in ends]
             return (both[0] + both[1]) / 2
         return soft_targets(student, teacher, heat)
-
-
-@dataclass(frozen=True)
-class Inside:
-    """What the inside of a teacher says and nothing else: no answer, no label.
-
-    Attributes:
-        lessons: as the `Student` has them.
-    """
-
-    lessons: tuple[Lesson, ...]
-
-    selection_metric = "loss"
-    whole_batch = False
-
-    @property
-    def loss_names(self) -> tuple[str, ...]:
-        """Each is logged with its weight."""
-        return tuple(lesson.name for lesson in self.lessons)
-
-    def targets(self, examples: Sequence[Example]) -> Targets:
-        """How long the sequences are."""
-        lengths = tuple(len(example.input_ids) for example in examples)
-        return Targets(torch.empty(0), groups=lengths)
-
-    def count(self, targets: Targets) -> tuple[float, ...]:
-        """What each lesson runs over."""
-        return lesson_counts(self.lessons, targets.groups or ())
-
-    def loss(self, output: Taught, targets: Targets) -> Tensor:
-        """The sum of each lesson, times its weight: float32."""
-        return output.sums * output.sums.new_tensor([lesson.weight for lesson in self.lessons])
 
 
 def layout(task: Task, examples: Sequence[Example]) -> tuple[Tensor | None, tuple[int, ...]]:

@@ -27,17 +27,23 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import default_max_tokens
 from filbert.inference.masked_text import measure
-from filbert.losses.matching import check_lessons
-from filbert.losses.student import SoftWords, Student, Taught, Teacher, freeze_unreached
+from filbert.losses.student import (
+    SoftWords,
+    Student,
+    StudentOutput,
+    Teacher,
+    check_layer_losses,
+    freeze_unreached,
+)
 from filbert.model.config import EncoderConfig
 from filbert.model.precision import Precision
 from filbert.tasks.distillation import (
-    PretrainingDistillation,
-    cosine_lessons,
+    LayerDistillation,
+    cosine_losses,
     even_map,
-    minilm_lessons,
+    minilm_losses,
     spread,
-    tinybert_lessons,
+    tinybert_losses,
 )
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
@@ -92,7 +98,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     whole = read_checkpoint(place)
     checkpoint = _student(options, whole, tokenizer)
     task = _task(options, checkpoint, whole)
-    check_lessons(task.lessons, checkpoint.config, whole.config)
+    check_layer_losses(task.layer_losses, checkpoint.config, whole.config)
     config = checkpoint.config
     for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
         say(note)
@@ -126,7 +132,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         found: dict[str, Any] = {
             "family": whole.family,
             "parameters": sum(p.numel() for p in teacher.parameters()),
-            "layers": [list(lesson.layers) for lesson in task.lessons],
+            "layers": [list(loss.layers) for loss in task.layer_losses],
         }
         if dev and learns_words:
             plain = Precision("float32", "final figures")
@@ -258,21 +264,21 @@ def _kept(options: DistillOptions, there: int) -> tuple[int, ...]:
 
 def _task(
     options: DistillOptions, checkpoint: Checkpoint, teacher: Checkpoint
-) -> PretrainingDistillation:
+) -> LayerDistillation:
     """Create the objective."""
     configs = checkpoint.config, teacher.config
     if options.method == "tinybert":
-        return PretrainingDistillation(tinybert_lessons(*configs, options.mapped_layers))
+        return LayerDistillation(tinybert_losses(*configs, options.mapped_layers))
     if options.method == "minilm":
-        return PretrainingDistillation(
-            minilm_lessons(*configs, options.teacher_layer, options.relation_heads)
+        return LayerDistillation(
+            minilm_losses(*configs, options.teacher_layer, options.relation_heads)
         )
     if not options.soft_weight and not options.mlm_weight and not options.cosine_weight:
         raise ConfigError(
             "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
         )
-    return PretrainingDistillation(
-        cosine_lessons(*configs, options.cosine_weight),
+    return LayerDistillation(
+        cosine_losses(*configs, options.cosine_weight),
         soft_weight=options.soft_weight,
         soft_at_masked=options.soft_on == "masked",
         masked_weight=options.mlm_weight,
@@ -281,7 +287,7 @@ def _task(
 
 def _pair(
     options: DistillOptions,
-    task: PretrainingDistillation,
+    task: LayerDistillation,
     checkpoint: Checkpoint,
     whole: Checkpoint,
     precision: Precision,
@@ -296,7 +302,7 @@ def _pair(
     student = Student(
         checkpoint.build(),
         Teacher(whole.build(dtype=precision.dtype), device),
-        task.lessons,
+        task.layer_losses,
         words=words,
     ).to(device)
     mine = student.encoder.embeddings.position
@@ -314,7 +320,7 @@ def _pair(
 
 def mean_losses(
     model: Student,
-    task: PretrainingDistillation,
+    task: LayerDistillation,
     examples: Sequence[Example],
     *,
     max_tokens: int,
@@ -334,7 +340,7 @@ def mean_losses(
         batch = [examples[i] for i in indices]
         targets = task.targets(batch).to(device)
         with torch.no_grad(), precision.autocast(device):
-            losses = task.loss(cast("Taught", forward(batch, targets)), targets).tolist()
+            losses = task.loss(cast("StudentOutput", forward(batch, targets)), targets).tolist()
         sums = [a + b for a, b in zip(sums, losses, strict=True)]
         counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
     model.train(was_training)

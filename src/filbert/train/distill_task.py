@@ -25,17 +25,22 @@ from filbert.data.loader import Loader
 from filbert.data.records import Row
 from filbert.errors import ConfigError
 from filbert.files import portable
-from filbert.inference.fill import fill_masks, masked_lm_part
+from filbert.inference.fill import masked_lm_part
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
-from filbert.losses.matching import Lesson, check_lessons
-from filbert.losses.student import Student, Teacher, freeze_unreached
+from filbert.losses.student import (
+    LayerLoss,
+    Student,
+    Teacher,
+    check_layer_losses,
+    freeze_unreached,
+)
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task
-from filbert.tasks.distillation import patient_lessons, tinybert_lessons
-from filbert.tasks.soft_labels import Inside, SoftLabels
+from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
+from filbert.tasks.soft_labels import SoftLabels
 from filbert.text.masks import mask_name, mask_spans, piece_of
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.course import Course, Phase
@@ -77,7 +82,7 @@ class _Pair:
         start: The student before its first step.
         model: The student.
         is_frozen: Whether the outputs of its encoder never change.
-        lessons: Comparisons of hidden layers; () if only outputs are compared.
+        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
         rows: All rows of the run.
         loader: Training batches.
         answers: Outputs of the teacher for the training rows.
@@ -93,7 +98,7 @@ class _Pair:
     start: Start
     model: Model
     is_frozen: bool
-    lessons: tuple[Lesson, ...]
+    layer_losses: tuple[LayerLoss, ...]
     rows: Rows
     loader: Loader
     answers: StreamedAnswers
@@ -128,10 +133,10 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
     _check_weights(options, task)
     torch.manual_seed(options.seed)
     start = read_student(options, teacher)
-    lessons = lessons_of(options, start.checkpoint.config, teacher.model.config)
+    layer_losses = layer_losses_of(options, start.checkpoint.config, teacher.model.config)
     model = build(start.checkpoint, task)
     is_frozen = freeze(model, options.freeze)
-    if is_frozen and lessons:
+    if is_frozen and layer_losses:
         raise ConfigError(
             f"--freeze {options.freeze} leaves nothing to learn from the inside of the teacher, as "
             f"method {options.method} does."
@@ -154,7 +159,7 @@ def _read(options: DistillOptions, parallel: Parallel) -> _Pair:
         start=start,
         model=model,
         is_frozen=is_frozen,
-        lessons=lessons,
+        layer_losses=layer_losses,
         rows=rows,
         loader=loader,
         answers=StreamedAnswers(teacher.predictor, task, rows.own),
@@ -182,9 +187,9 @@ def _check_weights(options: DistillOptions, task: Task) -> None:
         )
 
 
-def lessons_of(
+def layer_losses_of(
     options: DistillOptions, student: EncoderConfig, teacher: EncoderConfig
-) -> tuple[Lesson, ...]:
+) -> tuple[LayerLoss, ...]:
     """Return the comparisons of hidden layers of the two models.
 
     Raises:
@@ -194,16 +199,16 @@ def lessons_of(
     if options.method == "soft":
         return ()
     if options.method == "pkd":
-        lessons = patient_lessons(*configs, options.mapped_layers, options.beta)
-        if not lessons:
+        layer_losses = patient_losses(*configs, options.mapped_layers, options.beta)
+        if not layer_losses:
             raise ConfigError(
                 "method pkd compares all layers but the student's last, by a weight beta above "
                 "zero; here there is nothing to compare. Take method soft."
             )
     else:
-        lessons = tinybert_lessons(*configs, options.mapped_layers)
-    check_lessons(lessons, *configs)
-    return lessons
+        layer_losses = tinybert_losses(*configs, options.mapped_layers)
+    check_layer_losses(layer_losses, *configs)
+    return layer_losses
 
 
 def _job(pair: _Pair) -> Job:
@@ -259,7 +264,7 @@ def _objective(pair: _Pair, trains_both: bool) -> SoftLabels:
         temperature=options.soft_temperature,
         alpha=0.0 if pair.task.whole_batch else options.hard_share,
         by_cosine=by_cosine,
-        lessons=pair.lessons if trains_both else (),
+        layer_losses=pair.layer_losses if trains_both else (),
     )
 
 
@@ -267,7 +272,7 @@ def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
     """Combine student and teacher in the module that is trained."""
     device = pair.parallel.device
     teacher = Teacher(pair.teacher.model, device)
-    student = Student(pair.model, teacher, pair.lessons, compares_outputs=answers).to(device)
+    student = Student(pair.model, teacher, pair.layer_losses, compares_outputs=answers).to(device)
     freeze_unreached(student, collate(pair.loader.stand_in), answers=answers)
     return student
 
@@ -318,7 +323,7 @@ def _learn_inside(pair: _Pair, folder: Path) -> Outcome:
         log.say("stage 1: the inside of the teacher")
         outcome = train(
             student,
-            Inside(pair.lessons),
+            LayerDistillation(pair.layer_losses),
             course=Course([Phase(pair.loader)], _part_of(options, options.hidden_share)),
             options=options,
             run=options,
@@ -381,7 +386,7 @@ def _more(pair: _Pair) -> dict[str, Any]:
         "method": pair.options.method,
         "teacher": teacher | {"metrics": metrics},
         # Pairs of student and teacher layers, by the kind of comparison.
-        "layer_map": {one.kind: one.layers for one in pair.lessons},
+        "layer_map": {one.kind: one.layers for one in pair.layer_losses},
         "student": _facts(pair.options.student or "layers of the teacher", pair.model),
         "extra_rows": len(pair.loader.rows) - len(pair.rows.splits["train"].rows),
         "baselines": [row],
@@ -655,13 +660,8 @@ class _Filler:
             if not mask_spans(text, tokenizer)
             for start, end in own
         ]
-        filled = fill_masks(
-            self.predictor.model,  # type: ignore[arg-type]
-            tokenizer,
+        filled = self.predictor.fill_texts(
             [texts[n][:start] + mask + texts[n][end:] for n, start, end in asked],
-            max_length=self.predictor.max_length,
-            max_tokens=self.predictor.max_tokens,
-            precision=Precision("float32", "default"),
             top=min(self.most + _SPARE, tokenizer.vocab_size),
         )
         found: list[list[list[str]]] = [[[] for _ in own] for own in places]

@@ -83,8 +83,8 @@ class Parallel:
                 dist.broadcast(tensor, 0)
             # Without a mesh it would take a GPU wherever there is one.
             mesh = init_device_mesh(self.device.type, (self.world,))
-            # A lesson's gradient enters in the middle of a layer, where nothing would call for its
-            # weights again.
+            # The gradient of a layer loss enters in the middle of a layer, where FSDP would not
+            # gather the weights again.
             keeps: dict[str, Any] = (
                 {"reshard_after_forward": False} if isinstance(model, Student) else {}
             )

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
-from filbert.data.loader import by_length
+from filbert.inference.forward import encode, forward
 from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
@@ -73,19 +74,18 @@ def compute_features(
 ) -> Features:
     """Compute the outputs of the encoder for all examples, without dropout."""
     only_one = one_only(model)
-    causal = model.config.attention.causal
-    device = next(model.parameters()).device
-    model.eval()
+
+    def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
+        at = standing_rows(batch, causal=model.config.attention.causal) if only_one else None
+        return (encode(model, batch, at),)
+
     states: dict[int, Tensor] = {}
-    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
-        batch = collate([examples[i] for i in indices]).to(device)
-        at = standing_rows(batch, causal=causal) if only_one else None
-        with torch.no_grad(), precision.autocast(device):
-            hidden = model.encoder(batch, at).float()
-        rows = hidden.split(1 if only_one else list(batch.lengths))
-        for index, row in zip(indices, rows, strict=True):
+    outputs = forward(model, examples, read, max_tokens=max_tokens, precision=precision)
+    for indices, (hidden,) in outputs:
+        sizes = [1 if only_one else len(examples[i].input_ids) for i in indices]
+        for index, rows in zip(indices, torch.split(hidden, sizes), strict=True):
             # A view would keep the memory of the whole batch.
-            states[id(examples[index])] = row.cpu().clone()
+            states[id(examples[index])] = rows.clone()
         on_batch(len(indices))
     return Features(states, examples, only_one)
 

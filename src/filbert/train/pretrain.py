@@ -39,7 +39,7 @@ from filbert.losses.student import Student, own_weights
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.model.replaced import ReplacedTokenModel
-from filbert.tasks.distillation import PretrainingDistillation
+from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class Job:
 
     options: PretrainOptions | DistillOptions
     sources: Sources
-    task: Pretraining | ReplacedTokens | PretrainingDistillation
+    task: Pretraining | ReplacedTokens | LayerDistillation
     model: Trainable
     phases: list[Phase]
     course: Course

@@ -15,13 +15,16 @@ from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from filbert.data.build import Built, Progress
     from filbert.errors import InputError
 
-# Skipped lines that are named; all are counted.
-_BAD_SHOWN = 5
+# Skipped lines that are printed; all are counted.
+_BAD_PRINTED = 5
+# Counts that are printed only if they are not zero.
+_RARE = (
+    "duplicate_lines", "documents_of_duplicate_lines", "documents_without_tokens",
+    "sentences_without_tokens", "cuts_in_long_documents", "texts_not_remembered", "bad_lines",
+)  # fmt: skip
 
 _OBJECTIVE = ObjectiveOptions()
 
@@ -42,7 +45,7 @@ def corpus(
     json: bool = False,
     objective: Annotated[ObjectiveOptions, Parameter(name="*")] = _OBJECTIVE,
 ) -> None:
-    """Turn text into token shards for pre-training; after a kill the same command goes on.
+    """Turn text into token shards for pre-training; after a kill the same command continues.
 
     Parameters
     ----------
@@ -69,20 +72,21 @@ def corpus(
     overwrite:
         delete another corpus that is in the folder.
     show:
-        print so many training examples with what is masked in them.
+        print so many training examples with their masks.
     seed:
         of these examples.
     json:
         print the manifest's counts and the times as JSON instead of a table.
     """
     objective.check()
-    if show < 0 or not 0 <= seed < 2**63:
-        name, value = ("show", show) if show < 0 else ("seed", seed)
-        raise ConfigError(f"--{name} is {value}; it must be from 0 to {2**63 - 1}.")
+    for name, value in (("show", show), ("seed", seed)):
+        if not 0 <= value < 2**63:
+            raise ConfigError(f"--{name} is {value}; it must be from 0 to {2**63 - 1}.")
     if json and show:
         raise ConfigError("--json and --show both go to stdout. Leave one out.")
-    if out is None and tokenizer is None and show and is_corpus(corpus):
-        print_examples(Path(corpus[0]), objective, show, seed)
+    is_corpus = len(corpus) == 1 and Path(corpus[0]).is_dir()
+    if out is None and tokenizer is None and show and is_corpus:
+        _print_examples(Path(corpus[0]), objective, show, seed)
         return
     if tokenizer is None or out is None:
         missing = "--tokenizer" if tokenizer is None else "--out"
@@ -92,8 +96,10 @@ def corpus(
     if not corpus:
         raise ConfigError("No text was named. Name at least one file before the options.")
 
+    from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.blocks import default_workers
     from filbert.data.build import CorpusOptions, build_corpus
+    from filbert.data.streams import BadRow
 
     options = CorpusOptions(
         sentences=sentences,
@@ -102,48 +108,30 @@ def corpus(
         shard_tokens=shard_tokens,
         skip_bad_lines=skip_bad_lines,
     )
-    from filbert.checkpoints.opening import find_model, read_tokenizer
-
-    with progress_on_stderr(corpus) as (on_progress, on_bad), _skipping_named():
-        built = build_corpus(
-            corpus,
-            read_tokenizer(find_model(tokenizer, tokenizer_only=True)),
-            out,
-            options=options,
-            workers=default_workers() if workers is None else workers,
-            overwrite=overwrite,
-            on_progress=on_progress,
-            on_bad=on_bad,
-        )
-    if json:
-        print_json(built.manifest["counts"] | times(built))
-    else:
-        from rich.console import Console
-
-        Console(emoji=False).print(summary(built))
-        print(f"corpus: {out}")
-    if show:
-        print_examples(out, objective, show, seed)
-
-
-@contextmanager
-def _skipping_named() -> Iterator[None]:
-    """A bad line ends the work, but need not."""
-    from filbert.data.streams import BadRow
-
     try:
-        yield
+        with _progress(corpus) as (on_progress, on_bad):
+            built = build_corpus(
+                corpus,
+                read_tokenizer(find_model(tokenizer, tokenizer_only=True)),
+                out,
+                options=options,
+                workers=default_workers() if workers is None else workers,
+                overwrite=overwrite,
+                on_progress=on_progress,
+                on_bad=on_bad,
+            )
     except BadRow as error:
         raise BadRow(f"{error} --skip-bad-lines leaves such lines out.") from error
+    if json:
+        print_json(built.manifest["counts"] | _times(built))
+    else:
+        _print_summary(built)
+        print(f"corpus: {out}")
+    if show:
+        _print_examples(out, objective, show, seed)
 
 
-def is_corpus(paths: Sequence[str]) -> bool:
-    """Whether the paths are a single folder, so that there is nothing to build."""
-    return len(paths) == 1 and Path(paths[0]).is_dir()
-
-
-def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:
-    """Training examples out of a corpus, as people read them."""
+def _print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:
     from filbert.data.instances import show_examples
     from filbert.data.shards import TOKENIZER, Corpus
     from filbert.text.tokenizer import Tokenizer
@@ -154,8 +142,8 @@ def print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: 
         print(text)
 
 
-def times(built: Built) -> dict[str, Any]:
-    """Seconds and speed of a build; a speed of None where nothing was left to do."""
+def _times(built: Built) -> dict[str, Any]:
+    """Return seconds and speed of a build; the speed is None if nothing was left to do."""
     speed = built.num_bytes / 1e6 / built.seconds if built.num_bytes else None
     return {
         "shards": len(built.manifest["shards"]),
@@ -167,11 +155,11 @@ def times(built: Built) -> dict[str, Any]:
     }
 
 
-def summary(built: Built) -> Table:
-    """The counts that matter; those that are usually zero only where they are not."""
+def _print_summary(built: Built) -> None:
+    from rich.console import Console
     from rich.table import Table
 
-    counts = built.manifest["counts"]
+    counts, times = built.manifest["counts"], _times(built)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -179,32 +167,24 @@ def summary(built: Built) -> Table:
         table.add_row(key, f"{counts[key]:,}")
     table.add_row("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}")
     table.add_row("duplicate documents", f"{counts['duplicate_documents']:,}")
-    rarely = (
-        "duplicate_lines", "documents_of_duplicate_lines", "documents_without_tokens",
-        "sentences_without_tokens", "cuts_in_long_documents", "texts_not_remembered", "bad_lines",
-    )  # fmt: skip
-    for key in rarely:
+    for key in _RARE:
         if counts[key]:
             table.add_row(key.replace("_", " "), f"{counts[key]:,}")
-    facts = times(built)
-    shards = f"{facts['shards']:,}"
-    if built.kept_shards:
-        shards += f", {built.kept_shards:,} of them were finished before"
-    table.add_row("shards", shards)
+    kept = f", {built.kept_shards:,} of them were finished before" if built.kept_shards else ""
+    table.add_row("shards", f"{times['shards']:,}{kept}")
     table.add_row("seconds", f"{built.seconds:,.1f}")
     if built.num_bytes:
         table.add_row("text", f"{counts['read_bytes'] / 1e6:,.1f} MB")
-        speed = facts["megabytes_per_second"]
-        each = facts["megabytes_per_second_per_worker"]
+        speed, each = times["megabytes_per_second"], times["megabytes_per_second_per_worker"]
         table.add_row("speed", f"{speed:,.2f} MB/s, {each:,.2f} MB/s per worker")
-    return table
+    Console(emoji=False).print(table)
 
 
 @contextmanager
-def progress_on_stderr(
+def _progress(
     paths: Sequence[str],
 ) -> Iterator[tuple[Callable[[Progress], None], Callable[[InputError], None]]]:
-    """Megabytes, tokens and speed on stderr, in a bar or now and then; and the first bad lines."""
+    """Print megabytes, tokens and speed on stderr, and the first bad lines."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -220,23 +200,23 @@ def progress_on_stderr(
         transient=True,
     )
     task = bars.add_task("hashing the input", total=size_of_text(paths))
-    num_bad, tell = 0, progress_printer()
+    num_bad, show = 0, progress_printer()
 
     def on_progress(progress: Progress) -> None:
         size = progress.num_bytes / 1e6
-        said = (
+        line = (
             f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "
             f"{size / max(progress.seconds, 1e-9):,.2f} MB/s"
         )
-        bars.update(task, completed=progress.num_bytes, description=said)
-        tell(said)
+        bars.update(task, completed=progress.num_bytes, description=line)
+        show(line)
 
     def on_bad(error: InputError) -> None:
         nonlocal num_bad
         num_bad += 1
-        if num_bad <= _BAD_SHOWN:
+        if num_bad <= _BAD_PRINTED:
             console.print(f"left out: {error}", markup=False, highlight=False, soft_wrap=True)
-        elif num_bad == _BAD_SHOWN + 1:
+        elif num_bad == _BAD_PRINTED + 1:
             console.print("left out: more of them; they are counted.")
 
     with bars:
@@ -244,7 +224,7 @@ def progress_on_stderr(
 
 
 def size_of_text(paths: Sequence[str]) -> int | None:
-    """Bytes of all files if they are plain text, so that the end can be foreseen."""
+    """Return the bytes of all files if they are plain text, so that the rest can be estimated."""
     from filbert.data.records import WITH_COLUMNS
     from filbert.data.streams import kind_of
 
