@@ -41,10 +41,10 @@ from runs import add_results_options, append
 from filbert.data.examples import Example
 from filbert.data.masking import MaskedRow
 from filbert.model.config import EncoderConfig
+from filbert.model.cpu import all_memory_kept
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.flops import training_flops
 from filbert.model.heads import Model, new_head
-from filbert.model.memory import all_memory_kept
 from filbert.model.precision import choose_precision
 from filbert.tasks.pretraining import Pretraining
 from filbert.train.distributed import Parallel

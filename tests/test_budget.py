@@ -16,6 +16,7 @@ BUDGETS = {
     "lines of tests": (50_800, 38_000),
     "lines of the longest function": (136, 60),
     "fields of the largest class of options": (31, 20),
+    "files of the forward pass": (7, 7),
 }
 
 
@@ -43,12 +44,29 @@ def largest_options(paths: list[Path]) -> int:
     return max(sum(isinstance(line, ast.AnnAssign) for line in node.body) for node in classes)
 
 
+def forward_pass_files() -> set[str]:
+    """The files that the encoder and the heads import, less those that make products fast."""
+    package, names, todo = ROOT / "src" / "filbert", set(), ["model.encoder", "model.heads"]
+    while todo:
+        name = todo.pop()
+        if name in names or name in ("model.cpu", "model.int8", "model.cuda"):
+            continue
+        names.add(name)
+        tree = ast.parse(package.joinpath(*name.split(".")).with_suffix(".py").read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("filbert."):
+                module = str(node.module).removeprefix("filbert.")
+                todo += [module] if module == "batch" or module.startswith("model.") else []
+    return names
+
+
 MEASURES = {
     "lines of src": lambda: lines_of(SOURCES),
     "files of src": lambda: len(SOURCES),
     "lines of tests": lambda: lines_of(TESTS),
     "lines of the longest function": lambda: longest_function(SOURCES),
     "fields of the largest class of options": lambda: largest_options(SOURCES),
+    "files of the forward pass": lambda: len(forward_pass_files()),
 }
 
 

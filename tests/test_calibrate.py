@@ -16,7 +16,7 @@ from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.bulk.work import Answers, plan_of
 from filbert.inference.predictor import Predictor
-from filbert.model.quantized import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear
 
 DOWN = [f"encoder.layers.{i}.down" for i in range(2)]
 

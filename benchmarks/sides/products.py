@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from filbert.model.config import EncoderConfig
-from filbert.model.quantized import has_integer_products
+from filbert.model.int8 import has_integer_products
 
 Product = Callable[[], object]
 

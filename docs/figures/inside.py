@@ -10,7 +10,7 @@ import torch
 from drawing import SENTENCE, Drawn, frame, heat, mini, new, percent, plain, read, scale, title
 
 from filbert.inspect.attention import attention_maps
-from filbert.model.trace import traced
+from filbert.model.encoder import traced
 from filbert.report.canvas import BLUE, GREEN, INK, ORANGE, QUIET, VERMILLION, quieten
 
 PAIR = ("She opened the door.", "It was dark outside.")

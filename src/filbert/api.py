@@ -96,14 +96,14 @@ def pretrain(**options: Any) -> Run:
         InputError, FormatError: the text or the model is wrong.
     """
     chosen = PretrainOptions.from_keywords(options)
-    if chosen.dry_run:
+    if chosen.data.dry_run:
         raise ConfigError("dry_run prints a table; give it on the command line.")
 
     from filbert.report.run import write_run_report
     from filbert.train.pretrain import pretrain as run_pretraining
 
     facts = run_pretraining(chosen)
-    folder = Path(chosen.out)
+    folder = Path(chosen.run.out)
     if facts:  # only the first of several processes has any
         write_run_report(folder)
     return Run(folder, facts)
@@ -121,13 +121,13 @@ def distill(**options: Any) -> Run:
     chosen = DistillOptions.from_keywords(options)
 
     from filbert.report.run import write_run_report
-    from filbert.train.distill_pretraining import distill_pretraining
-    from filbert.train.distill_task import distill_task
+    from filbert.train.distill import distill as distill_rows
+    from filbert.train.distill_text import distill_text
 
-    facts = distill_pretraining(chosen) if chosen.from_text else distill_task(chosen)
-    folder = Path(chosen.out)
+    facts = distill_text(chosen) if chosen.from_text else distill_rows(chosen)
+    folder = Path(chosen.run.out)
     if facts:  # only the first of several processes has any
-        write_run_report(folder, show_texts=chosen.show_texts)
+        write_run_report(folder, show_texts=chosen.data.show_texts)
     return Run(folder, facts)
 
 

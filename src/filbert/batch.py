@@ -1,4 +1,4 @@
-"""PackedBatch: the one shape in which tokens travel. Sequences lie end to end; nothing is padded.
+"""PackedBatch: sequences of tokens end to end, without padding.
 
 T tokens in the batch, S sequences, L the longest sequence.
 """
@@ -21,12 +21,11 @@ class PackedBatch:
 
     Attributes:
         input_ids: int64 (T,).
-        position_ids: int64 (T,), 0 at the start of every sequence. They travel with their tokens,
-            so learned absolute positions need no mask.
+        position_ids: int64 (T,), 0 at the start of every sequence. They are stored per token, so
+            learned absolute positions need no mask.
         token_type_ids: int64 (T,).
-        lengths: the S sequence lengths as Python integers. They live on the host, so that planning
-            attention never waits for the device. In inference there may be tokens behind the last
-            sequence, which belong to nobody (see model/shapes.py).
+        lengths: The S sequence lengths as Python integers on the host, so that planning attention
+            never waits for the device.
     """
 
     input_ids: Tensor
@@ -62,13 +61,13 @@ class PackedBatch:
 
     @cached_property
     def sequence_ids(self) -> Tensor:
-        """Which sequence each token belongs to: int64 (T,)."""
+        """Index of the sequence of each token: int64 (T,)."""
         lengths = torch.tensor(self.lengths, device=self.input_ids.device)
         order = torch.arange(self.num_sequences, device=self.input_ids.device)
         return torch.repeat_interleave(order, lengths, output_size=self.num_tokens)
 
     def to(self, device: torch.device | str) -> PackedBatch:
-        """The same batch on `device`; the host does not wait for a GPU."""
+        """Return the same batch on `device`; the host does not wait for a GPU."""
         device = torch.device(device)
         if self.input_ids.device == device:
             return self
@@ -76,7 +75,7 @@ class PackedBatch:
         borders = self.cu_seqlens
         to_gpu = device.type == "cuda" and rows.device.type == "cpu"
         if to_gpu:
-            # Copies from other memory make the host wait.
+            # Copies from unpinned memory make the host wait.
             rows, borders = rows.pin_memory(), borders.pin_memory()
         rows = rows.to(device, non_blocking=to_gpu)
         moved = PackedBatch(rows[0], rows[1], rows[2], self.lengths)
@@ -92,7 +91,7 @@ def pack(
 
     Args:
         sequences: S integer arrays or lists, each of at least one id.
-        token_type_ids: as many arrays of the same lengths; zeros when not given.
+        token_type_ids: Arrays of the same lengths; zeros by default.
     """
     arrays = [np.asarray(ids, dtype=np.int64) for ids in sequences]
     lengths = tuple(len(ids) for ids in arrays)
@@ -112,18 +111,18 @@ def pack(
 
 
 def split(rows_T: Tensor, batch: PackedBatch) -> tuple[Tensor, ...]:
-    """Cut anything with one row per token, (T, ...), into S pieces, one per sequence."""
+    """Cut one row per token, (T, ...), into S pieces, one per sequence."""
     return torch.split(rows_T, list(batch.lengths))
 
 
 def from_padded(
     input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
 ) -> PackedBatch:
-    """Drop the padding of a right-padded batch.
+    """Pack a right-padded batch without its padding.
 
     Args:
         input_ids: int64 (S, L).
-        attention_mask: (S, L), non-zero where a token is real; each row must be ones, then zeros.
+        attention_mask: (S, L), non-zero for real tokens; each row must be ones, then zeros.
         token_type_ids: int64 (S, L), or None for zeros.
     """
     mask = attention_mask.bool()
@@ -140,7 +139,7 @@ def from_padded(
 
 
 def to_padded(rows_T: Tensor, batch: PackedBatch, value: float = 0) -> Tensor:
-    """Lay rows per token, (T, ...), out as (S, L, ...) with `value` in the empty places."""
+    """Pad rows per token, (T, ...), to (S, L, ...) with `value`."""
     shape = (batch.num_sequences, batch.max_seqlen, *rows_T.shape[1:])
     padded = rows_T.new_full(shape, value)
     padded[batch.sequence_ids, batch.position_ids] = rows_T

@@ -16,8 +16,8 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import read_texts
 from filbert.inference.predictor import Predictor
+from filbert.model.int8 import has_integer_products
 from filbert.model.precision import bf16_gain, choose_device, choose_precision
-from filbert.model.quantized import has_integer_products
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
 from filbert.train.distributed import start

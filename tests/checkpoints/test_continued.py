@@ -85,27 +85,6 @@ def test_a_bare_encoder_gets_a_new_head_and_keeps_its_pooler_for_pairs() -> None
     assert not new.tensors["head.masked_lm.bias"].any()
 
 
-def test_a_classifier_loses_its_head_and_that_is_said() -> None:
-    old = with_new_head(fresh("distilbert", "masked_lm"), "sequence", labels=("a", "b"))
-    new = for_pretraining(old, "masked_lm")
-    assert (new.labels, new.num_labels) == (None, None)
-    assert new.notes[-2:] == (
-        "new head: masked_lm, drawn at random: the checkpoint has a sequence head.",
-        "head left out: sequence.",
-    )
-
-
-def test_a_generator_can_become_a_discriminator() -> None:
-    new = for_pretraining(fresh("electra", "masked_lm"), "discriminator")
-    assert new.notes[0].startswith("new head: discriminator, drawn at random")
-    new.build()
-
-
-def test_a_checkpoint_with_the_head_stays_as_it_is() -> None:
-    old = fresh("roberta", "masked_lm")
-    assert for_pretraining(old, "masked_lm") is old
-
-
 @pytest.mark.parametrize(
     ("family", "head", "says"),
     [("roberta", "pretraining", "no 'pretraining' head"), ("bert", "spans", "not one of")],
@@ -151,14 +130,3 @@ def test_a_longer_table_keeps_its_length_and_other_words_their_logits() -> None:
     with torch.no_grad():
         # Products of other widths may add in another order.
         torch.testing.assert_close(new.build()(BATCH)[:, kept], old.build()(BATCH)[:, kept])
-
-
-def test_nothing_new_changes_nothing() -> None:
-    old = fresh("bert", "masked_lm")
-    assert grow_vocabulary(old, 25, {}) is old
-
-
-@pytest.mark.parametrize("rows", [{31: (1,)}, {30: (30,)}, {-1: (1,)}])
-def test_a_row_outside_the_tables_is_our_mistake(rows: dict[int, tuple[int, ...]]) -> None:
-    with pytest.raises(ValueError, match="rows|piece"):
-        grow_vocabulary(fresh("bert", "masked_lm"), 31, rows)

@@ -9,6 +9,7 @@ import pytest
 
 from filbert.cli.verbs.corpus import corpus, size_of_text
 from filbert.data.masking import ObjectiveOptions
+from filbert.data.shards import CorpusOptions
 from filbert.errors import ConfigError, FormatError, InputError
 
 
@@ -60,7 +61,13 @@ def test_what_is_missing_is_said(tmp_path, text, vocab):
 def test_bad_lines_are_named_but_not_all_of_them(tmp_path, vocab, capsys):
     path = tmp_path / "a.txt"
     path.write_bytes(b"he\n" + b"\xff\n" * 9)
-    corpus(str(path), tokenizer=str(vocab), out=tmp_path / "out", workers=1, skip_bad_lines=True)
+    corpus(
+        str(path),
+        tokenizer=str(vocab),
+        out=tmp_path / "out",
+        workers=1,
+        options=CorpusOptions(skip_bad_lines=True),
+    )
     said = capsys.readouterr()
     assert said.err.count("left out: ") == 6 and "a.txt:2: byte 3" in said.err.replace("\n", "")
     assert "bad lines" in said.out

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from filbert.inference.predictor import Predictor
-from filbert.model.quantized import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear
 
 
 @pytest.fixture

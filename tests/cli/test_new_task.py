@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch.nn import functional as F
 
-from filbert.model.grouping import mean_of_groups
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.regression import Regression
 
 

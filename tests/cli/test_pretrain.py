@@ -74,22 +74,6 @@ def test_a_recipe_can_be_given_as_a_flag_too_and_json_holds_the_figures(
     assert json.loads(done.out)["dev"].keys() == {"mlm_loss", "mlm_accuracy", "perplexity"}
 
 
-def test_several_text_files_go_together_in_flag_and_recipe(call, recipe, text, vocab, tmp_path):
-    more = tmp_path / "more.txt"
-    more.write_text("it was great .\n")
-    content = recipe.read_text()
-    lines = [line for line in content.splitlines() if not line.startswith("corpus")]
-    lines += [f'tokenizer = "{vocab}"', f'corpus = ["{text}", "{more}"]']
-    recipe.write_text("\n".join(lines))
-    assert call("pretrain", recipe).status == 0
-    both = run_json(tmp_path / "run")["data"]["train"]
-    done = call("pretrain", recipe, "--corpus", text, more, "--out", tmp_path / "second")
-    assert done.status == 0, done.err
-    assert run_json(tmp_path / "second")["data"]["train"]["sha256"] == both["sha256"]
-    assert both["documents"] == 19
-    assert (tmp_path / "run.shards").is_dir() and (tmp_path / "second.shards").is_dir()
-
-
 def test_a_dry_run_tells_sizes_and_time_and_leaves_no_run_folder(call, recipe, tmp_path):
     done = call("pretrain", recipe, "--dry-run", "--second-length", 24, "--second-share", 0.4)
     assert done.status == 0, done.err
@@ -104,49 +88,15 @@ def test_a_dry_run_tells_sizes_and_time_and_leaves_no_run_folder(call, recipe, t
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run_of_text_needs_no_out_and_leaves_nothing_where_it_stands(
-    call, text, vocab, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "r.toml").write_text(RECIPE + SIZES)
-    done = call("pretrain", "r.toml", "--corpus", text, "--tokenizer", vocab, "--dry-run")
-    assert done.status == 0, done.err
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left <= {"r.toml", "runs"}
-    assert not (tmp_path / "runs" / "pretrain").exists()
-
-
-def test_a_dry_run_of_replaced_tokens_counts_both_models(call, recipe):
-    given = ("--family", "electra", "--embedding-size", 8, "--mask-style", "electra")
-    plain = json.loads(call("pretrain", recipe, "--dry-run", "--json", *given).out)
-    done = call("pretrain", recipe, "--dry-run", "--json", *given, "--objective", "replaced")
-    assert done.status == 0, done.err
-    both = json.loads(done.out)
-    assert both["parameters"] > plain["parameters"]
-    assert both["flops"] > plain["flops"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--mask-rat", "0.3"], "Did you mean --mask-rate"),
-        (["--masking", "words"], "masking is 'words'; it must be one of token, word"),
         (["--optimizer", "lam"], "Did you mean 'lamb'"),
-        (["--schedule", "cosin"], "Did you mean 'cosine'"),
         (["--steps", "many"], "steps"),
-        (["--time", "soon"], "time is 'soon'; give numbers with units"),
         (["--max-length", "64"], "position table ends at 40"),
         (["--corpus", "absent.txt"], "absent.txt: there is no such file"),
-        (["--dev", "absent.txt"], "absent.txt: there is no such file"),
-        (["--model", "x"], "describe a new model, but x is to be continued"),
-        (["--patience", "2"], "metric, patience"),
-        (["--family", "bort"], "did you mean bert?"),
         (["--family", "roberta", "--pair", "nsp"], "roberta"),
-        (["--objective", "replaced", "--family", "bert"], "bert"),
-        (
-            ["--batch-start", "9", "--batch-warmup", "8"],
-            "batch_start is 9; it must be from 1 to 4",
-        ),
     ],
 )
 def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, arguments, said):
@@ -155,13 +105,6 @@ def test_a_wrong_flag_is_one_sentence_and_no_folder(call, recipe, tmp_path, argu
     last = done.err.strip().splitlines()[-1]
     assert last.startswith("filbert: ") and said in last, done.err
     assert "Traceback" not in done.err and not (tmp_path / "run").exists()
-
-
-def test_an_unknown_recipe_key_is_named_with_the_nearest_one(call, recipe):
-    recipe.write_text(recipe.read_text() + "mask_rat = 0.3\n")
-    done = call("pretrain", recipe)
-    assert done.status == 2
-    assert "'mask_rat'" in done.err and "Did you mean mask_rate?" in done.err
 
 
 def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path, monkeypatch):
@@ -175,13 +118,6 @@ def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path
     assert done.status == 2 and "bad.toml is not TOML" in done.err
 
 
-def test_a_folder_with_a_recipes_name_does_not_hide_the_recipe(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mini-cpu").mkdir()
-    done = call("pretrain", "mini-cpu", "--out", "x")
-    assert done.status == 2 and "The option 'corpus' is missing" in done.err
-
-
 def test_what_a_run_cannot_do_without_is_asked_for(call, tmp_path, shards, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "'corpus' is missing" in call("pretrain", "mini-cpu").err
@@ -189,15 +125,6 @@ def test_what_a_run_cannot_do_without_is_asked_for(call, tmp_path, shards, monke
     done = call("pretrain", "mini-cpu", "--corpus", shards)
     assert done.status == 2 and "'out' is missing" in done.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_earlier_run_is_not_replaced_unless_that_is_said(call, recipe):
-    assert call("pretrain", recipe).status == 0
-    done = call("pretrain", recipe)
-    assert done.status == 2 and "already holds a run" in done.err
-    assert call("pretrain", recipe, "--overwrite").status == 0
-    done = call("pretrain", recipe, "--resume")
-    assert done.status == 0 and "it is finished; nothing was done" in done.err
 
 
 @pytest.mark.parametrize(

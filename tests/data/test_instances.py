@@ -13,7 +13,7 @@ from filbert.data.examples import Example
 from filbert.data.instances import ObjectiveOptions, PretrainLoader, fixed_examples
 from filbert.data.loader import Ahead
 from filbert.data.shards import Corpus, write_corpus
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError
 from filbert.text.tokenizer import Tokenizer
 
 CLS, SEP = 2, 3
@@ -158,22 +158,6 @@ def test_dynamic_data_is_new_in_every_epoch(corpus, tiny, pair):
     assert len(first & third) < 0.2 * len(first)
 
 
-def test_every_epoch_has_as_many_rows_as_the_first(corpus, tiny):
-    loader = loader_of(corpus, tiny, OBJECTIVES[1])
-    instances = loader.instances
-    planned = {len(instances.plan(epoch)) for epoch in range(6)}
-    assert len(planned) > 1, "the plans themselves differ in length"
-    assert {len(instances.order(epoch)) for epoch in range(6)} == {loader.num_rows}
-
-
-def test_another_seed_gives_other_masks_and_another_order(corpus, tiny):
-    steps = [contents(loader_of(corpus, tiny, seed=seed).step(0)) for seed in (0, 1)]
-    assert [row[0] for row in steps[0]] != [row[0] for row in steps[1]]
-    masks = [[content(e) for e in fixed_examples(corpus, tiny, OBJECTIVES[0], seed=seed)]
-             for seed in (0, 1)]  # fmt: skip
-    assert masks[0] != masks[1]
-
-
 def test_steps_follow_each_other_without_gap_over_the_end_of_an_epoch(corpus, tiny):
     single = loader_of(corpus, tiny, batch_size=1)
     loader = loader_of(corpus, tiny, batch_size=15)
@@ -182,13 +166,6 @@ def test_steps_follow_each_other_without_gap_over_the_end_of_an_epoch(corpus, ti
     last = loader.steps_per_epoch - 1
     wanted = [single.rows_of(row)[0][0] for row in range(15 * last, 15 * last + 15)]
     assert sorted(map(content, wanted)) == sorted(contents(loader.rows_of(last)))
-
-
-def test_a_step_may_be_larger_than_the_corpus(tmp_path, tiny):
-    corpus = write_corpus(tmp_path, [[[5, 6, 7]]])
-    loader = loader_of(corpus, tiny, batch_size=5)
-    assert len(contents(loader.step(0))) == 5
-    assert loader.stand_in[0].num_tokens == 5
 
 
 def test_rows_per_step_grow_in_a_line_while_the_warm_up_rows_are_consumed(corpus, tiny):
@@ -259,20 +236,6 @@ def test_an_impossible_option_is_refused_with_what_is_possible(corpus, tiny, wro
 def test_a_batch_that_starts_larger_than_it_ends_is_refused(corpus, tiny):
     with pytest.raises(ConfigError, match="from 1 to 16"):
         loader_of(corpus, tiny, batch_start=17)
-
-
-def test_a_corpus_without_text_is_refused(tiny):
-    class Nothing:
-        num_documents = 0
-
-        def borders(self, document):
-            raise AssertionError
-
-        def tokens(self, begin, end):
-            raise AssertionError
-
-    with pytest.raises(InputError, match="no text"):
-        loader_of(Nothing(), tiny)
 
 
 def test_the_rows_of_a_seed_are_these(tmp_path: Path, tiny):

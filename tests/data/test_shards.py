@@ -61,14 +61,6 @@ def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path):
     assert np.load(tmp_path / "d/shard-00000/tokens.npy").dtype == np.uint16
 
 
-def test_the_digest_tells_corpora_apart(tmp_path):
-    digests = {
-        write_corpus(tmp_path / name, content).digest
-        for name, content in {"a": [[[1]]], "b": [[[2]]], "c": [[[1]], [[1]]]}.items()
-    }
-    assert len(digests) == 3
-
-
 def test_a_damaged_folder_is_named(tmp_path):
     corpus = write_corpus(tmp_path / "c", DOCUMENTS)
     tokens = corpus.folder / "shard-00000/tokens.npy"

@@ -252,6 +252,7 @@ def main(out: Path) -> None:
     from filbert.text.tokenizer import Tokenizer
     from filbert.train import pretrain as module
     from filbert.train.distributed import Parallel, start
+    from filbert.train.options import changed
 
     class OwnCounts(Parallel):
         """The control: every rank divides by its own count, which makes a mean of means."""
@@ -268,7 +269,7 @@ def main(out: Path) -> None:
             module.start = lambda *_, same=same: same
             asked = options(out, out / kind, distributed=kind)
             found[f"run {kind}"] = module.pretrain(asked)
-        found["resumed"] = module.pretrain(replace(asked, resume=True))
+        found["resumed"] = module.pretrain(changed(asked, resume=True))
         # A sample that does not hang on how rows are dealt.
         filbert.model.replaced.sample = lambda logits: logits.argmax(-1)
         tokenizer = Tokenizer.load(out / "vocab")

@@ -12,13 +12,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack, split
 from filbert.errors import ConfigError
-from filbert.model.attention import _GroupedAttention, attend
-from filbert.model.attention_plan import plan_attention
+from filbert.model.attention import AttentionPlan, _GroupedAttention, attend
 from filbert.model.config import EncoderConfig, SelfAttention
-from filbert.model.encoder import Encoder, initialize
-from filbert.model.grouping import standing_rows
+from filbert.model.encoder import Encoder, hidden_states, initialize
 from filbert.model.heads import Model, VectorHead, new_head
-from filbert.model.pooling import hidden_states, pool
+from filbert.model.pooling import pool, standing_rows
 
 # Equal ones, near-equal ones in one group, and some alone.
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
@@ -72,7 +70,7 @@ def changed_at(batch, row: int):
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_causal_attention_equals_torchs_sequence_by_sequence(grad):
-    plan = plan_attention(batch_of(), causal=True)
+    plan = AttentionPlan(batch_of(), causal=True)
     assert any(group.gather is not None for group in plan.groups), "one group must need padding"
     assert any(group.count > 1 and group.gather is None for group in plan.groups)
     qkv = random_qkv().requires_grad_(grad)
@@ -81,7 +79,7 @@ def test_causal_attention_equals_torchs_sequence_by_sequence(grad):
 
 def test_in_bf16_it_is_that_of_float32_to_the_rounding():
     qkv = random_qkv(torch.float32)
-    found = attend(qkv.bfloat16(), plan_attention(batch_of(), causal=True))
+    found = attend(qkv.bfloat16(), AttentionPlan(batch_of(), causal=True))
     assert found.dtype == torch.bfloat16
     # 8 bits of mantissa; values are about 1.
     torch.testing.assert_close(found.float(), by_sequence(qkv), atol=0.03, rtol=0.02)
@@ -90,13 +88,13 @@ def test_in_bf16_it_is_that_of_float32_to_the_rounding():
 def test_its_gradient_equals_autograds_own():
     qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
     weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
-    (attend(qkv, plan_attention(batch_of(), causal=True)) * weights).sum().backward()
+    (attend(qkv, AttentionPlan(batch_of(), causal=True)) * weights).sum().backward()
     (by_sequence(again) * weights).sum().backward()
     torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
 
 
 def test_with_dropout_the_gradient_is_that_of_the_same_mask():
-    plan = plan_attention(batch_of(), causal=True)
+    plan = AttentionPlan(batch_of(), causal=True)
 
     def dropped(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(7)
@@ -122,7 +120,7 @@ def test_changing_a_token_changes_no_hidden_state_before_it_and_all_from_it_on(c
 
 
 def test_without_causal_nothing_is_masked_that_was_not():
-    plan = plan_attention(batch_of())
+    plan = AttentionPlan(batch_of())
     assert not plan.causal and all(group.unseen is None for group in plan.groups)
     batch = batch_of()
     assert standing_rows(batch, causal=False) is batch.starts
@@ -150,7 +148,7 @@ def test_the_gpu_kernel_is_told_what_a_token_sees(settings, wanted, monkeypatch)
 
     monkeypatch.setattr(kernels, "varlen_attn", kernel)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    plan = plan_attention(batch_of(), **settings)
+    plan = AttentionPlan(batch_of(), **settings)
     with FakeTensorMode(allow_non_fake_inputs=True):
         qkv = torch.empty(sum(LENGTHS), 3, 4, 8, dtype=torch.bfloat16, device="cuda")
         found = attend(qkv, plan)
@@ -191,14 +189,3 @@ def test_the_sentence_vector_cls_is_the_last_token_of_a_causal_encoder():
     assert torch.equal(both[:, : hidden.shape[1]], ends)
     read = Model(model.encoder, VectorHead(config, "cls")).read(hidden, batch)
     assert torch.equal(read, ends)
-
-
-def test_a_causal_batch_gets_its_mask_only_where_groups_are_attended_to(monkeypatch):
-    def refuse(*given: object) -> None:
-        raise AssertionError("a mask of L x L was built")
-
-    monkeypatch.setattr("filbert.model.attention_plan._ahead", refuse)
-    plan = plan_attention(pack([[1, 2, 3], [4]]), causal=True)
-    assert plan.causal
-    with pytest.raises(AssertionError, match="a mask"):
-        _ = plan.groups

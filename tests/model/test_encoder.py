@@ -165,7 +165,7 @@ def test_new_weights_are_drawn_as_the_paper_says():
         ({"local_rotary_base": 10.0}, "no rotary_base"),
         ({"rotary_base": 10.0, "hidden_size": 6}, "even number"),
         ({"rotary_base": 10.0, "position_offset": 2}, "begin at 0"),
-        ({"max_position_embeddings": 2, "position_offset": 2}, "no place for a token"),
+        ({"max_position_embeddings": 2, "position_offset": 2}, "no row for a token"),
         ({"local_window": -1}, "local_window is -1"),
         ({"global_every": 0}, "global_every is 0"),
         ({"pooled": "last"}, "pooled 'last' is not one of"),

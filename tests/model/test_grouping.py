@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from filbert.model.grouping import mean_of_groups, mean_of_sequences, table_of_groups
+from filbert.model.pooling import mean_of_groups, mean_of_sequences, table_of_groups
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,)])

@@ -7,13 +7,12 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
-from filbert.model.attention import _GroupedAttention, attend
-from filbert.model.attention_plan import plan_attention
+from filbert.model.attention import AttentionPlan, _GroupedAttention, attend
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
+from filbert.model.positions import rotary_angles, rotate
 from filbert.model.replaced import ReplacedTokenModel, generator_config
-from filbert.model.rotary import rotary_tables, rotate
 
 # torch warns of its own doing while it compiles.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -67,7 +66,7 @@ def batch():
 @pytest.mark.parametrize("reach", [0, 1, 3, 19, 20, 500])
 @pytest.mark.parametrize("grad", [False, True])
 def test_a_token_sees_as_far_as_its_reach(reach, grad):
-    plan = plan_attention(batch(), reach)
+    plan = AttentionPlan(batch(), reach)
     qkv = random_qkv().requires_grad_(grad)
     if reach == 3:
         masks = [group.unseen for group in plan.groups]
@@ -79,7 +78,7 @@ def test_a_token_sees_as_far_as_its_reach(reach, grad):
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_the_gradient_within_a_window_equals_the_numerical_one(rate):
-    plan = plan_attention(batch(), 2)
+    plan = AttentionPlan(batch(), 2)
 
     def attention(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(7)
@@ -92,7 +91,7 @@ def test_the_gradient_within_a_window_equals_the_numerical_one(rate):
 def test_the_gradient_within_a_window_equals_autograds_own():
     qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
     weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
-    (attend(qkv, plan_attention(batch(), 3)) * weights).sum().backward()
+    (attend(qkv, AttentionPlan(batch(), 3)) * weights).sum().backward()
     (by_sequence(again, 3) * weights).sum().backward()
     torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
 
@@ -101,7 +100,7 @@ def test_a_turn_keeps_lengths_and_makes_scores_depend_on_distance_alone():
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 8, generator=generator)
     same = torch.stack([query, key, query])[None, :, None, :].expand(40, 3, 1, 8)
-    turned = rotate(same, rotary_tables(torch.arange(40), 8, 100.0))
+    turned = rotate(same, rotary_angles(torch.arange(40), 8, 100.0))
     q, k, v = turned[:, :, 0].unbind(1)
     torch.testing.assert_close(q.norm(dim=1), query.norm().expand(40), atol=1e-5, rtol=0)
     assert torch.equal(v, same[:, 2, 0])
@@ -114,7 +113,7 @@ def test_a_turn_keeps_lengths_and_makes_scores_depend_on_distance_alone():
 
 def test_the_gradient_of_a_turn_equals_the_numerical_one():
     # The turn itself is float32, so the step is large and the tolerance that of float32.
-    rotary = rotary_tables(torch.arange(5), 4, 10.0)
+    rotary = rotary_angles(torch.arange(5), 4, 10.0)
     qkv = torch.randn(5, 3, 2, 4, dtype=torch.float32, requires_grad=True)
     with pytest.warns(UserWarning, match="double precision"):
         assert torch.autograd.gradcheck(
@@ -123,7 +122,7 @@ def test_the_gradient_of_a_turn_equals_the_numerical_one():
 
 
 def test_bf16_rows_are_turned_by_float32_angles():
-    rotary = rotary_tables(torch.tensor([8000]), 8, 160_000.0)
+    rotary = rotary_angles(torch.tensor([8000]), 8, 160_000.0)
     assert rotary.cos.dtype == torch.float32
     qkv = random_qkv(torch.float32)[:1]
     found = rotate(qkv.bfloat16(), rotary)
@@ -144,7 +143,7 @@ def test_a_local_layer_alone_carries_nothing_beyond_its_window():
     layer = modern().encoder.layers[1]
     one = torch.randn(20, 16)
     other = torch.cat([one[:-1], torch.randn(1, 16)])
-    plan = plan_attention(pack([[1] * 20]), 3)
+    plan = AttentionPlan(pack([[1] * 20]), 3)
     changed = (layer(one, plan) - layer(other, plan)).detach().abs().amax(1) > 1e-6
     assert changed.tolist() == [False] * 16 + [True] * 4
 

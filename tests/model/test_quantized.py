@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from filbert.model import quantized
-from filbert.model.linear import activate, dense
-from filbert.model.quantized import LEAST, QuantizedLinear, quantize_rows, quantize_weight
+from filbert.model import int8
+from filbert.model.cpu import activate, dense
+from filbert.model.int8 import LEAST, QuantizedLinear, quantize_rows, quantize_weight
 
 
 def layer_and_rows(width=96, out=48, rows=7, bias=True):
@@ -36,9 +36,9 @@ def judged(layer, rows, least=None):
 def test_a_quantized_layer_gives_what_exact_integers_give(
     activation, bias, least, packed, monkeypatch
 ):
-    if packed and not quantized.has_integer_products():
+    if packed and not int8.has_integer_products():
         pytest.skip("this processor has no VNNI")
-    monkeypatch.setattr(quantized, "has_integer_products", lambda: packed)
+    monkeypatch.setattr(int8, "has_integer_products", lambda: packed)
     layer, rows = layer_and_rows(bias=bias)
     if least is not None:
         rows = nn.functional.gelu(rows)

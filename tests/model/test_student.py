@@ -22,13 +22,11 @@ from filbert.losses.student import (
     freeze_unreached,
     own_weights,
 )
-from filbert.model.attention import attend
-from filbert.model.attention_plan import plan_attention
+from filbert.model.attention import AttentionPlan, attend
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder, initialize
+from filbert.model.encoder import Encoder, initialize, traced
 from filbert.model.heads import Model, new_head
-from filbert.model.rotary import rotate
-from filbert.model.trace import traced
+from filbert.model.positions import rotate
 
 # Sums of some hundred float32 numbers in another order.
 CLOSE = 1e-5
@@ -264,7 +262,7 @@ def test_scores_of_rotary_models_are_of_queries_and_keys_after_their_turn():
         for encoder in (taught.encoder, taught.teacher.model.encoder):
             with traced(encoder, [], [1]) as heard:
                 encoder(batch)
-            turned = rotate(heard.qkv[1], heard.plans[1].rotary).transpose(0, 2)
+            turned = rotate(heard.qkv[1], heard.plans[1].angles).transpose(0, 2)
             sides.append(turned[:, 0] @ turned[:, 1].mT / 8**0.5)
     assert found == pytest.approx(float(F.mse_loss(*sides) * 6), rel=1e-4)
-    assert plan_attention(batch).rotary is None, "the control: without a plan nothing turns"
+    assert AttentionPlan(batch).angles is None, "the control: without a plan nothing turns"

@@ -21,8 +21,8 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_new_head
 from filbert.checkpoints.families import FAMILIES
 from filbert.checkpoints.fresh import fresh_checkpoint, fresh_config
+from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
-from filbert.model.pooling import hidden_states
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

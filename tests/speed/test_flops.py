@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -52,5 +50,5 @@ def test_a_masked_lm_is_counted_as_torch_counts_it(embedding_size):
 
 @pytest.mark.parametrize(("causal", "num_pairs"), [(False, 9 + 4), (True, 6 + 3)])
 def test_a_causal_token_is_multiplied_with_those_up_to_itself(causal, num_pairs):
-    found = forward_flops(replace(SMALL, causal=causal), [3, 2], num_masked=0)
+    found = forward_flops(SMALL.changed(causal=causal), [3, 2], num_masked=0)
     assert found == 2 * (5 * PER_TOKEN + 2 * 4 * num_pairs)

@@ -14,9 +14,9 @@ from filbert.errors import ConfigError
 from filbert.inference.packing import pack_layers
 from filbert.inference.quantize import quantized
 from filbert.model.config import EncoderConfig
+from filbert.model.cpu import PackedLinear
 from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
-from filbert.model.packed import PackedLinear
 
 
 def drawn(**settings) -> Model:

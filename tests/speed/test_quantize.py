@@ -12,7 +12,7 @@ from filbert.inference.quantize import dense_layers, quantized, sensitive_layers
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
-from filbert.model.quantized import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear
 
 TEXTS = ["the film was good", "a", "he was not very good and she was bad !", "it", "to see a play"]
 

@@ -17,7 +17,6 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
-from filbert.tasks.base import task_names
 from filbert.tasks.distillation import (
     LayerDistillation,
     cosine_losses,
@@ -168,7 +167,3 @@ def test_any_cut_into_micro_batches_gives_the_gradient_of_the_whole_step(at_mask
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     # Float32 sums in another order.
     assert (gradients[0] - gradients[1]).norm() < 1e-6 * gradients[0].norm()
-
-
-def test_distillation_is_no_task_on_rows():
-    assert "distillation" not in task_names()

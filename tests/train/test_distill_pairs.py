@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,9 +19,11 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
+from filbert.train.augment import WordFiller
+from filbert.train.distill import digest_of_tokens, distill, layer_losses_of
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_task import _Filler, digest_of_tokens, distill_task, layer_losses_of
 from filbert.train.folder import recorded
+from filbert.train.options import changed
 from filbert.train.prepare import fingerprint
 from filbert.train.teacher import StreamedAnswers
 
@@ -54,6 +54,10 @@ def test_answers_go_to_the_words_they_are_for_in_another_vocabulary():
         device = torch.device("cpu")
         head = SimpleNamespace(per_token=True)
 
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
         def forward(self, batch):
             return torch.stack([batch.input_ids.float(), -batch.input_ids.float()], -1)
 
@@ -68,7 +72,7 @@ def test_answers_go_to_the_words_they_are_for_in_another_vocabulary():
 def test_rows_without_labels_are_learnt_by_the_answers_alone(taught, tmp_path):
     extra = tmp_path / "extra.csv"
     extra.write_text("text,label\n" + "\n".join(f"{text},nonsense" for text in TEXTS * 8) + "\n")
-    facts = distill_task(taught("classification", tmp_path / "x", extra=str(extra), alpha=0.5))
+    facts = distill(taught("classification", tmp_path / "x", extra=str(extra), alpha=0.5))
     assert facts["extra_rows"] == 32 and facts["data"]["train"]["rows"] == 240
     assert np.isfinite(losses(tmp_path / "x")).all()
 
@@ -76,9 +80,9 @@ def test_rows_without_labels_are_learnt_by_the_answers_alone(taught, tmp_path):
 def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, masked_lm):
     given = taught("classification", tmp_path)
     short = tmp_path / "short.jsonl"
-    short.write_text("".join(Path(given.train).read_text().splitlines(True)[:24]))
+    short.write_text("".join(Path(given.data.train).read_text().splitlines(True)[:24]))
     runs = [
-        distill_task(
+        distill(
             taught(
                 "classification", tmp_path / str(number), augment_with=masked_lm, augment_copies=2,
                 augment_candidates=3, steps=1, seed=seed, train=str(short),
@@ -89,7 +93,7 @@ def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, ma
     assert 24 < runs[0]["extra_rows"] <= 48
     assert runs[0]["fingerprint"] == runs[1]["fingerprint"] != runs[2]["fingerprint"]
     with pytest.raises(ConfigError, match="rows of tagging"):
-        distill_task(taught("tagging", tmp_path / "t", augment_with=masked_lm))
+        distill(taught("tagging", tmp_path / "t", augment_with=masked_lm))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +101,7 @@ def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, ma
     [
         ("classification", {"teacher": "MODEL"}, "was trained for no task"),
         ("classification", {"student": None, "keep_layers": None}, "Name a smaller model"),
-        ("classification", {"keep_layers": "0,5"}, "rising numbers within 0-1"),
         ("classification", {"method": "pkd"}, "nothing to compare"),
-        ("classification", {"method": "tinybert", "layer_map": "2"}, "has 0 to 1"),
-        ("classification", {"method": "tinybert", "layer_map": "0,1"}, "needs one for each"),
-        ("classification", {"method": "tinybert", "student": "SIX"}, "6 attention heads"),
         ("classification", {"method": "pkd", "student": "SIX", "keep_layers": "2"}, "equal sizes"),
         ("classification", {"method": "tinybert", "student": "WORDS"}, "reads other tokens"),
         ("classification", {"metric": "bleu"}, "not one of"),
@@ -116,7 +116,7 @@ def test_what_does_not_go_together_is_refused_before_training(
 ):
     chosen = {name: wide.get(value, value) for name, value in chosen.items()}
     with pytest.raises(ConfigError, match=said):
-        distill_task(taught(task, tmp_path / "x", **chosen))
+        distill(taught(task, tmp_path / "x", **chosen))
     assert not (tmp_path / "x").exists()
 
 
@@ -127,31 +127,31 @@ def test_beta_is_the_weight_of_the_mean_over_layers_whatever_the_width():
     student, teacher = (
         EncoderConfig.of(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8)
     )
-    (loss,) = layer_losses_of(DistillOptions.from_keywords(given), student, teacher)
+    (loss,) = layer_losses_of(DistillOptions.from_keywords(given).loss, student, teacher)
     assert len(loss.layers) == 3 and loss.weight == 20.0
 
 
 def test_no_word_is_replaced_by_what_the_model_reads_as_the_same(masked_lm):
-    filler = _Filler(masked_lm, 99, torch.device("cpu"))
+    filler = WordFiller(masked_lm, 99, torch.device("cpu"))
     (((upper, other),)) = filler.words(["GOOD film"], [[(0, 4), (5, 9)]])
     assert "good" not in upper and "film" not in other
     assert {"film"} <= set(upper) and {"good"} <= set(other)
 
 
 def test_a_teacher_for_another_task_is_refused(taught, tmp_path):
-    given = replace(taught("classification", tmp_path / "x"), task="tagging")
+    given = changed(taught("classification", tmp_path / "x"), task="tagging")
     with pytest.raises(ConfigError, match="was trained for classification, not for tagging"):
-        distill_task(given)
+        distill(given)
 
 
 def test_labels_that_the_teacher_does_not_know_are_named(taught, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\ngood film,pos\nbad film,awful\n")
     with pytest.raises(ConfigError, match=r"rows\.csv holds the labels \['awful'\], which the"):
-        distill_task(taught("classification", tmp_path / "x", train=str(rows)))
+        distill(taught("classification", tmp_path / "x", train=str(rows)))
     rows.write_text("text\ngood film\n")
     with pytest.raises(InputError, match="label"):
-        distill_task(taught("classification", tmp_path / "x", train=str(rows)))
+        distill(taught("classification", tmp_path / "x", train=str(rows)))
 
 
 def test_tokens_that_are_cut_into_other_words_have_another_digest():
@@ -183,11 +183,11 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
         return recorded(out, *args, **more)
 
     monkeypatch.setattr("filbert.train.task_run.recorded", noted)
-    distill_task(taught("classification", tmp_path / "x", cache=str(cache), steps=1))
+    distill(taught("classification", tmp_path / "x", cache=str(cache), steps=1))
     with pytest.raises(ConfigError, match="answers of another teacher, or to other rows"):
-        distill_task(taught("regression", tmp_path / "y", cache=str(cache), steps=1))
+        distill(taught("regression", tmp_path / "y", cache=str(cache), steps=1))
     with pytest.raises(ConfigError, match="holds something else"):
-        distill_task(taught("classification", tmp_path / "z", cache=str(tmp_path / "x")))
+        distill(taught("classification", tmp_path / "z", cache=str(tmp_path / "x")))
     # Not even a folder that goes again: it is told while everything is checked.
     assert opened == [tmp_path / "x"]
 
@@ -196,7 +196,6 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
     ("given", "said"),
     [
         ({"train": "a.csv", "corpus": "b.txt"}, "not both"),
-        ({}, "not both"),
         ({"train": "a.csv", "method": "tinibert"}, "Did you mean 'tinybert'"),
         ({"train": "a.csv", "method": "minilm"}, "learns from --corpus"),
         ({"corpus": "a.txt", "method": "pkd"}, "learns from --train"),
@@ -208,18 +207,10 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
         ({"train": "a.csv", "alpha": 1.5}, "from 0 to 1"),
         ({"train": "a.csv", "temperature": 0.0}, "above zero"),
         ({"train": "a.csv", "method": "tinybert", "layer_map": "1-3"}, "such as 1,3,5"),
-        ({"train": "a.csv", "method": "tinybert", "layer_map": ""}, "such as 1,3,5"),
-        ({"train": "a.csv", "method": "tinybert", "layer_map": []}, "such as 1,3,5"),
-        ({"train": "a.csv", "temperature": "2"}, "must be a finite number"),
-        ({"train": "a.csv", "temperature": math.inf}, "must be a finite number"),
-        ({"train": "a.csv", "alpha": True}, "must be a finite number"),
-        ({"corpus": "a.txt", "method": "distilbert", "soft_weight": None}, "a finite number"),
-        ({"corpus": "a.txt", "method": "distilbert", "layers": 2.5}, "must be a whole number"),
         ({"train": "a.csv", "augment_copies": 3}, "give --augment-with"),
         ({"train": "a.csv", "patience": 2}, "need dev rows"),
         ({"train": "a.csv", "seeds": 3}, "not for distillation"),
         ({"train": "-"}, "must be a file"),
-        ({"train": "a.csv", "temprature": 2}, "Did you mean 'temperature'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(given, said):
@@ -231,7 +222,7 @@ def test_options_that_cannot_be_are_refused(given, said):
 def wide(taught, tmp_path_factory):
     """Models that do not fit the teachers: without a task, of other sizes, of other words."""
     place = tmp_path_factory.mktemp("wide")
-    base = Path(taught("classification", place).student)
+    base = Path(taught("classification", place).model.student)
     found = {"MODEL": str(base)}
     tokenizer = read_tokenizer(base)
     for name, cut in (("SIX", 0), ("WORDS", 1)):

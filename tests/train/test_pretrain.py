@@ -25,9 +25,6 @@ import filbert
 from filbert.data.build import build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, Interrupted
-from filbert.report.folder import read_run_folder
-from filbert.report.pretraining import phases
-from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import trainer
 from filbert.train.pretrain import pretrain
@@ -208,31 +205,6 @@ def test_phases_switch_at_their_step_to_longer_rows_under_one_schedule(killed):
     # As many tokens as before: 6 rows of 16 are 2 of 40.
     assert sizes[6:] == [2] * 4
     assert made[6]["epoch"] < made[5]["epoch"], "the passes over the longer rows are counted anew"
-
-
-def test_the_second_phase_has_longer_sequences(place, tmp_path, monkeypatch):
-    seen: list[list[int]] = []
-    real = trainer.accumulate
-
-    def looks(forward, wrapped, task, micro_batches, **kwargs):
-        seen.append([len(e.input_ids) for micro in micro_batches for e in micro])
-        return real(forward, wrapped, task, micro_batches, **kwargs)
-
-    monkeypatch.setattr(trainer, "accumulate", looks)
-    pretrain(options(place, tmp_path / "x"))
-    assert max(n for batch in seen[:6] for n in batch) <= 16
-    assert all(16 < n <= 40 for batch in seen[6:] for n in batch)
-
-
-def test_the_log_and_the_report_know_where_the_second_phase_begins(killed):
-    assert phases(read_run_folder(killed / "adamw")) == [(7, "40 tokens")]
-
-
-def test_the_report_of_a_run_can_be_drawn(place, tmp_path):
-    pretrain(options(place, tmp_path / "x", dev=str(place / "dev.txt"), eval_every=5, pair="nsp"))
-    text = write_run_report(tmp_path / "x").read_text()
-    for part in ("perplexity", "next-sentence accuracy", "40 tokens"):
-        assert part in text
 
 
 def test_run_json_and_log_hold_the_held_out_figures(place, tmp_path):

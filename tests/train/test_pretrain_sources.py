@@ -134,14 +134,6 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     refused("nothing .*masked", InputError, masking="word", dev=str(tmp_path / "long.txt"))
 
 
-def test_shards_of_an_earlier_try_with_other_text_are_made_anew(place, tmp_path):
-    for text in ("he was very good .\n" * 20, "she was not bad .\n" * 30):
-        (tmp_path / "text.txt").write_text(text)
-        given = {"corpus": str(tmp_path / "text.txt"), "second_length": None, "overwrite": True}
-        run = pretrain(options(place, tmp_path / "x", **given))
-        assert run["data"]["train"]["sentences"] == text.count("\n")
-
-
 def test_text_is_tokenised_alike_by_one_process_and_by_several_and_progress_is_told(
     place, tmp_path, monkeypatch, capfd
 ):
@@ -218,12 +210,14 @@ def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_p
     (tmp_path / "vocab" / "vocab.txt").write_text("\n".join([*words, "surplus"]) + "\n")
     with pytest.raises(FormatError, match="different models"):
         pretrain(
-            PretrainOptions(
-                corpus=(str(place / "train.txt"),),
-                tokenizer=str(tmp_path / "vocab"),
-                model=str(tiny_model),
-                out=str(tmp_path / "out"),
-                max_length=16,
+            PretrainOptions.from_keywords(
+                {
+                    "corpus": str(place / "train.txt"),
+                    "tokenizer": str(tmp_path / "vocab"),
+                    "model": str(tiny_model),
+                    "out": str(tmp_path / "out"),
+                    "max_length": 16,
+                }
             )
         )
 
@@ -242,11 +236,15 @@ def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp
     assert settle_precision(asked, alone) == other
 
 
-def test_a_batch_that_grows_needs_its_first_size_and_its_rows():
-    for given in ({"batch_start": 2}, {"batch_warmup": 9}):
-        with pytest.raises(ConfigError, match="go together"):
-            PretrainOptions(**given)
-    with pytest.raises(ConfigError, match="batch_warmup is -5; it must be zero or above"):
-        PretrainOptions(batch_start=2, batch_warmup=-5)
-    with pytest.raises(ConfigError, match="from 1 to 256"):
-        PretrainOptions(batch_start=300, batch_warmup=9)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_start": 2}, "go together"),
+        ({"batch_warmup": 9}, "go together"),
+        ({"batch_start": 2, "batch_warmup": -5}, "batch_warmup is -5; it must be zero or above"),
+        ({"batch_start": 300, "batch_warmup": 9}, "from 1 to 256"),
+    ],
+)
+def test_a_batch_that_grows_needs_its_first_size_and_its_rows(given, message):
+    with pytest.raises(ConfigError, match=message):
+        PretrainOptions.from_keywords({"corpus": "a.txt", "out": "x"} | given)

@@ -7,9 +7,9 @@ import torch
 
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
-from filbert.model import batched
-from filbert.model.batched import float32_is_exact
+from filbert.model import cpu
 from filbert.model.config import EncoderConfig
+from filbert.model.cpu import float32_is_exact
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
 from filbert.model.precision import Precision
@@ -71,7 +71,7 @@ def test_float32_steps_of_large_layers_are_onednns(monkeypatch):
     seen, found = step(large, "float32")
     assert seen == ["bf16"] * 2
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"
-    monkeypatch.setattr(batched, "float32_is_exact", lambda: False)
+    monkeypatch.setattr(cpu, "float32_is_exact", lambda: False)
     seen, expected = step(large, "float32")
     assert seen == ["none"] * 2
     for name, gradient in expected.items():
@@ -85,12 +85,12 @@ def test_others_stay_with_torch(width, precision):
 
 def test_muon_turns_float32_matrices_by_onednn(monkeypatch):
     asked: list[str] = []
-    permit = batched._permit
-    monkeypatch.setattr(batched, "_permit", lambda what: (asked.append(what), permit(what)))
+    given = cpu._PERMISSION.given
+    monkeypatch.setattr(cpu._PERMISSION, "given", lambda: (asked.append("bf16"), given())[1])
     matrices = torch.randn(2, 64, 96)
     found = orthogonal(matrices)
-    assert asked == ["bf16", "none"]
-    monkeypatch.setattr(batched, "float32_is_exact", lambda: False)
+    assert asked == ["bf16"]
+    monkeypatch.setattr(cpu, "float32_is_exact", lambda: False)
     torch.testing.assert_close(found, orthogonal(matrices), rtol=0, atol=1e-5)
     orthogonal(matrices.bfloat16())
-    assert asked == ["bf16", "none"]
+    assert asked == ["bf16"]

@@ -287,6 +287,10 @@ def _grown(old: Tensor, size: int, sources: Mapping[int, tuple[int, ...]]) -> Te
 
 _TABLES = "encoder.embeddings."
 _PROJECT = "encoder.embeddings.project."
+# Settings of the shared embedding tables.
+_SHARED = (
+    "vocab_size", "embedding_size", "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
+)  # fmt: skip
 # Our name in a masked-LM model of its own, and in the two together.
 _RENAMED = {
     _PROJECT: "generator.project.",
@@ -371,19 +375,15 @@ def _check_pair(checkpoint: Checkpoint, generator: Checkpoint) -> None:
             f"The generator's class is {FAMILIES[generator.family].class_name(generator.head)}; it "
             f"must be {FAMILIES[checkpoint.family].class_name('masked_lm')}."
         )
-    for name in (
-        "vocab_size",
-        "table_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "layer_norm_eps",
-    ):
-        ours, theirs = getattr(checkpoint.config, name), getattr(generator.config, name)
-        if ours != theirs:
-            shown = "embedding_size" if name == "table_size" else name
+    ours, theirs = (
+        one.config.settings() | {"embedding_size": one.config.table_size}
+        for one in (checkpoint, generator)
+    )
+    for name in _SHARED:
+        if ours[name] != theirs[name]:
             raise ConfigError(
-                f"The generator has {shown} {theirs}, the discriminator {ours}; they share their "
-                "embedding tables and must agree."
+                f"The generator has {name} {theirs[name]}, the discriminator {ours[name]}; they "
+                "share their embedding tables and must agree."
             )
 
 

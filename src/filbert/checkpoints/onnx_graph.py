@@ -78,7 +78,7 @@ class _Graph:
         Args:
             rows: (..., K).
             name: of the weight and the bias.
-            activation: as `model.linear.activate` has it.
+            activation: as `model.cpu.activate` has it.
             at: name of a product inside the encoder's layers, which int8 quantises.
         """
         product = f"{at or name}.product"
@@ -103,7 +103,7 @@ class _Graph:
         return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)  # type: ignore[no-any-return]
 
     def activate(self, value: Value, activation: str | None) -> Value:
-        """The non-linearity of that name, as `model.linear.activate` has it."""
+        """The non-linearity of that name, as `model.cpu.activate` has it."""
         if activation is None or activation == "identity":
             return value
         if activation.startswith("gelu"):
@@ -197,7 +197,7 @@ class _Padded:
         return op("Where", seen, 0.0, _UNSEEN)  # type: ignore[no-any-return]
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
-        """Cosine and sine of every place's angles, (L, D / 2) each; see `model.rotary`."""
+        """Cosine and sine of every place's angles, (L, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
         if isinstance(config.positions, PositionTable):
             return None

@@ -185,8 +185,8 @@ def check_running(
     metric: str | None, precision: str, device: str | None, labels: int | None
 ) -> None:
     """Refuse unknown metrics, number formats and devices."""
+    from filbert.model.config import PRECISIONS
     from filbert.model.precision import choose_device
-    from filbert.model.precision_names import PRECISIONS
     from filbert.tasks.classification import Classification
 
     names = tuple(map(str, range(labels))) if labels else None
@@ -437,25 +437,25 @@ def _check_distilled(options: dict[str, Any], source: Contestant, labels: int | 
     given = {key: value for key, value in options.items() if key != "teacher"}
     places = {"teacher": source.folder, "train": "train", "dev": "dev", "out": "out"}
     chosen = DistillOptions.from_keywords({**given, **places})
-    check_running(chosen.metric, chosen.precision, chosen.device, labels)
-    if chosen.augment_with is not None:
+    check_running(chosen.train.metric, chosen.run.precision, chosen.run.device, labels)
+    if chosen.augment.augment_with is not None:
         from filbert.checkpoints.opening import find_model
 
-        find_model(chosen.augment_with)
-    if chosen.extra is not None:
-        require_file(chosen.extra)
+        find_model(chosen.augment.augment_with)
+    if chosen.data.extra is not None:
+        require_file(chosen.data.extra)
     teacher = _start_of(source.kind, source.options, source.source)
     student = _start_of("distilled", options, source)
 
     from filbert.inference.stored_task import check_max_length
 
-    check_max_length(chosen.max_length, student.config)
-    if chosen.method == "soft":
+    check_max_length(chosen.data.max_length, student.config)
+    if chosen.loss.method == "soft":
         return
 
-    from filbert.train.distill_task import layer_losses_of
+    from filbert.train.distill import layer_losses_of
 
-    layer_losses_of(chosen, student.config, teacher.config)
+    layer_losses_of(chosen.loss, student.config, teacher.config)
 
 
 def _start_of(kind: str, options: Mapping[str, Any], source: Contestant | None) -> Checkpoint:

@@ -178,8 +178,8 @@ class Made:
 def _trained(job: Job, task: Classification) -> Made:
     """Fine-tuned or distilled."""
     from filbert.inference.predictor import Predictor
+    from filbert.train.distill import distill
     from filbert.train.distill_options import DistillOptions
-    from filbert.train.distill_task import distill_task
     from filbert.train.finetune import finetune
 
     is_student = job.kind == "distilled"
@@ -199,7 +199,7 @@ def _trained(job: Job, task: Classification) -> Made:
     given = job.training | given | job.data
     if is_student:
         learning = DistillOptions.from_keywords(given)
-        facts, device = distill_task(learning), learning.device
+        facts, device = distill(learning), learning.run.device
     else:
         # Keywords take names apart at commas, and a label may hold one.
         options = changed(FinetuneOptions.from_keywords(given), labels=job.labels)

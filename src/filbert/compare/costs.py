@@ -18,7 +18,7 @@ from torch import nn
 
 from filbert.data.records import Row
 from filbert.model.flops import forward_flops
-from filbert.model.quantized import QuantizedLinear
+from filbert.model.int8 import QuantizedLinear
 
 if TYPE_CHECKING:
     from filbert.inference.predictor import Predictor

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from filbert.data.shards import (
     MANIFEST,
     PROGRESS,
     TOKENIZER,
+    CorpusOptions,
     join_pieces,
     read_manifest,
     verify_shard,
@@ -32,11 +33,6 @@ from filbert.data.streams import OnError
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import flush, read_json, write_json
 from filbert.text.tokenizer import Tokenizer
-
-SENTENCES = ("rules", "lines")
-
-# Marks are int32, and a shard can exceed its size by one block.
-MAX_SHARD_TOKENS = 2**30
 
 # The name of a shard while it is written.
 _UNFINISHED = ".shard.tmp"
@@ -48,33 +44,6 @@ _DECISIVE = {
     "inputs": "input files",
     "options": "options",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorpusOptions:
-    """The options that decide the bytes of a corpus.
-
-    Attributes:
-        sentences: "rules" splits lines into sentences, "lines" takes each line as one.
-        drop_duplicate_lines: Drop repeated lines, not only repeated documents.
-        text_column: The column of a JSONL, Parquet, CSV or TSV file that holds the text.
-        shard_tokens: A shard ends with the block of text that reaches this number of tokens.
-        skip_bad_lines: Leave out lines and rows that cannot be read, and count them.
-    """
-
-    sentences: str = "rules"
-    drop_duplicate_lines: bool = False
-    text_column: str = "text"
-    shard_tokens: int = 2**24
-    skip_bad_lines: bool = False
-
-    def __post_init__(self) -> None:
-        if self.sentences not in SENTENCES:
-            raise ConfigError(f"--sentences {self.sentences} is not one of rules, lines.")
-        if not 1 <= self.shard_tokens <= MAX_SHARD_TOKENS:
-            raise ConfigError(
-                f"--shard-tokens {self.shard_tokens}; give 1 to {MAX_SHARD_TOKENS:,} tokens."
-            )
 
 
 class Progress(NamedTuple):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from reprlib import repr as short
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from filbert.errors import FormatError, printable, unreadable_as
+from filbert.errors import ConfigError, FormatError, printable, unreadable_as
 from filbert.files import read_json, sha256_of, write_json
 
 MANIFEST = "manifest.json"
@@ -34,6 +35,40 @@ _COUNTS = ("tokens", "sentences", "documents")
 
 # Each open shard holds three file descriptors, of which a process often has 1,024.
 _OPEN_SHARDS = 64
+
+
+# Marks are int32, and a shard can exceed its size by one block.
+MAX_SHARD_TOKENS = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """The options that decide the bytes of a corpus.
+
+    Attributes:
+        sentences: rules (cut running text) or lines (one sentence a line, as Google's tool
+            expects).
+        drop_duplicate_lines: also drop each line that was there before; equal documents are always
+            dropped.
+        text_column: name of the column with the text.
+        shard_tokens: tokens per shard; it ends with the block of text that reaches this number.
+        skip_bad_lines: leave out what is not UTF-8 or too long, and count it, instead of stopping
+            there.
+    """
+
+    sentences: str = "rules"
+    drop_duplicate_lines: bool = False
+    text_column: str = "text"
+    shard_tokens: int = 2**24
+    skip_bad_lines: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sentences not in ("rules", "lines"):
+            raise ConfigError(f"--sentences {self.sentences} is not one of rules, lines.")
+        if not 1 <= self.shard_tokens <= MAX_SHARD_TOKENS:
+            raise ConfigError(
+                f"--shard-tokens {self.shard_tokens}; give 1 to {MAX_SHARD_TOKENS:,} tokens."
+            )
 
 
 class Shard(NamedTuple):

@@ -28,10 +28,10 @@ from filbert.data.examples import Example, collate
 from filbert.data.loader import by_length
 from filbert.inference.onnx_session import SessionModel, sharing_cores
 from filbert.model.config import EncoderConfig
+from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
-from filbert.model.pooling import Dense, hidden_states, pool, row_read
+from filbert.model.pooling import Dense, pool, row_read
 from filbert.model.precision import Precision
-from filbert.model.shapes import few_rows, few_shapes
 from filbert.text.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
@@ -154,12 +154,9 @@ def in_order(
 
 def encode(model: Model | SessionModel, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
     """Last hidden states of all tokens, (T, H), or of the rows `at`, int64 (K,): (K, H)."""
-    filled = few_shapes(batch, model)
-    if at is None:
-        return model.encoder(filled)[: batch.num_tokens]  # type: ignore[no-any-return]
-    if isinstance(model, SessionModel):
+    if at is not None and isinstance(model, SessionModel):
         return model.encoder(batch)[at]  # type: ignore[no-any-return]
-    return model.encoder(filled, few_rows(at))[: len(at)]  # type: ignore[no-any-return]
+    return model.encoder(batch) if at is None else model.encoder(batch, at)  # type: ignore[no-any-return]
 
 
 def run_model(
@@ -177,9 +174,9 @@ def run_model(
     per_token = model.head is None or model.head.per_token
 
     def read(batch: PackedBatch, chosen: Sequence[Example]) -> tuple[Tensor, ...]:
-        output = model(few_shapes(batch, model))
+        output = model(batch)
         assert isinstance(output, Tensor)
-        return (output[: batch.num_tokens if per_token else batch.num_sequences],)
+        return (output,)
 
     outputs = forward(
         model, examples, read, max_tokens=max_tokens, precision=precision, on_batch=on_batch

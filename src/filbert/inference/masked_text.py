@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.data.build import CorpusOptions, build_corpus
+from filbert.data.build import build_corpus
 from filbert.data.examples import Example
 from filbert.data.instances import fixed_examples
 from filbert.data.masking import ObjectiveOptions
-from filbert.data.shards import Corpus
+from filbert.data.shards import Corpus, CorpusOptions
 from filbert.errors import InputError
 from filbert.inference.fill import masked_lm_part
 from filbert.inference.forward import device_of, forward

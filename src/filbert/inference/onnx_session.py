@@ -24,7 +24,7 @@ from filbert.checkpoints.config_json import LABELLED
 from filbert.checkpoints.onnx_folder import MODEL_FILE, check_installed, is_export
 from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FormatError, printable
-from filbert.model.attention_plan import group_lengths
+from filbert.model.attention import group_lengths
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Features, Head, VectorHead

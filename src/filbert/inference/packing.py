@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from filbert.inference.onnx_session import SessionModel
+from filbert.model.cpu import PackedLinear, fuses
 from filbert.model.encoder import DENSE, Encoder
 from filbert.model.heads import Model
-from filbert.model.linear import fuses
-from filbert.model.packed import PackedLinear
 
 
 def pack_layers(model: Model | SessionModel) -> int:

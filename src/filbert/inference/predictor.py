@@ -35,11 +35,11 @@ from filbert.inference.stored_task import (
     stored_max_length,
     task_of,
 )
+from filbert.model.config import INFERENCE_PRECISIONS
+from filbert.model.cpu import keep_freed_memory
 from filbert.model.heads import Model
-from filbert.model.memory import keep_freed_memory
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device, choose_precision
-from filbert.model.precision_names import INFERENCE_PRECISIONS
 from filbert.tasks.base import Prediction, Task, uncleaned
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Tokenizer

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from filbert.data.examples import Example
 from filbert.errors import ConfigError
 from filbert.inference.forward import default_max_tokens, run_vectors
+from filbert.model.cpu import bf16_is_fused
 from filbert.model.encoder import DENSE, Encoder, Layer
 from filbert.model.heads import Model
-from filbert.model.linear import bf16_is_fused
+from filbert.model.int8 import LEAST, QuantizedLinear
 from filbert.model.precision import Precision
-from filbert.model.quantized import LEAST, QuantizedLinear
 
 
 class Sensitivity(NamedTuple):

@@ -22,12 +22,11 @@ from filbert.errors import ConfigError, InputError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import check_max_length
-from filbert.model.attention_plan import AttentionPlan, distance
+from filbert.model.attention import AttentionPlan, distance
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
+from filbert.model.encoder import Encoder, traced
 from filbert.model.heads import Model
-from filbert.model.rotary import rotate
-from filbert.model.trace import traced
+from filbert.model.positions import rotate
 from filbert.text.tokenizer import Encoding, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32.
@@ -83,8 +82,8 @@ def _attention(
         encoder(batch)
         for number in numbers:
             qkv_T3AD, plan = trace.qkv[number], trace.plans[number]
-            if plan.rotary is not None:
-                qkv_T3AD = rotate(qkv_T3AD, plan.rotary)
+            if plan.angles is not None:
+                qkv_T3AD = rotate(qkv_T3AD, plan.angles)
             present = [place for place, head in enumerate(heads) if head < qkv_T3AD.shape[2]]
             shape = (len(qkv_T3AD), 2, len(heads), qkv_T3AD.shape[-1])
             qk_T2AD = torch.zeros(shape, device=qkv_T3AD.device)
@@ -104,7 +103,7 @@ def _probabilities(qk_n2AD: Tensor, plan: AttentionPlan, present: list[int]) -> 
     scores = torch.bmm(query.transpose(0, 1), key.permute(1, 2, 0)) / math.sqrt(query.shape[-1])
     length = scores.shape[-1]
     if plan.reach is not None:
-        scores.masked_fill_(distance(length, scores.device) > plan.reach, -torch.inf)
+        scores.masked_fill_(distance(length, scores.device).abs() > plan.reach, -torch.inf)
     if plan.causal:
         ahead = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
         scores.masked_fill_(ahead, -torch.inf)

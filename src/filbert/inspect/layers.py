@@ -18,8 +18,8 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError
 from filbert.inference.forward import forward
 from filbert.inference.predictor import Predictor
+from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
-from filbert.model.pooling import hidden_states
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.tasks.classification import Classification
 from filbert.tasks.tagging import Tagging

@@ -1,7 +1,7 @@
 """Distillation losses between a student and its teacher.
 
 K rows, C classes, T tokens, S sequences, H hidden size, A heads, D head size. A group is n
-neighbouring sequences of near-equal length (model/attention_plan.py), the longest of L tokens.
+neighbouring sequences of near-equal length (model/attention.py), the longest of L tokens.
 
 Every function returns the sum over its rows, float32; the caller divides by the number of rows of
 the whole batch. The loss of one row is a mean over its width, so models of different widths give
@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from filbert.batch import PackedBatch
-from filbert.model.attention import to_heads
-from filbert.model.attention_plan import Group, plan_attention
+from filbert.model.attention import AttentionPlan, Group, to_heads
 
 # Attention scores of one model that are in memory at a time: 16 MB of float32.
 MAX_SCORES = 2**22
@@ -143,7 +142,7 @@ def _sum_over_blocks(
     loss: _BlockLoss, sides: Sequence[Tensor], batch: PackedBatch, mask: AttentionMask
 ) -> Tensor:
     """Sum a loss over all blocks; `sides` are left and right factors of student and teacher."""
-    groups = plan_attention(batch).groups
+    groups = AttentionPlan(batch).groups
     # One split of all tokens, because the gradient of a slice is a tensor of full size.
     sizes = [group.end - group.start for group in groups]
     parts = [torch.split(side, sizes) for side in sides]

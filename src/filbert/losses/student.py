@@ -28,11 +28,10 @@ from filbert.losses.distillation import (
     squared_error,
 )
 from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
-from filbert.model.grouping import standing_rows
+from filbert.model.encoder import Encoder, Trace, traced
 from filbert.model.heads import Model
-from filbert.model.rotary import rotate
-from filbert.model.trace import Trace, traced
+from filbert.model.pooling import standing_rows
+from filbert.model.positions import rotate
 
 _PROJECTIONS = "projections."
 # Logits of one model over the vocabulary that are in memory at a time: 128 MB of float32.
@@ -104,7 +103,7 @@ def _patient(pair: _Compared) -> Tensor:
 def _scores(pair: _Compared) -> Tensor:
     plans = (pair.student.plans[pair.layers[0]], pair.teacher.plans[pair.layers[1]])
     rotated = [
-        qkv if plan.rotary is None else rotate(qkv, plan.rotary)
+        qkv if plan.angles is None else rotate(qkv, plan.angles)
         for qkv, plan in zip(pair.qkv(), plans, strict=True)
     ]
     return score_error(rotated[0][:, :2], rotated[1][:, :2], pair.batch, pair.mask())

@@ -1,30 +1,35 @@
 """The encoder: token ids to hidden states, for every family, packed.
 
-T tokens in the batch, S sequences, H hidden size, E width of the embedding tables.
+T tokens in the batch, S sequences, H hidden size, E width of the embedding tables, K rows asked
+for, A heads, D head size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from filbert.batch import PackedBatch
 from filbert.errors import InputError
-from filbert.model.attention import attend
-from filbert.model.attention_plan import AttentionPlan, plan_attention
+from filbert.model.attention import AttentionPlan, attend
 from filbert.model.config import EncoderConfig, PositionTable, RotaryPositions
-from filbert.model.dropout import dropout
-from filbert.model.grouping import mean_of_sequences, standing_rows
-from filbert.model.linear import activate, dense
-from filbert.model.rotary import Rotary, rotary_tables
+from filbert.model.cpu import activate, cut, dense, dropout, fill_up
+from filbert.model.pooling import mean_of_sequences, standing_rows
+from filbert.model.positions import rotary_angles
 
 
 def new_norm(width: int, config: EncoderConfig) -> nn.LayerNorm:
-    """A LayerNorm as all of this encoder's are."""
+    """Create a LayerNorm of the encoder."""
     return nn.LayerNorm(width, eps=config.norm.eps, bias=config.norm.bias)
 
 
 class Embeddings(nn.Module):
-    """Word, position and token type tables, those that there are, summed and normalised.
+    """Word, position and token type tables, as far as the model has them, summed and normalised.
 
     Source: Devlin et al. 2019, section 3, figure 2.
     """
@@ -32,28 +37,21 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.table_size
+        width, positions, types = config.table_size, config.positions, config.embeddings.token_types
+        has_table = isinstance(positions, PositionTable)
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = (
-            nn.Embedding(config.positions.rows, width)
-            if isinstance(config.positions, PositionTable)
-            else None
-        )
-        self.token_type = (
-            nn.Embedding(config.embeddings.token_types, width)
-            if config.embeddings.token_types
-            else None
-        )
+        self.position = nn.Embedding(positions.rows, width) if has_table else None
+        self.token_type = nn.Embedding(types, width) if types else None
         self.norm = new_norm(width, config)
         self.project = nn.Linear(width, config.hidden_size) if config.embeddings.width else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states before the first layer, (T, H)."""
+        """Compute the hidden states before the first layer, (T, H)."""
         hidden = dropout(self.normed(batch), self.config.dropout.hidden, self.training)
         return hidden if self.project is None else dense(hidden, self.project)
 
     def normed(self, batch: PackedBatch) -> Tensor:
-        """The same before dropout and projection, (T, E)."""
+        """Compute the same before dropout and projection, (T, E)."""
         sum_TE = self.word(batch.input_ids)
         if self.token_type is not None:
             sum_TE = sum_TE + self.token_type(batch.token_type_ids)
@@ -67,35 +65,35 @@ DENSE = ("qkv", "attention_out", "up", "down")
 
 
 class Layer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual and a LayerNorm.
+    """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm.
 
-    LayerNorm comes after the sum (post-LN), or with `norm.before` before each of the two;
-    Xiong et al. 2020, figure 1.
+    LayerNorm comes after the sum (post-norm), or with `norm.before` before each of the two.
+    Source: Xiong et al. 2020, figure 1.
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
         self.config = config
-        width, wide = config.hidden_size, config.feed_forward.width
-        bias = config.attention.bias
+        attention, feed_forward = config.attention, config.feed_forward
+        width, wide = config.hidden_size, feed_forward.width
         self.num_heads = config.heads_of(index)
         mixed = self.num_heads * config.head_size
         # One product for query, key and value, in this order, head by head.
-        self.qkv = nn.Linear(width, 3 * mixed, bias=bias)
-        self.attention_out = nn.Linear(mixed, width, bias=bias)
+        self.qkv = nn.Linear(width, 3 * mixed, bias=attention.bias)
+        self.attention_out = nn.Linear(mixed, width, bias=attention.bias)
         has_norm = index > 0 or not config.norm.before
         self.attention_norm = new_norm(width, config) if has_norm else nn.Identity()
-        # One product again: what is activated, then the gate.
-        bias = config.feed_forward.bias
-        self.up = nn.Linear(width, 2 * wide if config.feed_forward.gated else wide, bias=bias)
-        self.down = nn.Linear(wide, width, bias=bias)
+        # One product too: the activated half, then the gate.
+        up_width = 2 * wide if feed_forward.gated else wide
+        self.up = nn.Linear(width, up_width, bias=feed_forward.bias)
+        self.down = nn.Linear(wide, width, bias=feed_forward.bias)
         self.norm = new_norm(width, config)
 
     def forward(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None = None) -> Tensor:
-        """(T, H) to (T, H); to (K, H) for the rows `at`, int64 (K,), whom the others only serve.
+        """Compute the layer's output, (T, H), or only its rows `at`, int64 (K,): (K, H).
 
-        Their queries are made all the same: with their attention a tenth of a layer, which is not
-        worth a second product.
+        The other rows are needed as keys and values. Their queries are computed too: with the
+        attention a tenth of a layer, which does not pay for a second product.
         """
         residual = hidden_TH if at is None else hidden_TH[at]
         if self.config.norm.before:
@@ -105,61 +103,62 @@ class Layer(nn.Module):
         return self.norm(hidden + self._feed_forward(hidden))  # type: ignore[no-any-return]
 
     def _attention(self, hidden_TH: Tensor, plan: AttentionPlan, at: Tensor | None) -> Tensor:
-        config = self.config
-        qkv = dense(hidden_TH, self.qkv).view(-1, 3, self.num_heads, config.head_size)
-        mixed = attend(qkv, plan, config.dropout.attention if self.training else 0.0).flatten(1)
+        rates = self.config.dropout
+        qkv = dense(hidden_TH, self.qkv).view(-1, 3, self.num_heads, self.config.head_size)
+        mixed = attend(qkv, plan, rates.attention if self.training else 0.0).flatten(1)
         mixed = dense(mixed if at is None else mixed[at], self.attention_out)
-        return dropout(mixed, config.dropout.hidden, self.training)
+        return dropout(mixed, rates.hidden, self.training)
 
     def _feed_forward(self, hidden_TH: Tensor) -> Tensor:
-        config = self.config
-        if config.feed_forward.gated:
+        feed_forward = self.config.feed_forward
+        if feed_forward.gated:
             value, gate = dense(hidden_TH, self.up).chunk(2, -1)
-            wide = activate(value, config.feed_forward.activation) * gate
+            wide = activate(value, feed_forward.activation) * gate
         else:
-            wide = dense(hidden_TH, self.up, config.feed_forward.activation)
-        return dropout(dense(wide, self.down), config.dropout.hidden, self.training)
+            wide = dense(hidden_TH, self.up, feed_forward.activation)
+        return dropout(dense(wide, self.down), self.config.dropout.hidden, self.training)
 
 
 def new_layers(config: EncoderConfig) -> nn.ModuleList:
-    """All distinct sets of layer parameters."""
+    """Create all distinct sets of layer parameters."""
     return nn.ModuleList(Layer(config, index) for index in range(config.num_groups))
+
+
+def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
+    """Return the parameters of layer `index`; several layers share them in ALBERT."""
+    config: EncoderConfig = layers[0].config  # type: ignore[assignment]
+    return layers[index * config.num_groups // config.num_hidden_layers]
 
 
 def run_layers(
     layers: nn.ModuleList, hidden_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
 ) -> Tensor:
-    """Hidden states through every layer in turn, (T, H) to (T, H); see `layer_of`.
+    """Run hidden states through all layers: (T, H), or (K, H) for the rows `at`, int64 (K,).
 
-    The last layer ends with the rows `at`, int64 (K,), where they are given: (K, H).
+    Only the last layer is limited to the rows `at`.
     """
     config: EncoderConfig = layers[0].config  # type: ignore[assignment]
     plans, last = _plans(batch, config), config.num_hidden_layers - 1
+    num_rows = len(hidden_TH) if at is None else len(at)
+    # Filled up once here, so that no product has to.
+    hidden_TH, at = fill_up(hidden_TH), None if at is None else fill_up(at)
     for index in range(config.num_hidden_layers):
         plan, rows = plans[config.is_local(index)], at if index == last else None
         hidden_TH = layer_of(layers, index)(hidden_TH, plan, rows)
-    return hidden_TH
-
-
-def layer_of(layers: nn.ModuleList, index: int) -> nn.Module:
-    """The parameters that layer `index` runs with; shared by several layers in ALBERT."""
-    config: EncoderConfig = layers[0].config  # type: ignore[assignment]
-    return layers[index * config.num_groups // config.num_hidden_layers]
+    return cut(hidden_TH, num_rows)
 
 
 def _plans(batch: PackedBatch, config: EncoderConfig) -> tuple[AttentionPlan, AttentionPlan]:
-    """How layers that see everything attend, and local ones."""
-    window, positions = config.attention.window, config.positions
-    turns: list[Rotary | None] = [None, None]
+    """Plan the attention of global layers and of local ones."""
+    window, positions, causal = config.attention.window, config.positions, config.attention.causal
+    far_angles = near_angles = None
     if isinstance(positions, RotaryPositions):
-        turns = [
-            rotary_tables(batch.position_ids, config.head_size, base)
-            for base in (positions.base, positions.local_base or positions.base)
-        ]
-    far = plan_attention(batch, None, turns[0], causal=config.attention.causal)
-    if window is None:
-        return far, far
-    return far, plan_attention(batch, window // 2, turns[1])
+        ids_T, size = fill_up(batch.position_ids), config.head_size
+        far_angles = near_angles = rotary_angles(ids_T, size, positions.base)
+        if window is not None and positions.local_base is not None:
+            near_angles = rotary_angles(ids_T, size, positions.local_base)
+    far = AttentionPlan(batch, None, far_angles, causal)
+    return far, far if window is None else AttentionPlan(batch, window // 2, near_angles)
 
 
 class Encoder(nn.Module):
@@ -171,22 +170,19 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
+        width = config.hidden_size
         self.embeddings = Embeddings(config)
         self.layers = new_layers(config)
-        self.final_norm = (
-            new_norm(config.hidden_size, config) if config.norm.before else nn.Identity()
-        )
-        self.pooler = (
-            nn.Linear(config.hidden_size, config.hidden_size) if config.pooling.activation else None
-        )
+        self.final_norm = new_norm(width, config) if config.norm.before else nn.Identity()
+        self.pooler = nn.Linear(width, width) if config.pooling.activation else None
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor:
-        """Last hidden state of every token, (T, H), or only of the rows `at`, int64 (K,): (K, H).
+        """Compute the last hidden states, (T, H), or only the rows `at`, int64 (K,): (K, H).
 
-        Where those are few, three quarters of the last layer are saved.
+        For a few rows, three quarters of the last layer are saved.
 
         Raises:
-            InputError: a sequence is longer than the position table serves.
+            InputError: A sequence is longer than the positions.
         """
         longest = self.config.max_tokens_per_sequence
         if batch.max_seqlen > longest:
@@ -195,26 +191,23 @@ class Encoder(nn.Module):
                 f"{longest}. Cut the text to max_length {longest}."
             )
         hidden = run_layers(self.layers, self.embeddings(batch), batch, at)
-        if at is None and isinstance(batch, PackedBatch) and len(hidden) > sum(batch.lengths):
-            hidden = hidden[: sum(batch.lengths)]
         return self.final_norm(hidden)  # type: ignore[no-any-return]
 
     def layer(self, index: int) -> nn.Module:
-        """The parameters that layer `index` runs with."""
+        """Return the parameters of layer `index`."""
         return layer_of(self.layers, index)
 
     def pool(self, hidden_TH: Tensor, batch: PackedBatch) -> Tensor:
-        """One vector a sequence, (S, H): one token or the mean, through the pooler if any."""
+        """Compute one vector per sequence, (S, H): a token or the mean, then the pooler if any."""
         if self.config.pooling.token == "cls":
             rows = standing_rows(batch, causal=self.config.attention.causal)
             return self.through_pooler(hidden_TH[rows])
         return self.through_pooler(mean_of_sequences(hidden_TH, batch.cu_seqlens))
 
     def through_pooler(self, pooled_SH: Tensor) -> Tensor:
-        """The dense layer over what stands for each sequence, (S, H) to (S, H), if there is one."""
+        """Apply the pooler, (S, H) to (S, H), if there is one."""
         if self.pooler is None:
             return pooled_SH
-        assert self.config.pooling.activation is not None
         if self.config.pooling.dropout:
             pooled_SH = dropout(pooled_SH, self.config.dropout.head, self.training)
         return dense(pooled_SH, self.pooler, self.config.pooling.activation)
@@ -224,7 +217,7 @@ def initialize(module: nn.Module, std: float) -> None:
     """Draw new weights in place: normal cut at two deviations, biases 0, LayerNorm 1 and 0.
 
     Source: google-research/bert, modeling.py, create_initializer
-    (truncated_normal_initializer, 0.02). A GRU's are drawn as Keras does, by their own widths:
+    (truncated_normal_initializer, 0.02). A GRU is initialised as in Keras, by its own widths:
     uniform at the input (Glorot and Bengio 2010), orthogonal within (Saxe et al. 2014).
     """
     for part in module.modules():
@@ -244,3 +237,77 @@ def initialize(module: nn.Module, std: float) -> None:
             nn.init.ones_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
+
+
+# Inner states, by hooks: the forward pass itself does not know about them.
+
+
+@dataclass
+class Trace:
+    """Inner states of one forward pass, by layer: 0 is the embeddings, i the i-th layer.
+
+    Attributes:
+        hidden: Outputs of the layers, (T, H).
+        qkv: Queries, keys and values, (T, 3, A, D), before the rotation of rotary positions.
+        plans: The attention plans.
+    """
+
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    qkv: dict[int, Tensor] = field(default_factory=dict)
+    plans: dict[int, AttentionPlan] = field(default_factory=dict)
+
+
+@contextmanager
+def traced(encoder: Encoder, hidden: Collection[int], qkv: Collection[int]) -> Iterator[Trace]:
+    """Record the forward passes of an encoder within the block; the trace holds the last one.
+
+    Args:
+        encoder: Not changed.
+        hidden: Layers, 0 to L, whose outputs are recorded.
+        qkv: Layers, 1 to L, whose queries, keys and values are recorded.
+    """
+    trace = Trace()
+    size = encoder.config.head_size
+    # Several layers may share their parameters, so layers are counted as they run.
+    number = num_tokens = 0
+
+    def embedded(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        nonlocal number, num_tokens
+        number, num_tokens = 0, len(output)
+        ended(module, inputs, output)
+
+    def begun(module: nn.Module, inputs: Any) -> None:
+        nonlocal number
+        number += 1
+        trace.plans[number] = inputs[1]
+
+    def projected(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if number in qkv:
+            trace.qkv[number] = cut(output, num_tokens).view(num_tokens, 3, -1, size)
+
+    def ended(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if number in hidden:
+            trace.hidden[number] = cut(output, num_tokens)
+
+    with ExitStack() as hooks:
+        hooks.callback(encoder.embeddings.register_forward_hook(embedded).remove)
+        for layer in encoder.layers:
+            hooks.callback(layer.register_forward_pre_hook(begun).remove)
+            hooks.callback(layer.register_forward_hook(ended).remove)
+            if qkv:
+                product: Any = layer.qkv
+                hooks.callback(product.register_forward_hook(projected).remove)
+        yield trace
+
+
+def hidden_states(encoder: Encoder, batch: PackedBatch, layers: tuple[int, ...]) -> Tensor:
+    """Return the outputs of the chosen layers next to each other, (T, H * len(layers)).
+
+    The output of the last layer is the encoder's, through the LayerNorm that may follow.
+    """
+    last = encoder.config.num_hidden_layers
+    if layers == (last,):
+        return encoder(batch)  # type: ignore[no-any-return]
+    with traced(encoder, layers, ()) as trace:
+        trace.hidden[last] = encoder(batch)
+    return torch.cat([trace.hidden[layer] for layer in layers], -1)

@@ -10,25 +10,22 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
 from filbert.model.config import EncoderConfig
-from filbert.model.dropout import dropout
+from filbert.model.cpu import dense, dropout, linear
 from filbert.model.encoder import Encoder, initialize, new_norm
-from filbert.model.grouping import standing_rows
-from filbert.model.linear import dense
-from filbert.model.pooling import pool
+from filbert.model.pooling import pool, standing_rows
 
 
 class Features(NamedTuple):
-    """What an encoder gives to a head.
+    """The output of an encoder, as a head reads it.
 
     Attributes:
-        tokens_TH: last hidden states, (T, H).
-        pooled_SH: one vector a sequence, (S, H); None for heads that do not read it.
-        word_table_VE: the word embedding table, which masked LM shares.
-        batch: the sequences that the rows of `tokens_TH` belong to.
+        tokens_TH: Last hidden states, (T, H).
+        pooled_SH: One vector per sequence, (S, H); None for heads that do not read it.
+        word_table_VE: The word embedding table, which masked LM shares.
+        batch: The sequences that the rows of `tokens_TH` belong to.
     """
 
     tokens_TH: Tensor
@@ -36,16 +33,25 @@ class Features(NamedTuple):
     word_table_VE: Tensor
     batch: PackedBatch
 
+    def rows(self, at: Tensor | None) -> Tensor:
+        """Return the rows `at` of the tokens, (K, H); all T rows if it is None."""
+        return self.tokens_TH if at is None else self.tokens_TH[at]
+
+    def pooled(self) -> Tensor:
+        """Return one vector per sequence, (S, H)."""
+        assert self.pooled_SH is not None, "a head that reads it sets reads_pooled"
+        return self.pooled_SH
+
 
 class Head(nn.Module):
     """Base of all heads.
 
     Attributes:
-        reads_pooled: whether the encoder's pooler has to run.
-        reads_tokens: whether it reads any row but the one that stands for a sequence.
-        per_token: whether the output has a row per token rather than one per sequence.
-        transform, norm: a dense layer and, after the activation, a LayerNorm over what the head
-            reads; None for heads that read it as it is.
+        reads_pooled: Whether the encoder's pooler has to run.
+        reads_tokens: Whether it reads other rows than the one that represents a sequence.
+        per_token: Whether the output has a row per token rather than one per sequence.
+        transform, norm: A dense layer and, after the activation, a LayerNorm over the input; None
+            for heads without.
     """
 
     reads_pooled = False
@@ -53,38 +59,38 @@ class Head(nn.Module):
     per_token = False
 
     def __init__(self, config: EncoderConfig, transform_to: int | None = None) -> None:
-        """`transform_to`: the width that the transform gives, where there is one."""
+        """Create the transform to the width `transform_to`, if that is given."""
         super().__init__()
         self.config = config
         self.transform: nn.Linear | None = None
         self.norm: nn.LayerNorm | None = None
         if transform_to is not None:
-            self.transform = nn.Linear(
-                config.hidden_size, transform_to, bias=config.head_transform.bias
-            )
+            bias = config.head_transform.bias
+            self.transform = nn.Linear(config.hidden_size, transform_to, bias=bias)
             self.norm = new_norm(transform_to, config)
 
     def transformed(self, rows: Tensor) -> Tensor:
-        """The rows through the transform, if there is one."""
+        """Apply the transform, if there is one."""
         if self.transform is None or self.norm is None:
             return rows
-        return self.norm(dense(rows, self.transform, self.config.feed_forward.activation))  # type: ignore[no-any-return]
+        rows = dense(rows, self.transform, self.config.feed_forward.activation)
+        return self.norm(rows)  # type: ignore[no-any-return]
 
     def drop(self, values: Tensor) -> Tensor:
-        """Head dropout, in training only."""
+        """Apply the head's dropout, in training only."""
         return dropout(values, self.config.dropout.head, self.training)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """Logits; `at`, int64 (K,), asks for those rows only, heads over sequences ignore it."""
+        """Compute logits; heads over tokens do so for the rows `at`, int64 (K,), only."""
         raise AssertionError("a head defines forward")
 
 
 class MaskedLMHead(Head):
     """Scores over the vocabulary at the rows asked for, (K, V).
 
-    Source: Devlin et al. 2019, section 3.1, task 1.
+    Rows are selected before the projection: at 15 % masking this saves most of its cost.
 
-    Rows are chosen before the projection: at 15 % masking this saves most of its cost.
+    Source: Devlin et al. 2019, section 3.1, task 1.
     """
 
     per_token = True
@@ -94,16 +100,13 @@ class MaskedLMHead(Head):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Unnormalised log-probabilities, (K, V); all T rows when `at` is None."""
-        rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return F.linear(self.transformed(rows), features.word_table_VE, self.bias)
+        """Compute unnormalised log-probabilities, (K, V)."""
+        rows = self.transformed(features.rows(at))
+        return linear(rows, features.word_table_VE, self.bias)
 
 
 class PairHead(Head):
-    """Does B follow A: (S, 2), on the pooled vector.
-
-    Next sentence (BERT) and sentence order (ALBERT).
-    """
+    """Whether text B follows text A, (S, 2): next sentence (BERT) or sentence order (ALBERT)."""
 
     reads_pooled = True
     reads_tokens = False
@@ -113,9 +116,8 @@ class PairHead(Head):
         self.out = nn.Linear(config.hidden_size, 2)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (S, 2); class 0 is the true order."""
-        assert features.pooled_SH is not None
-        return self.out(features.pooled_SH)  # type: ignore[no-any-return]
+        """Compute logits (S, 2); class 0 is the true order."""
+        return dense(features.pooled(), self.out)
 
 
 class PretrainingHead(Head):
@@ -129,12 +131,12 @@ class PretrainingHead(Head):
         self.pair = PairHead(config)
 
     def forward(self, features: Features, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Masked-LM logits (K, V) and pair logits (S, 2)."""
+        """Compute masked-LM logits (K, V) and pair logits (S, 2)."""
         return self.masked_lm(features, at), self.pair(features)
 
 
 class DiscriminatorHead(Head):
-    """Was this token replaced: one logit per row, (K,). Clark et al. 2020, section 2."""
+    """Whether a token was replaced: one logit per row, (K,). Clark et al. 2020, section 2."""
 
     per_token = True
 
@@ -144,47 +146,41 @@ class DiscriminatorHead(Head):
         self.out = nn.Linear(config.hidden_size, 1)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (K,); positive means replaced."""
-        rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(dense(rows, self.dense, self.config.feed_forward.activation)).squeeze(-1)  # type: ignore[no-any-return]
+        """Compute logits (K,); positive means replaced."""
+        rows = dense(features.rows(at), self.dense, self.config.feed_forward.activation)
+        return dense(rows, self.out).squeeze(-1)
 
 
-def _transform_width(config: EncoderConfig) -> int | None:
-    return config.hidden_size if config.head_transform.everywhere else None
+class _TaskHead(Head):
+    """A head of C outputs, after the transform with which all heads of some families begin."""
+
+    def __init__(self, config: EncoderConfig, num_outputs: int) -> None:
+        super().__init__(config, config.hidden_size if config.head_transform.everywhere else None)
+        self.out = nn.Linear(config.hidden_size, num_outputs)
 
 
-class SequenceHead(Head):
-    """C scores per sequence on the pooled vector. Devlin et al. 2019, section 4.1."""
+class SequenceHead(_TaskHead):
+    """C scores per sequence, from the pooled vector. Devlin et al. 2019, section 4.1."""
 
     reads_pooled = True
     reads_tokens = False
 
-    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
-        super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.hidden_size, num_labels)
-
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (S, C)."""
-        assert features.pooled_SH is not None
-        return self.out(self.drop(self.transformed(features.pooled_SH)))  # type: ignore[no-any-return]
+        """Compute logits (S, C)."""
+        return dense(self.drop(self.transformed(features.pooled())), self.out)
 
 
-class TokenHead(Head):
+class TokenHead(_TaskHead):
     """C scores per row asked for. Devlin et al. 2019, section 5.3."""
 
     per_token = True
 
-    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
-        super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.hidden_size, num_labels)
-
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (K, C); all T rows when `at` is None."""
-        rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(self.drop(self.transformed(rows)))  # type: ignore[no-any-return]
+        """Compute logits (K, C)."""
+        return dense(self.drop(self.transformed(features.rows(at))), self.out)
 
 
-class SpanHead(Head):
+class SpanHead(_TaskHead):
     """Start and end scores per token.
 
     Source: Devlin et al. 2019, section 4.2. No dropout, as in run_squad.py.
@@ -193,29 +189,25 @@ class SpanHead(Head):
     per_token = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.hidden_size, 2)
+        super().__init__(config, 2)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (K, 2): start, end; all T rows when `at` is None."""
-        rows = features.tokens_TH if at is None else features.tokens_TH[at]
-        return self.out(self.transformed(rows))  # type: ignore[no-any-return]
+        """Compute logits (K, 2): start, end."""
+        return dense(self.transformed(features.rows(at)), self.out)
 
 
-class ChoiceHead(Head):
+class ChoiceHead(_TaskHead):
     """One score per sequence; the choices of a row are neighbouring sequences. Section 4.4."""
 
     reads_pooled = True
     reads_tokens = False
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, _transform_width(config))
-        self.out = nn.Linear(config.hidden_size, 1)
+        super().__init__(config, 1)
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Logits (S,)."""
-        assert features.pooled_SH is not None
-        return self.out(self.drop(self.transformed(features.pooled_SH))).squeeze(-1)  # type: ignore[no-any-return]
+        """Compute logits (S,)."""
+        return dense(self.drop(self.transformed(features.pooled())), self.out).squeeze(-1)
 
 
 class VectorHead(Head):
@@ -230,11 +222,9 @@ class VectorHead(Head):
         self.pooling = pooling
 
     def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
-        """Vectors (S, H)."""
-        tokens_TH, batch = features.tokens_TH, features.batch
-        return torch.stack(
-            pool(tokens_TH, batch, self.pooling, causal=self.config.attention.causal)
-        )
+        """Compute vectors (S, H)."""
+        causal = self.config.attention.causal
+        return torch.stack(pool(features.tokens_TH, features.batch, self.pooling, causal=causal))
 
 
 HEADS: dict[str, type[Head]] = {
@@ -250,14 +240,14 @@ HEADS: dict[str, type[Head]] = {
 
 
 def new_head(kind: str, config: EncoderConfig, num_labels: int | None = None) -> Head:
-    """A freshly drawn head. `num_labels` is for the kinds "sequence" and "tokens"."""
-    head = HEADS[kind](config, num_labels) if num_labels is not None else HEADS[kind](config)  # type: ignore[call-arg]
+    """Create a head with random weights. `num_labels` is for the kinds "sequence" and "tokens"."""
+    head = HEADS[kind](config, num_labels) if num_labels is not None else HEADS[kind](config)
     initialize(head, config.initializer_range)
     return head
 
 
 class Model(nn.Module):
-    """An encoder and, when there is a task, its head."""
+    """An encoder and, for a task, its head."""
 
     def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
         super().__init__()
@@ -266,41 +256,45 @@ class Model(nn.Module):
 
     @property
     def config(self) -> EncoderConfig:
-        """The encoder's."""
+        """The encoder's configuration."""
         return self.encoder.config
 
     @property
     def device(self) -> torch.device:
-        """Where it is, and batches have to be."""
+        """The device of the weights, on which batches have to be."""
         return next(self.parameters()).device
 
     def forward(self, batch: PackedBatch, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
-        """The head's logits; the last hidden states, (T, H), without a head.
+        """Compute the head's logits; without a head the last hidden states, (T, H).
 
-        Off the tape the last layer runs for the rows that the head reads. On it for all, whose
-        dropout is then drawn in the same order whatever is asked for.
+        In evaluation the last layer runs for the rows that the head reads. In training it runs for
+        all rows, so that the dropout draws do not depend on `at`.
         """
         encoder, head = self.encoder, self.head
-        if head is None or torch.is_grad_enabled():
+        if self.training or head is None:
             return self.read(encoder(batch), batch, at)
         if head.per_token and at is not None:
             return self.read(encoder(batch, at), batch)
-        if head.reads_tokens or self.config.pooling.token != "cls":
-            return self.read(encoder(batch), batch, at)
-        rows_SH = encoder(batch, standing_rows(batch, causal=self.config.attention.causal))
-        return self._answer(rows_SH, encoder.through_pooler(rows_SH), batch, None)
+        if not head.reads_tokens and self.config.pooling.token == "cls":
+            rows_SH = encoder(batch, standing_rows(batch, causal=self.config.attention.causal))
+            return self._logits(rows_SH, encoder.through_pooler(rows_SH), batch)
+        return self.read(encoder(batch), batch, at)
 
     def read(
         self, tokens_TH: Tensor, batch: PackedBatch, at: Tensor | None = None
     ) -> Tensor | tuple[Tensor, ...]:
-        """As `forward`, from the encoder's output: pooler and head alone."""
+        """Compute the output of `forward` from the encoder's output: pooler and head alone."""
         if self.head is None:
             return tokens_TH
         pooled_SH = self.encoder.pool(tokens_TH, batch) if self.head.reads_pooled else None
-        return self._answer(tokens_TH, pooled_SH, batch, at)
+        return self._logits(tokens_TH, pooled_SH, batch, at)
 
-    def _answer(
-        self, tokens_TH: Tensor, pooled_SH: Tensor | None, batch: PackedBatch, at: Tensor | None
+    def _logits(
+        self,
+        tokens_TH: Tensor,
+        pooled_SH: Tensor | None,
+        batch: PackedBatch,
+        at: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         assert self.head is not None
         features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)

@@ -1,4 +1,4 @@
-"""Which number format this machine is fast in: measured, then said."""
+"""Chooses the device and the number format of matrix products, by measurement."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from typing import NamedTuple
 import torch
 
 from filbert.errors import ConfigError
-from filbert.model.batched import float32_by_onednn
-from filbert.model.precision_names import PRECISIONS
-from filbert.model.quantized import has_integer_products
+from filbert.model.config import PRECISIONS
+from filbert.model.cpu import float32_by_onednn
+from filbert.model.int8 import has_integer_products
 
 log = logging.getLogger(__name__)
 
-# bf16 must beat float32 by this factor in a matrix product before it is chosen: below it, the casts
-# eat the gain.
-_WORTH_IT = 1.5
+# bf16 is chosen from this gain in a matrix product; below it, the casts cost more.
+_MIN_BF16_GAIN = 1.5
 
 
 class Precision(NamedTuple):
-    """A number format for matrix products, and why; weights stay float32 in training.
+    """A number format of matrix products, and the reason for it; training keeps float32 weights.
 
-    With "int8" it is dense layers alone that are in it, and all else is float32.
+    With "int8" only dense layers use it, and everything else is float32.
     """
 
     name: str
@@ -34,7 +33,7 @@ class Precision(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """As torch names it."""
+        """The torch dtype of activations."""
         return torch.bfloat16 if self.name == "bf16" else torch.float32
 
     @contextmanager
@@ -46,9 +45,10 @@ class Precision(NamedTuple):
 
 @cache
 def bf16_gain() -> float:
-    """How many times faster a bf16 matrix product is than a float32 one here; takes about 50 ms.
+    """Measure how many times faster bf16 matrix products are than float32 ones; takes about 50 ms.
 
-    The two take turns and each keeps its best time, so that other work on the machine shows little.
+    The two take turns and the best times are compared, so that other work on the machine has little
+    influence.
     """
     left, right = torch.ones(512, 384), torch.ones(384, 1536)
     pairs = {"float32": (left, right), "bf16": (left.bfloat16(), right.bfloat16())}
@@ -63,10 +63,10 @@ def bf16_gain() -> float:
 
 
 def choose_device(name: str | None = None) -> torch.device:
-    """The device called `name`; without a name, the first GPU if there is one, else the CPU.
+    """Return the device called `name`; without a name, the first GPU if there is one, else the CPU.
 
     Raises:
-        ConfigError: there is no such device here.
+        ConfigError: There is no such device.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -79,15 +79,15 @@ def choose_device(name: str | None = None) -> torch.device:
 def choose_precision(
     requested: str, device: torch.device, among: Sequence[str] = PRECISIONS
 ) -> Precision:
-    """Settle "auto": bf16 or float32, never int8, which has to be asked for.
+    """Return the format that was asked for; for "auto" bf16 or float32, whichever is faster.
 
     Args:
-        requested: a name.
-        device: where it will run.
-        among: the names that are allowed here.
+        requested: A name of a format, or "auto".
+        device: The device of the model.
+        among: The allowed names.
 
     Raises:
-        ConfigError: another name.
+        ConfigError: Another name.
     """
     if requested not in among:
         raise ConfigError(f"precision {requested!r} is not one of {list(among)}.")
@@ -98,18 +98,18 @@ def choose_precision(
         )
     if requested == "int8" and device.type == "cpu" and not has_integer_products():
         log.warning(
-            "This processor has no products of 8-bit integers (VNNI), so int8 is slower than "
+            "This CPU has no products of 8-bit integers (VNNI), so int8 is slower than "
             "float32 here. Leave --precision out, or take float32."
         )
     if requested != "auto":
         return Precision(requested, "as asked")
     if device.type == "cuda":
-        # Older ones emulate it, slowly.
+        # Older GPUs emulate it, slowly.
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Precision("bf16", "this GPU has bf16 units")
         return Precision("float32", "this GPU has no bf16 units")
     gain = bf16_gain()
-    if gain >= _WORTH_IT:
+    if gain >= _MIN_BF16_GAIN:
         return Precision(
             "bf16", f"its matrix products are {gain:.1f} times as fast as float32 here"
         )

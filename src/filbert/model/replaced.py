@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
-from filbert.model.dropout import dropout
+from filbert.model.cpu import dense, dropout
 from filbert.model.encoder import Embeddings, Encoder, new_layers, new_norm, run_layers
 from filbert.model.heads import DiscriminatorHead, Features, MaskedLMHead
-from filbert.model.linear import dense
 
 # Noise of less than this is as rare as the steps in which float32 noise is drawn; its logarithm
 # stays finite.

@@ -53,7 +53,7 @@ def _verb_of(path: Path) -> str:
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     if "contestants" in content:
         return "compare"
-    return "distill" if "method" in content else "pretrain"
+    return "distill" if "method" in content.get("loss", {}) else "pretrain"
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -37,8 +37,8 @@ from filbert.errors import ConfigError, InputError
 from filbert.metrics import calibration
 from filbert.metrics.classification import prediction_metrics
 from filbert.model.config import EncoderConfig
-from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer

@@ -36,8 +36,8 @@ from filbert.data.texts import (
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.classification import multiclass_metrics
 from filbert.model.config import EncoderConfig
-from filbert.model.grouping import table_of_groups
 from filbert.model.heads import Head, new_head
+from filbert.model.pooling import table_of_groups
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
 

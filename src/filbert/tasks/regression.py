@@ -28,8 +28,8 @@ from filbert.data.texts import Text, read_texts, text_of, text_row
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.config import EncoderConfig
-from filbert.model.grouping import mean_of_groups
 from filbert.model.heads import Head, new_head
+from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import Column, Prediction, Targets, TaskOptions
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer

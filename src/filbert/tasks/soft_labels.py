@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from filbert.data.examples import Example, rows_of
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
 from filbert.losses.student import LayerLoss, StudentOutput
-from filbert.model.grouping import mean_of_groups, table_of_groups
+from filbert.model.pooling import mean_of_groups, table_of_groups
 from filbert.tasks.base import Targets, Task
 
 # What a teacher answers to whole rows, in the form of `by_row`, on the host.

@@ -1,4 +1,4 @@
-"""What the user may say about a distillation: the fields are flags, recipe keys and keywords."""
+"""Options of a distillation, from labelled rows or from raw text."""
 
 from __future__ import annotations
 
@@ -6,38 +6,60 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from filbert.data.columns import ColumnNames
 from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
-from filbert.train.options import RunOptions, TrainOptions, from_flat
+from filbert.train.options import (
+    RunOptions,
+    TrainOptions,
+    check_choice,
+    check_files,
+    check_range,
+    flat,
+    from_flat,
+    options_in,
+)
 from filbert.train.schedule import SCHEDULES
 
-# What each method learns from: labelled rows of the teacher's task, raw text, or either.
-FROM_ROWS = ("soft", "pkd", "tinybert")
-FROM_TEXT = ("distilbert", "tinybert", "minilm")
-METHODS = tuple(dict.fromkeys(FROM_ROWS + FROM_TEXT))
 
-# Which fields mean nothing to which methods.
-_ONLY = {
-    "temperature": ("soft", "pkd", "tinybert", "distilbert"),
-    "alpha": FROM_ROWS,
-    "beta": ("pkd",),
-    "layer_map": ("pkd", "tinybert"),
-    "hidden_share": ("tinybert",),
-    "hidden_lr": ("tinybert",),
-    "hidden_schedule": ("tinybert",),
-    "soft_weight": ("distilbert",),
-    "mlm_weight": ("distilbert",),
-    "cosine_weight": ("distilbert",),
-    "soft_on": ("distilbert",),
-    "teacher_layer": ("minilm",),
-    "relation_heads": ("minilm",),
-    "cache": ("soft", "tinybert"),
-}
-# Fields for labelled rows, and for raw text.
+class _Method(NamedTuple):
+    """What a method learns from, and its defaults.
+
+    Attributes:
+        rows: Whether it learns from labelled rows of the teacher's task.
+        text: Whether it learns from raw text.
+        temperature: Default temperature of the teacher's outputs.
+        alpha: Default share of the labels.
+        reads: The options that not every method has.
+    """
+
+    rows: bool
+    text: bool
+    temperature: float
+    alpha: float
+    reads: tuple[str, ...]
+
+
+# Sources of the defaults: Sanh et al. 2019 (released code); Sun et al. 2019, section 4.2; Jiao et
+# al. 2020, section 4.2.
+_METHODS = {
+    "soft": _Method(True, False, 2.0, 0.5, ("temperature", "alpha", "cache")),
+    "pkd": _Method(True, False, 10.0, 0.5, ("temperature", "alpha", "beta", "layer_map")),
+    "tinybert": _Method(
+        True, True, 1.0, 0.0,
+        ("temperature", "alpha", "layer_map", "hidden_share", "hidden_lr", "hidden_schedule",
+         "cache"),
+    ),
+    "distilbert": _Method(
+        False, True, 2.0, 0.0,
+        ("temperature", "soft_weight", "mlm_weight", "cosine_weight", "soft_on"),
+    ),
+    "minilm": _Method(False, True, 1.0, 0.0, ("teacher_layer", "relation_heads")),
+}  # fmt: skip
+_SOME_METHODS = dict.fromkeys(name for method in _METHODS.values() for name in method.reads)
+# Options for labelled rows only, and for raw text only.
 _ROWS_ONLY = (
     "test", "extra", "task", "augment_with", "cache", "alpha", "show_texts",
     "hidden_share", "hidden_lr", "hidden_schedule",
@@ -48,10 +70,6 @@ _TEXT_ONLY = (
     "masking", "mask_rate", "mask_style", "mask_rarity", "max_predictions", "duplicates",
 )  # fmt: skip
 _AUGMENT = ("augment_copies", "augment_rate", "augment_candidates")
-# By method, where nothing is said. Sources: Sanh et al. 2019 (released code); Sun et al. 2019,
-# section 4.2; Jiao et al. 2020, section 4.2.
-_TEMPERATURE = {"soft": 2.0, "pkd": 10.0, "tinybert": 1.0, "distilbert": 2.0}
-_ALPHA = {"soft": 0.5, "pkd": 0.5, "tinybert": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +100,14 @@ class StudentOptions:
     heads: int | None = None
     intermediate_size: int | None = None
 
+    def __post_init__(self) -> None:
+        sizes = ("layers", "hidden_size", "heads", "intermediate_size")
+        check_range(self, sizes, "be above zero", lambda value: value > 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossOptions:
-    """What the student shall have from the teacher.
+    """What the student learns from the teacher.
 
     Attributes:
         method: from rows: soft (the teacher's answers), pkd (also its first token, layer by layer)
@@ -93,7 +115,7 @@ class LossOptions:
             distilbert, tinybert or minilm.
         temperature: logits of both are divided by it; 2 for soft and distilbert, 10 for pkd, 1 for
             tinybert.
-        alpha: share of the rows' own labels in the loss, beside the teacher's answers; 0.5, and 0
+        alpha: share of the rows' own labels in the loss, next to the teacher's answers; 0.5, and 0
             for tinybert.
         beta: weight of pkd's distances, each the mean over the width as in the published code.
         layer_map: pkd, tinybert: for each student layer the number of the teacher layer that it
@@ -109,7 +131,7 @@ class LossOptions:
         soft_on: distilbert: all tokens or only the masked ones have the teacher's word scores.
         teacher_layer: minilm: number of the teacher layer whose relations are learnt, from 0; the
             last when not given.
-        relation_heads: minilm: heads that queries, keys and values are cut into again; 48 (64 for a
+        relation_heads: minilm: heads that queries, keys and values are split into; 48 (64 for a
             teacher of width 1,024 and more) where that divides both widths, else as many as the
             teacher has.
     """
@@ -129,10 +151,43 @@ class LossOptions:
     teacher_layer: int | None = None
     relation_heads: int | None = None
 
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, _METHODS)
+        check_choice("soft_on", self.soft_on, ("all", "masked"))
+        if self.hidden_schedule is not None:
+            check_choice("hidden_schedule", self.hidden_schedule, SCHEDULES)
+        above_zero = ("temperature", "hidden_lr", "relation_heads")
+        check_range(self, above_zero, "be above zero", lambda value: 0 < value < math.inf)
+        not_negative = ("beta", "soft_weight", "mlm_weight", "cosine_weight", "teacher_layer")
+        check_range(self, not_negative, "be zero or above", lambda value: 0 <= value < math.inf)
+        check_range(self, ("alpha",), "be from 0 to 1", lambda value: 0 <= value <= 1)
+        check_range(self, ("hidden_share",), "be between 0 and 1", lambda value: 0 < value < 1)
+        numbers = r"\d{1,4}(\s*,\s*\d{1,4})*"
+        if self.layer_map is not None and not re.fullmatch(numbers, self.layer_map.strip()):
+            raise ConfigError(
+                f"layer_map is {self.layer_map!r}; give the teacher's layer for each of the "
+                "student's, from 0 and between commas, such as 1,3,5."
+            )
+
+    @property
+    def soft_temperature(self) -> float:
+        """The temperature, or the default of the method."""
+        return self.temperature or _METHODS[self.method].temperature
+
+    @property
+    def hard_share(self) -> float:
+        """The share of the labels, or the default of the method."""
+        return _METHODS[self.method].alpha if self.alpha is None else self.alpha
+
+    @property
+    def mapped_layers(self) -> tuple[int, ...] | None:
+        """`layer_map` as numbers, from 0."""
+        return None if self.layer_map is None else tuple(map(int, self.layer_map.split(",")))
+
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions:
-    """Which rows or texts, and where to.
+class SourceOptions:
+    """The rows or texts to learn from.
 
     Attributes:
         train: labelled rows to learn from.
@@ -143,23 +198,13 @@ class RowOptions:
         test: rows that are only measured, at the end.
         extra: further rows, whose labels are not read: the student learns the teacher's answers to
             them.
-        augment_with: model that fills masks, to make such rows out of the training rows.
-        augment_copies: so many out of each row.
-        augment_rate: chance of a word to be replaced.
-        augment_candidates: so many of the likeliest words are drawn from.
         cache: folder for the teacher's answers to the training rows; written once, read again in
-            every epoch and run. They are computed on the way when not given.
+            every epoch and run. They are computed during training when not given.
         max_length: cut texts to this many tokens; as the teacher's training did when not given,
             128 with `corpus`.
         show_texts: the report shows the texts of the worst errors.
         dev_rows: with `corpus`: so many held-out sequences are measured.
-        masking: with `corpus`: token, word, ngram or span are masked as a whole.
-        mask_rate: with `corpus`: share of the tokens that is masked.
-        mask_style: with `corpus`: bert, roberta, electra or collator.
-        mask_rarity: with `corpus`: tokens are drawn by their count to the power of minus this.
-        max_predictions: with `corpus`: most masked tokens of a row.
-        duplicates: with `corpus`: so many versions of the masks are made and repeated; made anew in
-            every epoch when not given.
+        columns: the names of the columns.
     """
 
     train: str | None = None
@@ -167,14 +212,58 @@ class RowOptions:
     dev: str | None = None
     test: str | None = None
     extra: str | None = None
-    augment_with: str | None = None
-    augment_copies: int = 20
-    augment_rate: float = 0.4
-    augment_candidates: int = 15
     cache: str | None = None
     max_length: int | None = None
     show_texts: bool = False
     dev_rows: int = 1_000
+    columns: ColumnNames = ColumnNames()
+
+    def __post_init__(self) -> None:
+        if (self.train is None) == (self.corpus is None):
+            raise ConfigError(
+                "Give --train with labelled rows of the teacher's task, or --corpus with raw text, "
+                "and not both."
+            )
+        check_files(train=self.train, dev=self.dev, test=self.test, extra=self.extra)
+        check_range(self, ("dev_rows",), "be above zero", lambda value: value > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentOptions:
+    """Rows without labels that are made out of the training rows.
+
+    Attributes:
+        augment_with: model that fills masks, to make such rows.
+        augment_copies: so many out of each row.
+        augment_rate: chance of a word to be replaced.
+        augment_candidates: so many of the likeliest words are drawn from.
+    """
+
+    augment_with: str | None = None
+    augment_copies: int = 20
+    augment_rate: float = 0.4
+    augment_candidates: int = 15
+
+    def __post_init__(self) -> None:
+        counts = ("augment_copies", "augment_candidates")
+        check_range(self, counts, "be above zero", lambda value: value > 0)
+        check_range(self, ("augment_rate",), "be between 0 and 1", lambda value: 0 < value < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOptions:
+    """How raw text is masked.
+
+    Attributes:
+        masking: with `corpus`: token, word, ngram or span are masked as a whole.
+        mask_rate: with `corpus`: share of the tokens that is masked.
+        mask_style: with `corpus`: bert, roberta, electra or collator.
+        mask_rarity: with `corpus`: tokens are drawn by their count to the power of minus this.
+        max_predictions: with `corpus`: most masked tokens of a row.
+        duplicates: with `corpus`: so many versions of the masks are made and repeated; new ones in
+            every epoch when not given.
+    """
+
     masking: str = "token"
     mask_rate: float = 0.15
     mask_style: str = "bert"
@@ -184,163 +273,88 @@ class RowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillOptions(
-    TrainOptions, RunOptions, ColumnNames, RowOptions, LossOptions, StudentOptions
-):
+class DistillOptions:
     """A whole distillation, from labelled rows or from raw text."""
 
+    model: StudentOptions
+    loss: LossOptions = LossOptions()
+    data: SourceOptions
+    augment: AugmentOptions = AugmentOptions()
+    masks: MaskOptions = MaskOptions()
+    train: TrainOptions = TrainOptions()
+    run: RunOptions = RunOptions()
+
     def __post_init__(self) -> None:
-        TrainOptions.__post_init__(self)
-        RunOptions.__post_init__(self)
-        if self.method not in METHODS:
-            near = get_close_matches(self.method, METHODS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"method is {self.method!r}; it must be one of {METHODS}.{hint}")
-        self._check_source()
-        self._check_fields()
-        self._check_numbers()
+        method, train = self.loss.method, self.train
+        known = [n for n, m in _METHODS.items() if (m.text if self.from_text else m.rows)]
+        source, other = ("--corpus", "--train") if self.from_text else ("--train", "--corpus")
+        if method not in known:
+            raise ConfigError(
+                f"method {method} learns from {other}; from {source} choose {', '.join(known)}."
+            )
+        if self.data.dev is None and (train.metric or train.patience or train.eval_every):
+            raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
+        if self.run.seeds != 1:
+            raise ConfigError("seeds: not for distillation; leave it out.")
+        if self.from_text and (train.metric or train.patience):
+            raise ConfigError(
+                "metric, patience: they choose among steps; from raw text the last step's weights "
+                "are kept. Leave them out."
+            )
+        if method == "tinybert" and not self.from_text and self.run.distributed == "fsdp":
+            raise ConfigError(
+                "distributed fsdp does not go with the two stages of method tinybert; use ddp."
+            )
+        self._check_unread(source)
         if self.from_text:
             self.objective.check()
 
     @classmethod
     def from_keywords(cls, given: Mapping[str, Any]) -> DistillOptions:
-        """Options from keyword arguments; see `from_flat`.
+        """Return the options for flat names; see `from_flat`.
 
         Raises:
-            ConfigError: an unknown name (the nearest one is given), a missing one, or a wrong type.
+            ConfigError: A name is unknown or missing, or a value is wrong.
         """
-        given = dict(given)
-        layers = given.get("layer_map")
-        if isinstance(layers, list | tuple):
-            given["layer_map"] = ",".join(map(str, layers))
         return from_flat(cls, given, required=("teacher", "out"))
 
     @property
     def from_text(self) -> bool:
-        """Whether raw text is learnt from, not rows."""
-        return self.corpus is not None
-
-    @property
-    def unread(self) -> set[str]:
-        """Fields that this run has no use for."""
-        found = {name for name, methods in _ONLY.items() if self.method not in methods}
-        found |= set(_ROWS_ONLY if self.from_text else _TEXT_ONLY)
-        return found | (set(_AUGMENT) if self.augment_with is None else set())
-
-    @property
-    def soft_temperature(self) -> float:
-        """The temperature in force."""
-        return self.temperature or _TEMPERATURE.get(self.method, 1.0)
-
-    @property
-    def hard_share(self) -> float:
-        """The `alpha` in force."""
-        return _ALPHA.get(self.method, 0.0) if self.alpha is None else self.alpha
+        """Whether the student learns from raw text, not from rows."""
+        return self.data.corpus is not None
 
     @property
     def objective(self) -> ObjectiveOptions:
         """How raw text is masked."""
-        return ObjectiveOptions(
-            masking=self.masking,
-            mask_rate=self.mask_rate,
-            mask_style=self.mask_style,
-            mask_rarity=self.mask_rarity,
-            max_predictions=self.max_predictions,
-            duplicates=self.duplicates,
-            max_length=self.max_length or 128,
-        )
+        return ObjectiveOptions(**vars(self.masks), max_length=self.data.max_length or 128)
 
     @property
-    def mapped_layers(self) -> tuple[int, ...] | None:
-        """`layer_map` as numbers, from 0."""
-        return None if self.layer_map is None else tuple(map(int, self.layer_map.split(",")))
+    def unread(self) -> set[str]:
+        """Flat names of the options that this run does not read."""
+        unread = set(_SOME_METHODS) - set(_METHODS[self.loss.method].reads)
+        unread |= set(_ROWS_ONLY if self.from_text else _TEXT_ONLY)
+        return unread | (set(_AUGMENT) if self.augment.augment_with is None else set())
 
-    def _check_source(self) -> None:
-        if (self.train is None) == (self.corpus is None):
-            raise ConfigError(
-                "Give --train with labelled rows of the teacher's task, or --corpus with raw text, "
-                "and not both."
-            )
-        known, other = (FROM_TEXT, "--train") if self.from_text else (FROM_ROWS, "--corpus")
-        if self.method not in known:
-            raise ConfigError(
-                f"method {self.method} learns from {other}; from "
-                f"{'--corpus' if self.from_text else '--train'} choose {', '.join(known)}."
-            )
-        for name in ("train", "dev", "test", "extra"):
-            if getattr(self, name) == "-":
-                raise ConfigError(f"--{name} must be a file: it is read more than once.")
-        if self.dev is None and (self.metric or self.patience or self.eval_every):
-            raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
-
-    def _check_fields(self) -> None:
-        """Refuse what this method, or this source, does not read."""
-        defaults = {name: f.default for name, f in self.__dataclass_fields__.items()}
-        given = {name for name, default in defaults.items() if getattr(self, name) != default}
-        for name in sorted(given & _ONLY.keys()):
-            if self.method not in _ONLY[name]:
+    def _check_unread(self, source: str) -> None:
+        """Refuse options that this method, or this source, does not read."""
+        method, values = self.loss.method, flat(self)
+        known = options_in(DistillOptions).items()
+        given = [name for name, option in known if values[name] != option.default]
+        for name in given:
+            methods = [n for n, m in _METHODS.items() if name in m.reads]
+            if methods and method not in methods:
                 raise ConfigError(
-                    f"{name} is for {', '.join(_ONLY[name])}, not for method {self.method}; "
-                    "leave it out."
+                    f"{name} is for {', '.join(methods)}, not for method {method}; leave it out."
                 )
-        source = "--corpus" if self.from_text else "--train"
-        for name in sorted(given & set(_ROWS_ONLY if self.from_text else _TEXT_ONLY)):
-            raise ConfigError(f"{name} does not go with {source}; leave it out.")
-        unheard = sorted(given & {"extra", "augment_with", "temperature", "cache"})
-        if self.method == "soft" and self.hard_share == 1 and unheard:
+            if name in (_ROWS_ONLY if self.from_text else _TEXT_ONLY):
+                raise ConfigError(f"{name} does not go with {source}; leave it out.")
+        unused = sorted({"extra", "augment_with", "temperature", "cache"}.intersection(given))
+        if method == "soft" and self.loss.hard_share == 1 and unused:
             raise ConfigError(
-                f"{', '.join(unheard)}: with alpha 1 the teacher's answers have no share; leave it "
+                f"{', '.join(unused)}: with alpha 1 the teacher's answers have no share; leave it "
                 "out, or lower alpha."
             )
-        if self.from_text and self.method == "tinybert" and self.temperature is not None:
+        if self.from_text and method == "tinybert" and self.loss.temperature is not None:
             raise ConfigError("temperature: tinybert learns no answer from raw text; leave it out.")
-        if self.seeds != 1:
-            raise ConfigError("seeds: not for distillation; leave it out.")
-        if self.from_text and (self.metric or self.patience):
-            raise ConfigError(
-                "metric, patience: they choose among steps; from raw text the last step's weights "
-                "are kept. Leave them out."
-            )
-        if self.method == "tinybert" and not self.from_text and self.distributed == "fsdp":
-            raise ConfigError(
-                "distributed fsdp does not go with the two stages of method tinybert; take ddp."
-            )
-        if self.augment_with is None and given & set(_AUGMENT):
+        if self.augment.augment_with is None and set(_AUGMENT).intersection(given):
             raise ConfigError("augment_* need a model that fills masks; give --augment-with.")
-
-    def _check_numbers(self) -> None:
-        if self.temperature is not None and not self.temperature > 0:
-            raise ConfigError(f"temperature is {self.temperature}; it must be above zero.")
-        if self.alpha is not None and not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha is {self.alpha}; it must be from 0 to 1.")
-        for name in ("beta", "soft_weight", "mlm_weight", "cosine_weight"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}; it must be zero or above.")
-        if self.hidden_lr is not None and not 0 < self.hidden_lr < math.inf:
-            raise ConfigError(f"hidden_lr is {self.hidden_lr}; it must be above zero.")
-        if self.hidden_schedule not in (None, *SCHEDULES):
-            raise ConfigError(
-                f"hidden_schedule is {self.hidden_schedule!r}; it must be one of {list(SCHEDULES)}."
-            )
-        for name in ("hidden_share", "augment_rate"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be between 0 and 1.")
-        counts = (
-            "layers", "hidden_size", "heads", "intermediate_size",
-            "relation_heads", "augment_copies", "augment_candidates", "dev_rows",
-        )  # fmt: skip
-        for name in counts:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; it must be above zero.")
-        if self.teacher_layer is not None and self.teacher_layer < 0:
-            raise ConfigError(f"teacher_layer is {self.teacher_layer}; the first layer is 0.")
-        if self.soft_on not in ("all", "masked"):
-            raise ConfigError(f"soft_on is {self.soft_on!r}; it must be all or masked.")
-        numbers = r"\d{1,4}(\s*,\s*\d{1,4})*"
-        if self.layer_map is not None and not re.fullmatch(numbers, self.layer_map.strip()):
-            raise ConfigError(
-                f"layer_map is {self.layer_map!r}; give the teacher's layer for each of the "
-                "student's, from 0 and between commas, such as 1,3,5."
-            )

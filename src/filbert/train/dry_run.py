@@ -1,4 +1,4 @@
-"""How large a pre-training run is and how long it would take here, after a few steps' trial."""
+"""The size of a pre-training run and its expected time on this machine, from a few timed steps."""
 
 from __future__ import annotations
 
@@ -16,86 +16,65 @@ from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
 from filbert.model.flops import training_flops
 from filbert.model.replaced import ReplacedTokenModel
+from filbert.train.course import Phase
 from filbert.train.distributed import Parallel, start
 from filbert.train.optimizer import new_optimizer
-from filbert.train.pretrain import Job, prepare
+from filbert.train.pretrain import TextRun, prepare
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.step import accumulate, model_forward
 
-# Micro-batches that are tried in each phase; the first is not timed.
-_TRIED = 3
+# Micro-batches that are timed in each phase, after one that is not.
+_TIMED = 3
 
 
 def dry_run(options: PretrainOptions) -> dict[str, Any]:
-    """Sizes and expected time; nothing is kept but the shards of a text corpus.
+    """Return sizes and expected time; only the shards of a text corpus are written.
 
     Returns:
         parameters, steps (None under a time budget), tokens, flops, memory_bytes, seconds,
         tokens_per_second, and `phases` with the same by phase.
 
     Raises:
-        ConfigError: under torchrun; the trial is one process's.
-        InputError, ConfigError, FormatError: as `pretrain`.
+        ConfigError: Under torchrun, because this is for one process.
+        InputError, ConfigError, FormatError: As `pretrain`.
     """
-    with start(options.distributed, options.device) as parallel:
+    with start(options.run.distributed, options.run.device) as parallel:
         if parallel.world > 1:
             raise ConfigError("--dry-run is one process's trial; start it without torchrun.")
         job = prepare(options, parallel)
-        device = parallel.device
-        facts = [_trial(job, index, parallel) for index in range(len(job.phases))]
-    seconds = sum(fact["seconds"] for fact in facts)
-    parameters = sum(p.numel() for p in job.model.parameters())
+        phases = [_estimate(job, phase, parallel) for phase in job.phases]
+    seconds, tokens, flops = (
+        sum(phase[key] for phase in phases) for key in ("seconds", "tokens", "flops")
+    )
     return {
-        "parameters": parameters,
+        "parameters": sum(p.numel() for p in job.model.parameters()),
         "steps": job.course.steps,
-        "tokens": sum(fact["tokens"] for fact in facts),
-        "flops": sum(fact["flops"] for fact in facts),
-        "memory_bytes": _peak_memory(device),
+        "tokens": tokens,
+        "flops": flops,
+        "memory_bytes": _peak_memory(parallel.device),
         "seconds": seconds,
-        "tokens_per_second": sum(fact["tokens"] for fact in facts) / max(seconds, 1e-9),
+        "tokens_per_second": tokens / max(seconds, 1e-9),
         "precision": job.precision.name,
-        "phases": facts,
-        "notes": [*job.sources.checkpoint.notes],
+        "phases": phases,
+        "notes": [*job.checkpoint.notes],
     }
 
 
-def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
-    """Sizes of a phase, and its time from a few micro-batches and one optimiser step."""
-    phase = job.phases[index]
+def _estimate(job: TextRun, phase: Phase, parallel: Parallel) -> dict[str, Any]:
+    """Return the sizes of a phase, and its time from a few micro-batches and one update."""
     loader = phase.loader
     assert isinstance(loader, PretrainLoader)
     # A step of full size, after any warm-up of the batch.
-    number = next(s for s in range(10**9) if _rows(loader, s) == loader.batch_size)
-    micro_batches = loader.step(number)
-    forward = model_forward(job.model, parallel.device)
-    optimizer = new_optimizer(job.model, job.options, precision=job.options.precision)
-    job.model.train()
-    tried = (micro_batches * (_TRIED + 1))[: _TRIED + 1]
-    spent = []
-    for examples in tried:
-        clock = time.perf_counter()
-        accumulate(
-            forward,
-            job.model,
-            job.task,
-            [examples],
-            parallel=parallel,
-            precision=job.precision,
-            seed=(job.options.seed, 0),
-            stand_in=examples,
-        )
-        spent.append(time.perf_counter() - clock)
-    tokens = sum(len(e.input_ids) for batch in micro_batches for e in batch)
-    tried_tokens = sum(len(e.input_ids) for batch in tried[1:] for e in batch)
-    clock = time.perf_counter()
-    for group in optimizer.param_groups:
-        # The weights must stay as they are for the next trial.
-        group["lr"] = 0.0
-    optimizer.step()
-    updating = time.perf_counter() - clock
-    optimizer.zero_grad(set_to_none=True)
-    per_step = tokens / tried_tokens * sum(spent[1:]) + updating
-    # Steps of full size with as many rows: while the batch grows, they are smaller.
+    step = next(
+        s
+        for s in range(sys.maxsize)
+        if loader.begin_of(s + 1) - loader.begin_of(s) == loader.batch_size
+    )
+    micro_batches = loader.step(step)
+    examples = [e for batch in micro_batches for e in batch]
+    tokens, flops = sum(len(e.input_ids) for e in examples), _flops(job, examples)
+    per_step = _seconds_per_step(job, micro_batches, tokens, parallel)
+    # In steps of full size; while the batch grows, steps are smaller.
     if job.course.seconds is not None:
         full = phase.share * job.course.seconds / per_step
         rows = full * loader.batch_size
@@ -105,8 +84,6 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
         exact = phase.share * job.course.steps
         steps = round(exact)
         full = exact - steps + loader.begin_of(steps) / loader.batch_size
-    examples = [e for batch in micro_batches for e in batch]
-    flops = _flops(job, examples)
     return {
         "max_length": loader.instances.options.max_length,
         "batch_size": loader.batch_size,
@@ -120,8 +97,44 @@ def _trial(job: Job, index: int, parallel: Parallel) -> dict[str, Any]:
     }
 
 
-def _flops(job: Job, examples: Sequence[Example]) -> float:
-    """Of a step over these rows, forward and backward."""
+def _seconds_per_step(
+    job: TextRun, micro_batches: Sequence[list[Example]], tokens: int, parallel: Parallel
+) -> float:
+    """Time a few micro-batches, scaled to all tokens of a step, and one optimiser step."""
+    forward = model_forward(job.model, parallel.device)
+    run = job.options.run
+    optimizer = new_optimizer(job.model, job.options.train, precision=run.precision)
+    job.model.train()
+    seconds, timed_tokens = 0.0, 0
+    for number, examples in enumerate([*micro_batches] * (_TIMED + 1)):
+        if number > _TIMED:
+            break
+        clock = time.perf_counter()
+        accumulate(
+            forward,
+            job.model,
+            job.task,
+            [examples],
+            parallel=parallel,
+            precision=job.precision,
+            seed=(run.seed, 0),
+            stand_in=examples,
+        )
+        if number:
+            seconds += time.perf_counter() - clock
+            timed_tokens += sum(len(e.input_ids) for e in examples)
+    clock = time.perf_counter()
+    for group in optimizer.param_groups:
+        # The weights must stay as they are for the next phase.
+        group["lr"] = 0.0
+    optimizer.step()
+    update = time.perf_counter() - clock
+    optimizer.zero_grad(set_to_none=True)
+    return tokens / timed_tokens * seconds + update
+
+
+def _flops(job: TextRun, examples: Sequence[Example]) -> float:
+    """Return the FLOPs of a step over these rows, forward and backward."""
     config, lengths = job.model.config, [len(e.input_ids) for e in examples]
     num_masked = sum(len(e.target.positions) for e in examples)
     if isinstance(job.model, ReplacedTokenModel):
@@ -133,12 +146,8 @@ def _flops(job: Job, examples: Sequence[Example]) -> float:
     return training_flops(config, lengths, num_masked=num_masked, num_pooled=num_pooled)
 
 
-def _rows(loader: PretrainLoader, step: int) -> int:
-    return loader.begin_of(step + 1) - loader.begin_of(step)
-
-
 def _peak_memory(device: torch.device) -> int:
-    """Most memory that was in use: of the GPU, or of the process."""
+    """Return the peak memory of the GPU, or of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # Kilobytes, but bytes on macOS.

@@ -14,8 +14,8 @@ from torch import Tensor
 from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
 from filbert.inference.forward import encode, forward
-from filbert.model.grouping import standing_rows
 from filbert.model.heads import Model
+from filbert.model.pooling import standing_rows
 from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from filbert.errors import ConfigError, InputError, RunError
 from filbert.files import write_json
+from filbert.model.config import PRECISIONS
 from filbert.model.precision import Precision, choose_precision
-from filbert.model.precision_names import PRECISIONS
 from filbert.train.distributed import Parallel
 from filbert.train.log import say
 from filbert.train.options import RunOptions

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from filbert.model.batched import float32_by_onednn
+from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
 from filbert.train.options import TrainOptions
 from filbert.train.trainable import rate_shares

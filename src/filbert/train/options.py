@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 from filbert.data.columns import ColumnNames
 from filbert.data.labels import label_name
 from filbert.errors import ConfigError, install_hint
-from filbert.model.precision_names import PRECISIONS
+from filbert.model.config import PRECISIONS
 from filbert.tasks.base import TaskOptions, check_name
 from filbert.train.schedule import SCHEDULES, parse_time
 
@@ -99,7 +99,7 @@ def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
     Raises:
         ConfigError: It is neither text nor a list of texts and numbers.
     """
-    items = [given] if isinstance(given, str) else given
+    items = [given] if isinstance(given, str | Path) else given
     try:
         # A number may be the name of a label; texts are of any length, as lists of paths are.
         texts = [str(i) if isinstance(i, str | Path) else label_name(i) for i in items]
@@ -339,6 +339,32 @@ class FinetuneOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputPaths:
+    """Current paths of the files of a recorded run; others are searched at their recorded paths.
+
+    Attributes:
+        train: where the training rows are now.
+        dev: where the dev rows, or the held-out text, are now.
+        test: where the test rows are now.
+        corpus: where the text or the token shards of a pre-training run are now; several between
+            commas.
+        model: where the model that the run started from is now.
+        tokenizer: where the vocabulary of a pre-training run is now.
+        new_tokens: where the list of new vocabulary entries is now.
+        data_root: folder in which all of these are searched by their names.
+    """
+
+    train: str | None = None
+    dev: str | None = None
+    test: str | None = None
+    corpus: str | None = None
+    model: str | None = None
+    tokenizer: str | None = None
+    new_tokens: str | None = None
+    data_root: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelledFileOptions:
     """How a file of labelled rows is read: its columns, and the options of its task."""
 
@@ -367,8 +393,13 @@ class Option(NamedTuple):
     doc: str
 
 
-def options_in(kind: type) -> dict[str, Option]:
-    """Return all options of a class by flat name, those of inner values included."""
+def options_in(kind: type, defaults: Any = None) -> dict[str, Option]:
+    """Return all options of a class by flat name, those of inner values included.
+
+    Args:
+        kind: The class.
+        defaults: A value of the class that has the defaults instead of the class itself.
+    """
     types = get_type_hints(kind)
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
@@ -376,13 +407,14 @@ def options_in(kind: type) -> dict[str, Option]:
         docs |= dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", doc, re.MULTILINE))
     found: dict[str, Option] = {}
     for part in fields(kind):
+        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            inner = options_in(types[part.name])
+            inner = options_in(types[part.name], None if default is MISSING else default)
             found |= {n: o._replace(path=(part.name, *o.path)) for n, o in inner.items()}
         else:
             name = part.metadata.get("flat", part.name)
             doc = docs.get(part.name, "")
-            found[name] = Option(name, (part.name,), types[part.name], part.default, doc)
+            found[name] = Option(name, (part.name,), types[part.name], default, doc)
     return found
 
 
@@ -452,15 +484,17 @@ def keys_of_tables(content: Mapping[str, Any], kind: type) -> tuple[dict[str, An
     return found, [name for name, value in content.items() if not isinstance(value, Mapping)]
 
 
-def _built(kind: type[Options], values: Mapping[str, Any]) -> Options:
+def _built(kind: type[Options], values: Mapping[str, Any], defaults: Any = None) -> Options:
     types = get_type_hints(kind)
     arguments = {}
     for part in fields(kind):  # type: ignore[arg-type]
         name = part.metadata.get("flat", part.name)
+        default = part.default if defaults is None else getattr(defaults, part.name)
         if is_dataclass(types[part.name]):
-            arguments[part.name] = _built(types[part.name], values)  # type: ignore[arg-type]
-        elif name in values:
-            arguments[part.name] = values[name]
+            inner = None if default is MISSING else default
+            arguments[part.name] = _built(types[part.name], values, inner)  # type: ignore[arg-type]
+        elif name in values or default is not MISSING:
+            arguments[part.name] = values.get(name, default)
     return kind(**arguments)
 
 

@@ -12,8 +12,8 @@ from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.inference.building import built
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.model.quantized import has_integer_products
 from filbert.tasks.base import Task
 from filbert.train.prepare import Split
 

@@ -8,7 +8,7 @@ the recorded hash.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,13 +22,15 @@ from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, printable
 from filbert.files import read_json
+from filbert.model.config import PRECISIONS
 from filbert.model.precision import choose_device
-from filbert.model.precision_names import PRECISIONS
 from filbert.tasks.base import task_names
 from filbert.train.facts import BUILT_IN, base_model, commit, device_name, versions
+from filbert.train.finetune import finetune
 from filbert.train.folder import read_run
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions, names_of
+from filbert.train.options import FinetuneOptions, InputPaths, names_of
+from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 
 # Tolerance if the machine, the libraries or the number of threads differ.
@@ -95,7 +97,7 @@ def replay(
     tolerance: float | None = None,
     overwrite: bool = False,
     device: str | None = None,
-    places: Places | None = None,
+    places: InputPaths | None = None,
 ) -> Verdict:
     """Train a model again with the options of its filbert.json and compare the metrics.
 
@@ -105,7 +107,7 @@ def replay(
         tolerance: Largest difference that passes. If not given, 0 if versions, device, threads and
             processes are the same, else `LOOSE`.
         overwrite: Replace an earlier run in `out`.
-        device: As in `FinetuneOptions`; by default the kind of the recorded run.
+        device: As in `RunOptions`; by default the kind of the recorded run.
         places: Current paths of files that have moved.
 
     Raises:
@@ -117,71 +119,39 @@ def replay(
         raise ConfigError(f"tolerance is {tolerance}; it must be zero or above.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("A replay runs in one process; start it without torchrun.")
-    folder, story = read_story(name)
-    chosen = _options(
-        folder, story, places or Places(), out=out, overwrite=overwrite, device=device
-    )
-    place = chosen if isinstance(chosen, PretrainOptions) else chosen.run
-    threads = _threads(story)
+    folder, record = _read_record(name)
+    run_options = {"out": out or _next_to(folder), "overwrite": overwrite}
+    if device is not None:
+        run_options["device"] = device
+    options = _options(folder, record, places or InputPaths(), run_options)
+    place = Path(options.run.out)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
+    torch.set_num_threads(_threads(record) or before)
     try:
-        differs = _circumstances(story, place.device)
+        differs = _circumstances(record, options.run.device)
         for sentence in differs:
             say(f"replay: {sentence}")
-        run = _train(chosen)
+        run = pretrain(options) if isinstance(options, PretrainOptions) else finetune(options)
     finally:
         torch.set_num_threads(before)
-    made = read_json(Path(place.out) / "model" / "filbert.json")
-    differs += _unlike(story, made)
-    exact = 0.0 if not differs else LOOSE
+    new = read_json(place / "model" / "filbert.json")
+    for split, facts in record["data"].items():
+        if facts.get("sha256") != (new["data"].get(split) or {}).get("sha256"):
+            differs.append(f"The {split} data, as it was read, is not the same.")
+    if record.get("precision") != new["precision"]:
+        differs.append(f"Precision was {record.get('precision')} and is {new['precision']}.")
+    then, now = _flat(record["metrics"]), _flat(run["metrics"])
+    files = {n: e for n, e in (record.get("files") or {}).items() if n.endswith(".safetensors")}
     return Verdict(
-        place.out,
-        tuple(_figures(story.get("metrics") or {}, run["metrics"])),
+        str(place),
+        tuple(Figure(*key, then.get(key), now.get(key)) for key in dict.fromkeys([*then, *now])),
         tuple(differs),
-        exact if tolerance is None else tolerance,
-        _same_weights(story.get("files") or {}, made["files"]),
+        (LOOSE if differs else 0.0) if tolerance is None else tolerance,
+        all(new["files"].get(n) == entry for n, entry in files.items()) if files else None,
     )
 
 
-def _options(
-    folder: Path,
-    story: Mapping[str, Any],
-    places: Places,
-    *,
-    out: str | None,
-    overwrite: bool,
-    device: str | None,
-) -> FinetuneOptions | PretrainOptions:
-    """Return the recorded options with current paths, for a run in `out`."""
-    is_pretraining = story.get("command") == "pretrain"
-    if story.get("command") == "distill":
-        raise ConfigError(
-            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
-            "replayed. Run filbert distill with the options in its filbert.json."
-        )
-    options = dict(story["options"])
-    if not is_pretraining and options.get("task") not in task_names():
-        # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
-        raise ConfigError(
-            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
-            f"own. Run filbert finetune with it yourself."
-        )
-    options |= found_sources(folder, story, places)
-    options |= {"overwrite": overwrite, "resume": False, "tensorboard": False, "save_every": 0}
-    options |= {"out": out or _beside(folder), "seeds": 1}
-    if is_pretraining:
-        options.pop("reinit_layers", None)  # recorded by earlier versions
-    options["device"] = device or options.get("device")
-    options |= {"show_texts": False} if not is_pretraining else {"dry_run": False}
-    if story.get("precision") in PRECISIONS:
-        options["precision"] = story["precision"]
-    kind: type[FinetuneOptions] | type[PretrainOptions]
-    kind = PretrainOptions if is_pretraining else FinetuneOptions
-    return kind.from_keywords(options)
-
-
-def read_story(name: str) -> tuple[Path, dict[str, Any]]:
+def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
     """Return the folder of a model and the content of its filbert.json.
 
     Raises:
@@ -195,161 +165,190 @@ def read_story(name: str) -> tuple[Path, dict[str, Any]]:
             f"{name} has no filbert.json, so nothing tells how it was trained. Name one that "
             f"filbert trained."
         )
-    story = read_json(path)
-    for key in ("options", "data", "metrics"):
-        if story.get(key) is None:
-            raise FormatError(
-                f"{path}: {key} is missing, so it tells of no run. Name another model."
-            )
-    inner = [(key, story.get(key)) for key in _OBJECTS]
+    record = read_json(path)
+    entries: dict[str, Any] = {key: record.get(key) for key in _OBJECTS}
     for key in ("data", "files", "metrics"):
-        inner += list(story[key].items()) if isinstance(story.get(key), dict) else []
-    for key, value in inner:
-        if value is not None and not isinstance(value, dict):
-            raise FormatError(
-                f"{path}: {printable(key)} is no object, so it tells of no run. Name another model."
-            )
-    return folder, story
+        inner = entries[key]
+        entries |= inner if isinstance(inner, dict) else {}
+    wrong = [key for key in ("options", "data", "metrics") if record.get(key) is None]
+    wrong += [key for key, value in entries.items() if not isinstance(value, dict | None)]
+    if wrong:
+        raise FormatError(
+            f"{path}: {printable(wrong[0])} is missing or no object, so it records no run. Name "
+            "another model."
+        )
+    return folder, record
 
 
-def _train(options: FinetuneOptions | PretrainOptions) -> dict[str, Any]:
-    if isinstance(options, PretrainOptions):
-        from filbert.train.pretrain import pretrain
+def _options(
+    folder: Path, record: Mapping[str, Any], places: InputPaths, run_options: Mapping[str, Any]
+) -> FinetuneOptions | PretrainOptions:
+    """Return the recorded options with current paths, for a run in another folder."""
+    options = dict(record["options"])
+    is_pretraining = record.get("command") == "pretrain"
+    if record.get("command") == "distill":
+        raise ConfigError(
+            f"{folder} is a student, and its teacher's weights are no part of it, so it cannot be "
+            "replayed. Run filbert distill with the options in its filbert.json."
+        )
+    if not is_pretraining and options.get("task") not in task_names():
+        # Only built-in tasks are allowed: a downloaded folder must not choose a module to import.
+        raise ConfigError(
+            f"{folder / 'filbert.json'}: the task {options.get('task')!r} is none of filbert's "
+            f"own. Run filbert finetune with it yourself."
+        )
+    options |= _find_sources(folder, record, places)
+    options |= {"resume": False, "tensorboard": False, "save_every": 0, "seeds": 1, **run_options}
+    if record.get("precision") in PRECISIONS:
+        options["precision"] = record["precision"]
+    if not is_pretraining:
+        return FinetuneOptions.from_keywords(options | {"show_texts": False})
+    options.pop("reinit_layers", None)  # recorded by earlier versions
+    return PretrainOptions.from_keywords(options | {"dry_run": False})
 
-        return pretrain(options)
-    from filbert.train.finetune import finetune
 
-    return finetune(options)
-
-
-def _beside(folder: Path) -> str:
+def _next_to(folder: Path) -> str:
     run = folder.absolute().parent
     if folder.name == "model" and read_run(run) is not None:
         return str(run.with_name(f"{run.name}-replay"))
     return str(Path("runs") / f"{folder.absolute().name}-replay")
 
 
-def _threads(story: Mapping[str, Any]) -> int | None:
+def _threads(record: Mapping[str, Any]) -> int | None:
     """Return the recorded number of threads, if this machine has as many CPUs."""
-    recorded = (story.get("device") or {}).get("threads")
-    return recorded if isinstance(recorded, int) and 0 < recorded <= (os.cpu_count() or 1) else None
+    threads = (record.get("device") or {}).get("threads")
+    return threads if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1) else None
 
 
-def _circumstances(story: Mapping[str, Any], device: str | None) -> list[str]:
+def _circumstances(record: Mapping[str, Any], device: str | None) -> list[str]:
     """Describe differences that can change the last bits: versions, code, device and threads."""
-    here = {**versions(), "filbert": version("filbert")}
-    then = {**(story.get("versions") or {}), "filbert": story.get("filbert")}
-    found = [
-        f"{name} was {then.get(name) or 'not recorded'} and is {now}."
-        for name, now in here.items()
-        if then.get(name) != now
-    ]
-    if "commit" in story and story["commit"] != commit():
-        found.append(f"The code was {_at(story.get('commit'))} and is {_at(commit())}.")
-    recorded = story.get("device") or {}
-    now = {
-        "device": device_name(choose_device(device)),
-        "threads": torch.get_num_threads(),
-        "processes": 1,
-    }
-    was = {name: recorded.get("name" if name == "device" else name) for name in now}
-    found += [
-        f"{name}: {was[name] or 'not recorded'} then, {value} now."
+    recorded = record.get("device") or {}
+    then = {**(record.get("versions") or {}), "filbert": record.get("filbert")}
+    then |= {"device": recorded.get("name")}
+    then |= {name: recorded.get(name) for name in ("threads", "processes")}
+    now: dict[str, Any] = {**versions(), "filbert": version("filbert")}
+    now["device"] = device_name(choose_device(device))
+    now |= {"threads": torch.get_num_threads(), "processes": 1}
+    if "commit" in record:
+        then["commit"], now["commit"] = record["commit"] or "none", commit() or "none"
+    differs = [
+        f"{name} was {then.get(name) or 'not recorded'} and is {value}."
         for name, value in now.items()
-        if was[name] != value
+        if then.get(name) != value
     ]
-    if (story.get("options") or {}).get("time"):
-        found.append("The run was fitted to a time budget, so its steps depend on the clock.")
-    return found
-
-
-def _at(found: Any) -> str:
-    return f"at commit {str(found)[:12]}" if found else "an installed package"
-
-
-def _unlike(story: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """Describe differences that appear during the run: data as it was read, and precision."""
-    found = []
-    for split, facts in (story.get("data") or {}).items():
-        new = (made["data"].get(split) or {}).get("sha256")
-        if facts.get("sha256") != new:
-            found.append(f"The {split} data, as it was read, is not the same.")
-    if story.get("precision") != made["precision"]:
-        found.append(f"Precision was {story.get('precision')} and is {made['precision']}.")
-    return found
-
-
-def _figures(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[Figure]:
-    then, now = _flat(recorded), _flat(replayed)
-    return [Figure(*key, then.get(key), now.get(key)) for key in dict.fromkeys([*then, *now])]
+    if record["options"].get("time"):
+        differs.append("The run was fitted to a time budget, so its steps depend on the clock.")
+    return differs
 
 
 def _flat(metrics: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
     """Flatten metrics to (split, metric) -> number; nested names are joined with dots."""
-    found: dict[tuple[str, str], float | None] = {}
+    numbers: dict[tuple[str, str], float | None] = {}
 
-    def take(split: str, name: str, value: Any) -> None:
+    def add(split: str, name: str, value: Any) -> None:
         if isinstance(value, Mapping):
             for key, inner in value.items():
-                take(split, f"{name}.{key}" if name else str(key), inner)
+                add(split, f"{name}.{key}" if name else str(key), inner)
         elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            found[split, name] = None if value is None else float(value)
+            numbers[split, name] = None if value is None else float(value)
 
-    for split, figures in metrics.items():
-        take(split, "", figures)
-    return found
-
-
-def _same_weights(recorded: Mapping[str, Any], made: Mapping[str, Any]) -> bool | None:
-    then = {name: entry for name, entry in recorded.items() if name.endswith(".safetensors")}
-    if not then:
-        return None
-    return all(name in made and made[name] == entry for name, entry in then.items())
+    for split, values in metrics.items():
+        add(split, "", values)
+    return numbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Current paths of the files of a run; others are searched at their recorded paths.
-
-    Attributes:
-        train: Training rows.
-        dev: Dev rows; for pre-training held-out text, files separated by commas.
-        test: Test rows.
-        corpus: Text or token shards, files separated by commas.
-        model: The model that the run started from.
-        tokenizer: Folder of the vocabulary, for pre-training.
-        new_tokens: List of new vocabulary entries.
-        data_root: Folder in which all files are searched by their names.
-    """
-
-    train: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    corpus: str | None = None
-    model: str | None = None
-    tokenizer: str | None = None
-    new_tokens: str | None = None
-    data_root: str | None = None
+# The files of a run
 
 
-def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dict[str, Any]:
-    """Return the options that name files, with current paths.
+class _Search(NamedTuple):
+    """Where the files of a run may be now: given paths, and folders for recorded ones."""
 
-    Files are searched in this order: the path in `places`; the recorded path, relative to the
-    working folder, the folders above the model and `data_root`; the path in run.json next to the
-    model. Only a file with the recorded hash is accepted.
+    options: Mapping[str, Any]
+    typed: Mapping[str, Any]
+    places: InputPaths
+    folders: tuple[Path, ...]
 
-    Args:
-        folder: Of the model.
-        story: The content of its filbert.json.
-        places: Paths that the user gave.
+    @classmethod
+    def of(cls, folder: Path, record: Mapping[str, Any], places: InputPaths) -> _Search:
+        """Search the working folder, the folders above the model and `data_root`."""
+        root = () if places.data_root is None else (Path(places.data_root),)
+        run = (read_run(folder.absolute().parent) or {}).get("options")
+        typed = run if isinstance(run, dict) else {}
+        folders = (*root, Path.cwd(), *folder.absolute().parents)
+        return cls(record["options"], typed, places, folders)
+
+    def paths(self, option: str, recorded: str, index: int = 0) -> Iterator[Path]:
+        """Yield the paths where a file may be, without duplicates."""
+        given = getattr(self.places, option)
+        if given is not None:
+            names = names_of(given)
+            yield Path(names[index] if index < len(names) else given)
+            return
+        names = (recorded, *names_of(self.typed.get(option) or ())[index : index + 1])
+        paths = [folder / name for name in names for folder in self.folders]
+        if self.places.data_root is not None:
+            paths.insert(0, Path(self.places.data_root) / Path(recorded).name)
+        yield from dict.fromkeys(paths)
+
+    def file(
+        self,
+        option: str,
+        recorded: str | None,
+        digest: str | None,
+        digest_of: Callable[[Path], str | None] = file_digest,
+        index: int = 0,
+    ) -> str:
+        """Return the path of the file with the recorded hash."""
+        name, flag = recorded or str(self.options.get(option)), f"--{option.replace('_', '-')}"
+        others = []
+        for path in self.paths(option, name, index):
+            if path.exists() and (sha256 := digest_of(path)) is not None:
+                if digest in (None, sha256):
+                    return str(path)
+                others.append((path, sha256))
+        if not others:
+            raise InputError(
+                f"{getattr(self.places, option) or name} of the recorded run is not there. Name it "
+                f"with {flag}, or its folder with --data-root."
+            )
+        path, sha256 = others[0]
+        raise InputError(
+            f"{path} has changed: its sha256 is {sha256[:_SHORT]}..., that of the recorded run "
+            f"{str(digest)[:_SHORT]}.... Name the old file with {flag}."
+        )
+
+    def corpus(self, option: str, facts: Mapping[str, Any]) -> list[str]:
+        """Return the paths of token shards or of text files."""
+        inputs = facts.get("inputs") or []
+        recorded = names_of(self.options.get(option) or getattr(self.places, option))
+        is_text = (
+            len(recorded) > 1
+            or any(path.is_file() for path in self.paths(option, recorded[0]))
+            or Path(recorded[0]).name in {entry.get("path") for entry in inputs}
+        )
+        if not is_text:
+            return [self.file(option, recorded[0], facts.get("sha256"), _digest_of_shards)]
+        digests = [entry.get("sha256") for entry in inputs]
+        digests += [None] * (len(recorded) - len(digests))
+        return [
+            self.file(option, name, digests[index], index=index)
+            for index, name in enumerate(recorded)
+        ]
+
+
+def _digest_of_shards(path: Path) -> str | None:
+    return Corpus.open(path).digest if (path / "manifest.json").is_file() else None
+
+
+def _find_sources(folder: Path, record: Mapping[str, Any], places: InputPaths) -> dict[str, Any]:
+    """Return the options that name files, with current paths; only recorded hashes are accepted.
 
     Raises:
-        InputError: A file is missing, or no file found has the recorded hash.
+        InputError: A file is missing, or no file has the recorded hash.
     """
-    search = _Search(folder, story, places)
-    found: dict[str, Any] = {}
-    is_pretraining = story.get("command") == "pretrain"
+    search = _Search.of(folder, record, places)
+    sources: dict[str, Any] = {}
+    is_pretraining = record.get("command") == "pretrain"
     for split in ("train", "dev", "test"):
         option = "corpus" if is_pretraining and split == "train" else split
         if not (search.options.get(option) or getattr(places, option)):
@@ -359,20 +358,19 @@ def found_sources(folder: Path, story: Mapping[str, Any], places: Places) -> dic
                     f"it with --{option}."
                 )
             continue
-        facts = story["data"].get(split) or {}
-        found[option] = (
-            search.corpus(option, facts)
-            if is_pretraining
-            else search.file(option, facts.get("path"), facts.get("sha256"), file_digest)
-        )
-    if is_pretraining:
-        for option in ("tokenizer", "new_tokens"):
-            recorded = search.options.get(option)
-            if recorded:
-                found[option] = getattr(places, option) or search.any_of(option, recorded)
+        facts = record["data"].get(split) or {}
+        if is_pretraining:
+            sources[option] = search.corpus(option, facts)
+        else:
+            sources[option] = search.file(option, facts.get("path"), facts.get("sha256"))
+    for option in ("tokenizer", "new_tokens") if is_pretraining else ():
+        if recorded := search.options.get(option):
+            existing = (str(path) for path in search.paths(option, recorded) if path.exists())
+            # The recorded name may be a Hub id.
+            sources[option] = getattr(places, option) or next(existing, recorded)
     if search.options.get("model"):
-        found["model"] = _same_base(search, story, places)
-    return found
+        sources["model"] = _find_base(search, record)
+    return sources
 
 
 def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
@@ -385,149 +383,62 @@ def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
         None if filbert.json names none, or the file was moved or changed.
     """
     try:
-        story = read_json(folder / "filbert.json")
-        facts = story["data"]["dev"]
-        file = _Search(folder, story, Places()).file(
-            "dev", facts["path"], facts["sha256"], file_digest
-        )
-        return file, ColumnNames.recorded(story["options"])
+        record = read_json(folder / "filbert.json")
+        facts = record["data"]["dev"]
+        file = _Search.of(folder, record, InputPaths()).file("dev", facts["path"], facts["sha256"])
+        return file, ColumnNames.recorded(record["options"])
     except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
-class _Search:
-    def __init__(self, folder: Path, story: Mapping[str, Any], places: Places) -> None:
-        self.options: dict[str, Any] = story["options"]
-        self.places = places
-        self._around = [Path.cwd(), *folder.absolute().parents]
-        if places.data_root is not None:
-            self._around.insert(0, Path(places.data_root))
-        run = read_run(folder.absolute().parent) or {}
-        self._run_options = run.get("options") if isinstance(run.get("options"), dict) else {}
-
-    def candidates(self, option: str, recorded: str, index: int = 0) -> Iterator[Path]:
-        """Yield the paths where a file may be, without duplicates."""
-        given = getattr(self.places, option)
-        if given is not None:
-            yield Path(_listed(given)[index] if index < len(_listed(given)) else given)
-            return
-        paths = [place / recorded for place in self._around]
-        if self.places.data_root is not None:
-            paths.insert(0, Path(self.places.data_root) / Path(recorded).name)
-        typed = _listed((self._run_options or {}).get(option) or ())
-        paths += [place / typed[index] for place in self._around if index < len(typed)]
-        yield from dict.fromkeys(paths)
-
-    def file(
-        self,
-        option: str,
-        recorded: str | None,
-        digest: str | None,
-        digest_of: Callable[[Path], str | None],
-        index: int = 0,
-    ) -> str:
-        """Return the path of the file with the recorded hash."""
-        name = recorded or str(self.options.get(option))
-        other: tuple[Path, str] | None = None
-        for path in self.candidates(option, name, index):
-            found = digest_of(path) if path.exists() else None
-            if found is not None and digest in (None, found):
-                return str(path)
-            if found is not None:
-                other = other or (path, found)
-        flag = f"--{option.replace('_', '-')}"
-        if other is None:
-            given = getattr(self.places, option)
-            raise InputError(
-                f"{given or name} of the recorded run is not there. Name it with {flag}, or its "
-                f"folder with --data-root."
-            )
-        raise InputError(
-            f"{other[0]} has changed: its sha256 is {other[1][:_SHORT]}..., that of the recorded "
-            f"run {str(digest)[:_SHORT]}.... Name the old file with {flag}."
-        )
-
-    def any_of(self, option: str, recorded: str) -> str:
-        """Return the first path that exists, else the recorded name, which may be a Hub id."""
-        paths = (path for path in self.candidates(option, recorded) if path.exists())
-        return str(next(paths, recorded))
-
-    def corpus(self, option: str, facts: Mapping[str, Any]) -> list[str]:
-        """Return the paths of token shards or of text files."""
-        inputs = facts.get("inputs") or []
-        recorded = _listed(self.options.get(option) or getattr(self.places, option))
-        if len(recorded) == 1 and not self._is_text(option, recorded[0], inputs):
-            return [self.file(option, recorded[0], facts.get("sha256"), _digest_of_shards)]
-        digests = [entry.get("sha256") for entry in inputs]
-        digests += [None] * (len(recorded) - len(digests))
-        return [
-            self.file(option, name, digests[index], file_digest, index)
-            for index, name in enumerate(recorded)
-        ]
-
-    def _is_text(self, option: str, recorded: str, inputs: Sequence[Any]) -> bool:
-        if any(path.is_file() for path in self.candidates(option, recorded)):
-            return True
-        names = {entry.get("path") for entry in inputs}
-        return Path(recorded).name in names
-
-
-def _digest_of_shards(path: Path) -> str | None:
-    return Corpus.open(path).digest if (path / "manifest.json").is_file() else None
-
-
-def _listed(given: str | Iterable[str]) -> list[str]:
-    return list(names_of(given))
-
-
-def _same_base(search: _Search, story: Mapping[str, Any], places: Places) -> str:
+def _find_base(search: _Search, record: Mapping[str, Any]) -> str:
     """Return the current name of the base model, after comparing the hashes of its files."""
-    recorded = str(search.options["model"])
-    base = story.get("base_model") or {}
-    paths = [path for path in search.candidates("model", recorded) if _is_model(path)]
-    names = [str(path) for path in paths]
-    if places.model is not None:
-        names = [places.model]
-    elif base.get("hub_id") or not base or recorded in BUILT_IN:
-        names.append(recorded)
-    wrong = ""
+    recorded, base = str(search.options["model"]), record.get("base_model") or {}
+    if search.places.model is not None:
+        names = [search.places.model]
+    else:
+        # A folder, an archive, or the prefix of a TensorFlow checkpoint.
+        names = [
+            str(path)
+            for path in search.paths("model", recorded)
+            if path.exists() or Path(f"{path}.index").is_file()
+        ]
+        if base.get("hub_id") or not base or recorded in BUILT_IN:
+            names.append(recorded)
+    differences = []
     for name in names:
         try:
-            unlike = _unlike_base(name, find_model(name), story)
+            difference = _difference_from_base(name, find_model(name), record)
         except FilbertError as error:  # a folder with this name that is no model
-            unlike = str(error)
-        if not unlike:
+            difference = str(error)
+        if not difference:
             return name
-        wrong = wrong or unlike
-    raise InputError(
-        wrong
-        or f"{recorded}, the model that the run started from, is not there. Name it with --model."
+        differences.append(difference)
+    missing = (
+        f"{recorded}, the model that the run started from, is not there. Name it with --model."
     )
+    raise InputError(differences[0] if differences else missing)
 
 
-def _is_model(path: Path) -> bool:
-    # A folder, an archive, or the prefix of a TensorFlow checkpoint; `find_model` checks the rest.
-    return path.exists() or Path(f"{path}.index").is_file()
-
-
-def _unlike_base(name: str, place: Path, story: Mapping[str, Any]) -> str:
+def _difference_from_base(name: str, place: Path, record: Mapping[str, Any]) -> str:
     """Describe the first difference from the recorded base model; empty if there is none."""
-    base = story.get("base_model") or {}
+    base = record.get("base_model") or {}
     now = base_model(name, place if place.is_dir() else place.parent)["files"]
     for file, entry in (base.get("files") or {}).items():
-        found, wanted = (now.get(file) or {}).get("sha256"), entry.get("sha256")
-        if found != wanted:
-            state = f"has the sha256 {found[:_SHORT]}..." if found else "is not there"
+        sha256, wanted = (now.get(file) or {}).get("sha256"), entry.get("sha256")
+        if sha256 != wanted:
+            state = f"has the sha256 {sha256[:_SHORT]}..." if sha256 else "is not there"
             return (
                 f"{name} is not the model that the run started from: {file} {state}, "
                 f"{str(wanted)[:_SHORT]}... was recorded. Name the right one with --model."
             )
-    tokens = (story.get("tokenizer") or {}).get("fingerprint")
-    if story.get("command") != "pretrain" and tokens is not None:
-        found = read_tokenizer(place).fingerprint
-        if found != tokens:
+    tokens = (record.get("tokenizer") or {}).get("fingerprint")
+    if record.get("command") != "pretrain" and tokens is not None:
+        fingerprint = read_tokenizer(place).fingerprint
+        if fingerprint != tokens:
             return (
                 f"{name} has another tokenizer than the recorded run: its fingerprint is "
-                f"{found[:_SHORT]}..., not {tokens[:_SHORT]}.... Name the right model with --model."
+                f"{fingerprint[:_SHORT]}..., not {tokens[:_SHORT]}.... Name the right model with "
+                "--model."
             )
     return ""

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example, collate
-from filbert.model.attention_plan import group_lengths, max_scores_on
-from filbert.model.batched import float32_by_onednn
-from filbert.model.linear import fuses
+from filbert.model.attention import group_lengths, max_scores_on
+from filbert.model.cpu import float32_by_onednn, fuses
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Targets
 from filbert.train.distributed import Parallel, zero_loss

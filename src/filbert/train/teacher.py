@@ -1,4 +1,4 @@
-"""The teacher of a distillation on labelled rows, and its outputs computed or read from a cache.
+"""The teacher of a distillation on labelled rows, and its outputs: computed or read from a cache.
 
 C labels, H width of a vector.
 
@@ -7,8 +7,7 @@ A cache folder holds:
     manifest.json                 identifies the teacher and the rows
     answers-00000.safetensors     outputs of the first rows end to end, and where each row ends
 
-A file appears only when it is complete, so an interrupted run continues after the last one. Nothing
-is pickled.
+A file appears only when it is complete, so an interrupted run continues after the last one.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task, task_class
+from filbert.train.distill_options import StudentOptions
 from filbert.train.log import progress_bar
 
-# Set by `Task.calibrate` on dev rows; the student is calibrated on its own dev rows.
+# Entries of a task that `calibrate` sets; the student is calibrated on its own dev rows.
 _FITTED = ("thresholds", "temperature", "null_threshold")
 # Logit of "O" for a word that the tokenizer of the teacher drops.
 _SURE = 20.0
-_ROWS = 2_048
+_ROWS_PER_FILE = 2_048
 _MANIFEST = "manifest.json"
 
 
@@ -66,12 +66,11 @@ class TaskTeacher:
         return self.predictor.model
 
 
-def read_teacher(name: str, *, task: str | None, precision: str, device: str) -> TaskTeacher:
+def read_teacher(options: StudentOptions, *, precision: str, device: str) -> TaskTeacher:
     """Read a teacher and its task.
 
     Args:
-        name: Folder, built-in name or Hub id.
-        task: The task that it must have been trained for, or None for any.
+        options: Name the teacher, and the task that it must have been trained for.
         precision: Number format of its weights: float32 or bf16.
         device: The device to put it on.
 
@@ -79,6 +78,7 @@ def read_teacher(name: str, *, task: str | None, precision: str, device: str) ->
         ConfigError: It was trained for no task, or for another one.
         InputError, FormatError: The model does not exist or is damaged.
     """
+    name, task = options.teacher, options.task
     predictor = Predictor.load(name, precision=precision, device=device)
     if predictor.task is None:
         raise ConfigError(
@@ -105,20 +105,14 @@ def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
     if task.labels is None:
         return
     known = set(getattr(task, "types", task.labels))
-    blank = _blank(task)
-    found = {label for row in rows for label in blank.labels_of(row)}
-    if unknown := sorted(found - known):
+    without = {k: v for k, v in task.to_dict().items() if k not in ("labels", "positive")}
+    blank = type(task).from_dict(without)
+    if unknown := sorted({label for row in rows for label in blank.labels_of(row)} - known):
         raise ConfigError(
             f"{path} holds the labels {listed(unknown)}, which the teacher {teacher.name} does not "
-            f"know; it knows {listed(sorted(known))}. Take a teacher for these labels, or leave "
+            f"know; it knows {listed(sorted(known))}. Use a teacher for these labels, or leave "
             "such rows out."
         )
-
-
-def _blank(task: Any) -> Any:
-    """Return the task without its labels."""
-    content = {k: v for k, v in task.to_dict().items() if k not in ("labels", "positive")}
-    return type(task).from_dict(content)
 
 
 class StreamedAnswers:
@@ -148,9 +142,9 @@ class StreamedAnswers:
             Float32 on the CPU: (1, C) for classification and regression. For the n words, choices,
             tokens or texts of a row (n, C), (n,), (n, 2) or (n, H).
         """
-        rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
+        rows = _rows(examples)
         own = rows if self.own is None else [list(self.own[row[0].row]) for row in rows]
-        pieces = iter(
+        outputs = iter(
             run_model(
                 self.teacher.model,
                 [example for row in own for example in row],
@@ -159,33 +153,34 @@ class StreamedAnswers:
             )
         )
         return [
-            self._answer([next(pieces) for _ in theirs], theirs, ours)
+            self._answer([next(outputs) for _ in theirs], theirs, ours)
             for theirs, ours in zip(own, rows, strict=True)
         ]
 
     def _answer(
-        self, pieces: list[Tensor], theirs: Sequence[Example], ours: Sequence[Example]
+        self, outputs: list[Tensor], theirs: Sequence[Example], ours: Sequence[Example]
     ) -> Tensor:
         kind = self.task.head_kind
         if kind == "sequence":
-            return torch.stack(pieces).mean(0, keepdim=True)
+            return torch.stack(outputs).mean(0, keepdim=True)
         if kind == "spans":
-            return torch.cat(pieces)
+            return torch.cat(outputs)
         if kind != "tokens":
-            return torch.stack(pieces)
+            return torch.stack(outputs)
         words = np.concatenate([example.source.words for example in ours])
-        return self._by_word(pieces, theirs)[torch.from_numpy(words)]
+        return self._by_word(outputs, theirs)[torch.from_numpy(words)]
 
-    def _by_word(self, pieces: list[Tensor], examples: Sequence[Example]) -> Tensor:
+    def _by_word(self, outputs: list[Tensor], examples: Sequence[Example]) -> Tensor:
         """Return (n, C) logits for all n words of a sentence, as `Tagging.decode` reads them."""
-        assert self.task.labels is not None
+        labels = self.task.labels
+        assert labels is not None
         leaders = examples[0].source.leaders
-        table = torch.zeros(len(leaders), len(self.task.labels))
-        if "O" in self.task.labels:
-            table[:, self.task.labels.index("O")] = _SURE
-        for piece, example in zip(pieces, examples, strict=True):
-            shown = torch.from_numpy(example.source.words)
-            table[shown] = piece[torch.from_numpy(example.source.rows)]
+        table = torch.zeros(len(leaders), len(labels))
+        if "O" in labels:
+            table[:, labels.index("O")] = _SURE
+        for output, example in zip(outputs, examples, strict=True):
+            words, rows = (torch.from_numpy(a) for a in (example.source.words, example.source.rows))
+            table[words] = output[rows]
         led = torch.from_numpy(np.flatnonzero(leaders >= 0))
         table[led] = table[torch.from_numpy(leaders)[led]]
         return table
@@ -200,87 +195,79 @@ def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tenso
         model = teacher.checkpoint.build().to(teacher.device)
         if teacher.checkpoint.head is None:
             model.head = head
-    return run_model(
-        model,
-        examples,
-        max_tokens=teacher.max_tokens,
-        precision=Precision("float32", "final figures"),
-    )
+    precision = Precision("float32", "final figures")
+    return run_model(model, examples, max_tokens=teacher.max_tokens, precision=precision)
 
 
-def check_cache(folder: Path, key: str, examples: Sequence[Example]) -> None:
-    """Check that a cache folder is new or belongs to this teacher and these rows.
+class CachedAnswers:
+    """Outputs of a teacher for all rows of a run, in a folder.
 
     Args:
-        folder: The folder; need not exist.
+        folder: Need not exist.
         key: Identifies teacher and rows.
         examples: Examples of all rows; row numbers start at 0.
 
     Raises:
         ConfigError: The folder holds something else.
     """
-    manifest = folder / _MANIFEST
-    if manifest.is_file():
-        if read_json(manifest) != _wanted(key, examples):
-            raise ConfigError(
-                f"{folder} holds the answers of another teacher, or to other rows or lengths. Name "
-                "another folder with --cache, or delete that one."
-            )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} holds something else; name a new folder with --cache.")
 
-
-def write_answers(
-    folder: Path, key: str, examples: Sequence[Example], answers: StreamedAnswers
-) -> None:
-    """Write the files that the cache folder does not have yet.
-
-    Args:
-        folder: Created if it does not exist; all but `answers` are those of `check_cache`.
-        key: As above.
-        examples: As above.
-        answers: Computes the outputs of the teacher.
-
-    Raises:
-        ConfigError: The folder holds something else.
-        InputError: The disk is full, or the folder cannot be created.
-    """
-    check_cache(folder, key, examples)
-    rows = [list(row) for _, row in groupby(examples, key=lambda example: example.row)]
-    assert [row[0].row for row in rows] == [*range(len(rows))]
-    if not (folder / _MANIFEST).is_file():
-        write_json(folder / _MANIFEST, _wanted(key, examples))
-    with progress_bar() as bar:
-        shown = bar.add_task("teacher's answers", total=len(rows))
-        for start in range(0, len(rows), _ROWS):
-            part = rows[start : start + _ROWS]
-            path = _file(folder, start)
-            if not path.is_file():
-                found = answers.by_row([example for row in part for example in row])
-                ends = torch.tensor([len(answer) for answer in found]).cumsum(0)
-                content = {"answers": torch.cat(found).contiguous(), "ends": ends}
-                write_atomically(path, safetensors.torch.save(content))
-            bar.update(shown, advance=len(part))
-
-
-class CachedAnswers:
-    """Outputs of a teacher, read from the files of `write_answers`.
-
-    Raises:
-        FormatError: A file is missing or damaged.
-    """
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, key: str, examples: Sequence[Example]) -> None:
         self.folder = folder
+        self._examples = examples
+        rows = examples[-1].row + 1
+        self._manifest = {"key": key, "rows": rows, "rows_per_file": _ROWS_PER_FILE}
         self._open: dict[int, tuple[Any, list[int]]] = {}
+        self._check()
+
+    def _check(self) -> None:
+        manifest = self.folder / _MANIFEST
+        if manifest.is_file():
+            if read_json(manifest) != self._manifest:
+                raise ConfigError(
+                    f"{self.folder} holds the answers of another teacher, or to other rows or "
+                    "lengths. Name another folder with --cache, or delete that one."
+                )
+        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ConfigError(
+                f"{self.folder} holds something else; name a new folder with --cache."
+            )
+
+    def write(self, answers: StreamedAnswers) -> None:
+        """Write the files that do not exist yet.
+
+        Raises:
+            ConfigError: The folder holds something else by now.
+            InputError: The disk is full, or the folder cannot be created.
+        """
+        self._check()
+        rows = _rows(self._examples)
+        assert [row[0].row for row in rows] == [*range(len(rows))]
+        if not (self.folder / _MANIFEST).is_file():
+            write_json(self.folder / _MANIFEST, self._manifest)
+        with progress_bar() as bar:
+            task = bar.add_task("teacher's answers", total=len(rows))
+            for start in range(0, len(rows), _ROWS_PER_FILE):
+                part = rows[start : start + _ROWS_PER_FILE]
+                path = self._file(start)
+                if not path.is_file():
+                    outputs = answers.by_row([example for row in part for example in row])
+                    ends = torch.tensor([len(output) for output in outputs]).cumsum(0)
+                    content = {"answers": torch.cat(outputs).contiguous(), "ends": ends}
+                    write_atomically(path, safetensors.torch.save(content))
+                bar.update(task, advance=len(part))
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """Return the outputs for whole rows, joined; see `SoftLabels`."""
-        return torch.cat([self._read(row) for row, _ in groupby(examples, key=lambda e: e.row)])
+        """Return the outputs for whole rows, joined; see `SoftLabels`.
+
+        Raises:
+            FormatError: A file is missing or damaged.
+        """
+        return torch.cat([self._read(row[0].row) for row in _rows(examples)])
 
     def _read(self, row: int) -> Tensor:
-        start, inside = row - row % _ROWS, row % _ROWS
-        path = _file(self.folder, start)
+        inside = row % _ROWS_PER_FILE
+        start = row - inside
+        path = self._file(start)
         try:
             if start not in self._open:
                 file: Any = safe_open(path, "pt")
@@ -293,10 +280,9 @@ class CachedAnswers:
                 "are computed again."
             ) from error
 
+    def _file(self, first_row: int) -> Path:
+        return self.folder / f"answers-{first_row // _ROWS_PER_FILE:05d}.safetensors"
 
-def _wanted(key: str, examples: Sequence[Example]) -> dict[str, Any]:
-    return {"key": key, "rows": examples[-1].row + 1, "rows_per_file": _ROWS}
 
-
-def _file(folder: Path, first_row: int) -> Path:
-    return folder / f"answers-{first_row // _ROWS:05d}.safetensors"
+def _rows(examples: Sequence[Example]) -> list[list[Example]]:
+    return [list(row) for _, row in groupby(examples, key=lambda example: example.row)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from filbert.data.examples import Example
 from filbert.data.loader import Ahead, Batches
 from filbert.errors import ConfigError, Interrupted, RunError
-from filbert.model.memory import all_memory_kept
+from filbert.model.cpu import all_memory_kept
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective
 from filbert.train.course import Course

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from filbert.cli.flags import print_json
 from filbert.cli.output import progress_printer
 from filbert.data.masking import ObjectiveOptions
+from filbert.data.shards import CorpusOptions
 from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,24 +27,18 @@ _RARE = (
     "sentences_without_tokens", "cuts_in_long_documents", "texts_not_remembered", "bad_lines",
 )  # fmt: skip
 
-_OBJECTIVE = ObjectiveOptions()
-
 
 def corpus(
     *corpus: str,
     tokenizer: str | None = None,
     out: Path | None = None,
     workers: int | None = None,
-    sentences: str = "rules",
-    drop_duplicate_lines: bool = False,
-    text_column: str = "text",
-    shard_tokens: int = 2**24,
-    skip_bad_lines: bool = False,
+    options: Annotated[CorpusOptions | None, Parameter(name="*")] = None,
     overwrite: bool = False,
     show: int = 0,
     seed: int = 0,
     json: bool = False,
-    objective: Annotated[ObjectiveOptions, Parameter(name="*")] = _OBJECTIVE,
+    objective: Annotated[ObjectiveOptions | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn text into token shards for pre-training; after a kill the same command continues.
 
@@ -59,16 +54,6 @@ def corpus(
     workers:
         processes; as many as there are cores, at most 4, when not given. The bytes written do not
         depend on it.
-    sentences:
-        rules (cut running text) or lines (one sentence a line, as Google's tool expects).
-    drop_duplicate_lines:
-        also drop each line that was there before; equal documents are always dropped.
-    text_column:
-        name of the column with the text.
-    shard_tokens:
-        tokens per shard.
-    skip_bad_lines:
-        leave out what is not UTF-8 or too long, and count it, instead of stopping there.
     overwrite:
         delete another corpus that is in the folder.
     show:
@@ -78,16 +63,34 @@ def corpus(
     json:
         print the manifest's counts and the times as JSON instead of a table.
     """
+    objective = objective or ObjectiveOptions()
     objective.check()
     for name, value in (("show", show), ("seed", seed)):
         if not 0 <= value < 2**63:
             raise ConfigError(f"--{name} is {value}; it must be from 0 to {2**63 - 1}.")
     if json and show:
         raise ConfigError("--json and --show both go to stdout. Leave one out.")
-    is_corpus = len(corpus) == 1 and Path(corpus[0]).is_dir()
-    if out is None and tokenizer is None and show and is_corpus:
+    if out is None and tokenizer is None and show and len(corpus) == 1 and Path(corpus[0]).is_dir():
         _print_examples(Path(corpus[0]), objective, show, seed)
         return
+    built, out = _build(corpus, tokenizer, out, options, workers, overwrite)
+    if json:
+        print_json(built.manifest["counts"] | _times(built))
+    else:
+        _print_summary(built)
+        print(f"corpus: {out}")
+    if show:
+        _print_examples(out, objective, show, seed)
+
+
+def _build(
+    corpus: Sequence[str],
+    tokenizer: str | None,
+    out: Path | None,
+    options: CorpusOptions | None,
+    workers: int | None,
+    overwrite: bool,
+) -> tuple[Built, Path]:
     if tokenizer is None or out is None:
         missing = "--tokenizer" if tokenizer is None else "--out"
         raise ConfigError(
@@ -98,16 +101,9 @@ def corpus(
 
     from filbert.checkpoints.opening import find_model, read_tokenizer
     from filbert.data.blocks import default_workers
-    from filbert.data.build import CorpusOptions, build_corpus
+    from filbert.data.build import build_corpus
     from filbert.data.streams import BadRow
 
-    options = CorpusOptions(
-        sentences=sentences,
-        drop_duplicate_lines=drop_duplicate_lines,
-        text_column=text_column,
-        shard_tokens=shard_tokens,
-        skip_bad_lines=skip_bad_lines,
-    )
     try:
         with _progress(corpus) as (on_progress, on_bad):
             built = build_corpus(
@@ -122,13 +118,7 @@ def corpus(
             )
     except BadRow as error:
         raise BadRow(f"{error} --skip-bad-lines leaves such lines out.") from error
-    if json:
-        print_json(built.manifest["counts"] | _times(built))
-    else:
-        _print_summary(built)
-        print(f"corpus: {out}")
-    if show:
-        _print_examples(out, objective, show, seed)
+    return built, out
 
 
 def _print_examples(folder: Path, objective: ObjectiveOptions, count: int, seed: int) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import print_json
+from filbert.cli.flags import flags_of, print_json
 from filbert.train.distill_options import DistillOptions
 
+if TYPE_CHECKING:
+    DistillFlags = Any
+else:
+    DistillFlags = flags_of(DistillOptions, required=("out",))
 
-def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bool = False) -> None:
+
+def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: bool = False) -> None:
     """A small model learns from a large one: filbert distill [RECIPE] --teacher MODEL --out DIR.
 
     With --train it learns a fine-tuned teacher's answers to labelled rows, with --corpus what an
@@ -23,7 +28,7 @@ def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bo
     json:
         print the metrics as JSON.
     """
-    options = DistillOptions.from_keywords(vars(options))
+    chosen = DistillOptions.from_keywords(vars(options))
 
     from pathlib import Path
 
@@ -31,20 +36,21 @@ def distill(*, options: Annotated[DistillOptions, Parameter(name="*")], json: bo
 
     from filbert.report.run import write_run_report
 
-    if options.from_text:
+    if chosen.from_text:
         from filbert.report.table import pretraining_table as table
-        from filbert.train.distill_pretraining import distill_pretraining as run_distillation
+        from filbert.train.distill_text import distill_text as run_distillation
     else:
         from filbert.report.table import result_table as table
-        from filbert.train.distill_task import distill_task as run_distillation
+        from filbert.train.distill import distill as run_distillation
 
-    run = run_distillation(options)
+    run = run_distillation(chosen)
     if not run:  # not the first of several processes
         return
-    report = write_run_report(Path(options.out), show_texts=options.show_texts)
+    out = Path(chosen.run.out)
+    report = write_run_report(out, show_texts=chosen.data.show_texts)
     if json:
         print_json(run["metrics"])
         return
     Console(emoji=False).print(table(run))
-    print(f"model:  {Path(options.out) / 'model'}")
+    print(f"model:  {out / 'model'}")
     print(f"report: {report}")

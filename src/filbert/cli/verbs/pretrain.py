@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import print_json
+from filbert.cli.flags import flags_of, print_json
 from filbert.train.pretrain_options import PretrainOptions
 
-_OPTIONS = PretrainOptions()
+if TYPE_CHECKING:
+    PretrainFlags = Any
+else:
+    PretrainFlags = flags_of(PretrainOptions)
 
 
 def pretrain(
-    *, options: Annotated[PretrainOptions, Parameter(name="*")] = _OPTIONS, json: bool = False
+    *, options: Annotated[PretrainFlags | None, Parameter(name="*")] = None, json: bool = False
 ) -> None:
     """Learn from raw text: filbert pretrain RECIPE [--corpus FILE ...] [--out DIR] [--key value].
 
@@ -28,34 +31,35 @@ def pretrain(
     json:
         print the result as JSON.
     """
-    options = PretrainOptions.from_keywords(vars(options))
+    chosen = PretrainOptions.from_keywords(vars(options) if options else {})
 
     from pathlib import Path
 
     from rich.console import Console
 
     from filbert.report.run import write_run_report
-    from filbert.report.table import pretraining_table
 
-    if options.dry_run:
+    if chosen.data.dry_run:
         from filbert.report.table import estimate_table
         from filbert.train.dry_run import dry_run
 
-        estimate = dry_run(options)
+        estimate = dry_run(chosen)
         if json:
             print_json(estimate)
-        elif estimate:
+        else:
             Console(emoji=False).print(estimate_table(estimate))
         return
+    from filbert.report.table import pretraining_table
     from filbert.train.pretrain import pretrain as run_pretraining
 
-    run = run_pretraining(options)
+    run = run_pretraining(chosen)
     if not run:  # not the first of several processes
         return
-    report = write_run_report(Path(options.out))
+    out = Path(chosen.run.out)
+    report = write_run_report(out)
     if json:
         print_json(run["metrics"])
         return
     Console(emoji=False).print(pretraining_table(run))
-    print(f"model:  {Path(options.out) / 'model'}")
+    print(f"model:  {out / 'model'}")
     print(f"report: {report}")

@@ -1,8 +1,8 @@
-"""Dense layers in 8-bit integers: weights one scale a row, activations one scale a token.
+"""Dense layers in 8-bit integers: one scale per row of the weights, one per token of activations.
 
 T tokens in the batch, K width in, N width out. A product of codes is exact in 32-bit integers, so
-all that is lost is lost in the rounding to codes. Scales of their own make every token independent
-of its neighbours in the batch.
+the only loss is the rounding to codes. A scale per token makes every token independent of its
+neighbours in the batch.
 
 Source: Dettmers et al. 2022 (LLM.int8()), section 2.1, for the vector-wise scales.
 """
@@ -15,23 +15,23 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from filbert.model.linear import activate
+from filbert.model.cpu import activate
 
-# What an activation never goes below; both forms of GELU end at -0.1700, here with room for a bf16
-# rounding. Codes that start there waste nothing on the other side of zero.
+# Lower bound of an activation; both forms of GELU end at -0.1700, here with a margin for bf16
+# rounding. Codes that start there use their whole range.
 LEAST = {"gelu": -0.1702, "gelu_tanh": -0.1702, "relu": 0.0}
 
-# A row of zeros has any scale.
+# For a row of zeros, which any scale fits.
 _SMALLEST = 1e-30
 
 
 class Codes(NamedTuple):
-    """Rows as integers: about `scale * codes + least`.
+    """Rows as integers: approximately `scale * codes + least`.
 
     Attributes:
         codes: uint8 (T, K).
         scale: float32 (T, 1).
-        least: float32 (T, 1), or the one number that was given.
+        least: float32 (T, 1), or the given lower bound.
     """
 
     codes: Tensor
@@ -40,16 +40,16 @@ class Codes(NamedTuple):
 
 
 def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
-    """Rows to codes, each from its least to its largest value.
+    """Quantise rows, each from its minimum to its maximum.
 
     The range is not symmetric about zero: a LayerNorm's output has a few large values, most of one
     sign, and a symmetric range doubles the error of whole models (docs/log.md).
 
     Args:
         rows_TK: float32 or bfloat16 (T, K).
-        least: no value is below this (see `LEAST`); when None, each row's own minimum.
+        least: Lower bound of all values (see `LEAST`); None for each row's own minimum.
     """
-    # torch finds the ends of bf16 rows four times as slowly as those of float32 ones.
+    # torch computes minimum and maximum of bf16 rows four times as slowly as of float32 rows.
     rows_TK = rows_TK.float()
     low = rows_TK.amin(1, keepdim=True) if least is None else least
     scale = ((rows_TK.amax(1, keepdim=True) - low) / 255).clamp_min_(_SMALLEST)
@@ -61,7 +61,7 @@ def quantize_rows(rows_TK: Tensor, least: float | None = None) -> Codes:
 
 
 def quantize_weight(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight as int8 (N, K) in -127..127 and float32 scales (N,), one an output."""
+    """Quantise a weight: int8 (N, K) in -127..127 and float32 scales (N,), one per output."""
     weight_NK = weight_NK.detach().float()
     scale_N = (weight_NK.abs().amax(1) / 127).clamp_min_(_SMALLEST)
     return (weight_NK / scale_N[:, None]).round_().to(torch.int8), scale_N
@@ -69,19 +69,19 @@ def quantize_weight(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def has_integer_products() -> bool:
-    """Whether this processor multiplies bytes four at a time (VNNI) and torch's build uses it.
+    """Return whether this CPU multiplies bytes four at a time (VNNI) and torch's build uses it.
 
-    Without VNNI oneDNN adds pairs of products in 16 bits, which saturate; such processors get the
-    same numbers from float32 products, without the speed.
+    Without VNNI oneDNN adds pairs of products in 16 bits, which saturate; such CPUs compute the
+    same numbers by float32 products, without the speed.
     """
     return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
 
 
 class QuantizedLinear(nn.Module):
-    """A dense layer by an integer product, for inference on a processor.
+    """A dense layer by an integer product, for inference on a CPU.
 
-    It holds no parameters or buffers: `model.to(dtype)` must not touch its scales, and a copy of
-    the model may share what never changes.
+    It has no parameters or buffers: `model.to(dtype)` must not change its scales, and copies of a
+    model share it.
     """
 
     def __init__(
@@ -91,10 +91,12 @@ class QuantizedLinear(nn.Module):
         least: float | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Args:
-        layer: what it stands for; its weight is not kept.
-        least: no input is below this; see `quantize_rows`.
-        dtype: of the result; that of the rows when not given.
+        """Quantise a layer, which is not kept.
+
+        Args:
+            layer: The layer to replace.
+            least: Lower bound of the inputs; see `quantize_rows`.
+            dtype: Of the result; None for that of the rows.
         """
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
@@ -102,8 +104,7 @@ class QuantizedLinear(nn.Module):
         self.codes_NK, self.scale_N = quantize_weight(layer.weight)
         sums_N = self.codes_NK.long().sum(1) * self.scale_N.double()
         bias_N = torch.zeros_like(sums_N) if layer.bias is None else layer.bias.detach().double()
-        # What the rows' least values are multiplied with; one that all rows share goes into the
-        # bias.
+        # Factor of the rows' minima; a bound that all rows share goes into the bias.
         self.sums_N = sums_N.float()
         self.bias_N = (bias_N if least is None else bias_N + least * sums_N).float()
         self.zeros_N = torch.zeros(self.out_features, dtype=torch.int32)
@@ -115,7 +116,7 @@ class QuantizedLinear(nn.Module):
         return self
 
     def forward(self, rows_TK: Tensor, activation: str | None = None) -> Tensor:
-        """activation(rows @ weight.T + bias), (T, K) to (T, N)."""
+        """Compute activation(rows @ weight.T + bias), (T, K) to (T, N)."""
         codes, scale, least = quantize_rows(rows_TK, self.least)
         values = self._product(codes)
         # In one pass each: bias + values * scale, and least * sums.
@@ -125,7 +126,7 @@ class QuantizedLinear(nn.Module):
         return activate(values, activation).to(self.dtype or rows_TK.dtype)
 
     def _product(self, codes_TK: Tensor) -> Tensor:
-        """Codes by the weight, scaled by output, float32 (T, N)."""
+        """Multiply codes by the weight, scaled per output, float32 (T, N)."""
         if self.packed is None:
             return (codes_TK.float() @ self.codes_NK.float().T).mul_(self.scale_N)
         # The codes are unsigned: with signed ones oneDNN 3.12 falls back to plain loops on Zen,
@@ -139,5 +140,5 @@ class QuantizedLinear(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Widths, as nn.Linear has them."""
+        """Return the widths, as nn.Linear does."""
         return f"in_features={self.in_features}, out_features={self.out_features}, int8"

@@ -25,7 +25,7 @@ from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import trainer
 from filbert.train.distill_options import DistillOptions
-from filbert.train.distill_pretraining import distill_pretraining
+from filbert.train.distill_text import distill_text
 from filbert.train.state import digest_of
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -120,7 +120,7 @@ def test_a_student_comes_near_its_teacher_and_a_wrongly_paired_one_does_not(
         "right": {},
         "wrong": wrong,
     }.items():
-        run = distill_pretraining(options(place, method, tmp_path / name, **more))
+        run = distill_text(options(place, method, tmp_path / name, **more))
         assert run["status"] == "done"
         found[name] = apart(place, tmp_path / name, method)
     assert found["right"] < 0.6 * found["begins"]
@@ -132,7 +132,7 @@ def test_a_student_of_another_width_learns_by_projections_that_are_not_kept(
     method, share, place, tmp_path
 ):
     more = {"hidden_size": 24, "eval_every": 5}
-    run = distill_pretraining(options(place, method, tmp_path / "x", **more))
+    run = distill_text(options(place, method, tmp_path / "x", **more))
     lines = [json.loads(x) for x in (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()]
     losses = [x["metrics"]["loss"] for x in lines if "metrics" in x]
     assert losses[-1] < share * losses[0]
@@ -155,7 +155,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
     more = {"steps": 4, "save_every": 2, "eval_every": 4, "dropout": 0.2, "max_tokens": 40}
     if method == "tinybert":
         more["hidden_size"] = 24
-    distill_pretraining(options(place, method, tmp_path / "straight", **more))
+    distill_text(options(place, method, tmp_path / "straight", **more))
     real, calls = trainer.accumulate, []
 
     def dies(*args, **kwargs):
@@ -166,9 +166,9 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
 
     monkeypatch.setattr(trainer, "accumulate", dies)
     with pytest.raises(Killed):
-        distill_pretraining(options(place, method, tmp_path / "killed", **more))
+        distill_text(options(place, method, tmp_path / "killed", **more))
     monkeypatch.undo()
-    run = distill_pretraining(options(place, method, tmp_path / "killed", resume=True, **more))
+    run = distill_text(options(place, method, tmp_path / "killed", resume=True, **more))
     assert run["steps"] == 4
 
     def digest(name: str) -> str:
@@ -176,12 +176,12 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
 
     assert digest("killed") == digest("straight")
     if method == "minilm":
-        distill_pretraining(options(place, method, tmp_path / "control", seed=7, **more))
+        distill_text(options(place, method, tmp_path / "control", seed=7, **more))
         assert digest("control") != digest("straight")
 
 
 def test_the_run_tells_of_student_and_teacher_side_by_side(place, tmp_path):
-    run = distill_pretraining(options(place, "distilbert", tmp_path / "x", steps=2, eval_every=2))
+    run = distill_text(options(place, "distilbert", tmp_path / "x", steps=2, eval_every=2))
     mine, theirs = run["metrics"]["dev"], run["teacher"]["metrics"]["dev"]
     assert {"mlm_loss", "mlm_accuracy", "perplexity"} <= mine.keys() & theirs.keys()
     assert {"loss", "cosine_loss", "soft_loss"} <= mine.keys()
@@ -199,8 +199,8 @@ def test_the_run_tells_of_student_and_teacher_side_by_side(place, tmp_path):
 def test_positions_stay_the_teachers_and_what_no_loss_reaches_stays_as_it_began(
     place, tmp_path, capsys
 ):
-    distill_pretraining(options(place, "distilbert", tmp_path / "x", steps=3))
-    distill_pretraining(options(place, "minilm", tmp_path / "y", steps=3))
+    distill_text(options(place, "distilbert", tmp_path / "x", steps=3))
+    distill_text(options(place, "minilm", tmp_path / "y", steps=3))
     assert "parameters are reached by no loss" in capsys.readouterr().err
     teacher = read_checkpoint(place / "teacher").tensors
     first, second = (read_checkpoint(tmp_path / n / "model").tensors for n in "xy")
@@ -213,38 +213,6 @@ def test_positions_stay_the_teachers_and_what_no_loss_reaches_stays_as_it_began(
         assert not torch.equal(first[name], teacher[name])
 
 
-def test_positions_that_are_not_the_teachers_are_learnt(place, tmp_path):
-    begin = {"lr": 1e-12, "steps": 1, "hidden_size": 16, "cosine_weight": 0.0}
-    name = "encoder.embeddings.position.weight"
-    found = []
-    for out, more in (("begins", begin), ("x", begin | {"lr": 2e-3, "steps": 3})):
-        distill_pretraining(options(place, "distilbert", tmp_path / out, **more))
-        found.append(read_checkpoint(tmp_path / out / "model").tensors[name])
-    assert (found[0] - found[1]).abs().max() > 1e-4
-    distill_pretraining(options(place, "distilbert", tmp_path / "copied", steps=1))
-    named = {"student": str(tmp_path / "copied" / "model"), "layers": None}
-    distill_pretraining(options(place, "distilbert", tmp_path / "own", steps=3, **named))
-    copied, own = (read_checkpoint(tmp_path / n / "model").tensors[name] for n in ("copied", "own"))
-    assert (own - copied).abs().max() > 1e-4
-
-
-def test_the_teachers_figures_are_of_float32_weights_in_a_bf16_run(place, tmp_path):
-    told = [
-        distill_pretraining(
-            options(place, "distilbert", tmp_path / precision, steps=1, precision=precision)
-        )["teacher"]["metrics"]
-        for precision in ("float32", "bf16")
-    ]
-    assert told[0] == told[1]
-
-
-def test_a_named_student_of_the_same_vocabulary_is_taught(place, tmp_path):
-    distill_pretraining(options(place, "minilm", tmp_path / "first", steps=1, hidden_size=16))
-    named = {"student": str(tmp_path / "first" / "model"), "layers": None, "steps": 1}
-    run = distill_pretraining(options(place, "minilm", tmp_path / "second", **named))
-    assert run["model"]["config"]["hidden_size"] == 16
-
-
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
@@ -253,20 +221,14 @@ def test_a_named_student_of_the_same_vocabulary_is_taught(place, tmp_path):
         ("distilbert", NAMED | {"student": "padded"}, "scores 40 words and .* 34"),
         ("minilm", NAMED | {"student": "long", "max_length": 30}, "teacher's position table ends"),
         ("distilbert", {"layers": 5}, "layers is 5; the teacher has 4"),
-        ("distilbert", {"keep_layers": "0,4"}, "within 0-3"),
         ("distilbert", {"keep_layers": "0,1,2"}, "keep_layers names 3 layers and layers is 2"),
-        ("distilbert", {"hidden_size": 16}, "cosine: the student's hidden_size is 16"),
         ("distilbert", {"max_length": 30}, "position table ends at 24"),
         (
             "distilbert",
             {"soft_weight": 0.0, "mlm_weight": 0.0, "cosine_weight": 0.0},
             "nothing to learn",
         ),
-        ("tinybert", {"layer_map": "1"}, "names 1 of the teacher's layers; the student has 2"),
-        ("tinybert", {"layer_map": "1,4"}, "names layer 4; the teacher has 0 to 3"),
-        ("tinybert", {"heads": 2}, "2 attention heads and the teacher 4"),
         ("minilm", {"teacher_layer": 4}, "the teacher's layer 4 is asked for; it has 0 to 3"),
-        ("minilm", {"relation_heads": 5}, "relation_heads is 5, which does not divide"),
         ("minilm", {"student": "bare"}, "layers describe a new student"),
         ("minilm", {"student": "other", "layers": None}, "another vocabulary"),
     ],
@@ -292,5 +254,5 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     made = ("bare", "other", "padded", "long")
     given = {k: str(place / v) if v in made else v for k, v in given.items()}
     with pytest.raises(ConfigError, match=message):
-        distill_pretraining(options(place, method, tmp_path / "x", **given))
+        distill_text(options(place, method, tmp_path / "x", **given))
     assert not (tmp_path / "x").exists()

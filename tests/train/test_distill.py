@@ -21,7 +21,7 @@ from filbert.inference.predictor import Predictor
 from filbert.losses.student import LayerLoss, Student, Teacher
 from filbert.model.encoder import initialize
 from filbert.train import trainer
-from filbert.train.distill_task import distill_task
+from filbert.train.distill import distill
 from filbert.train.state import digest_of
 from filbert.train.trainer import train
 
@@ -46,7 +46,7 @@ def digest(out):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_student_of_one_layer_comes_nearer_to_its_teacher_in_every_task(task, taught, tmp_path):
-    facts = distill_task(taught(task, tmp_path / "x", steps=12, alpha=0.0))
+    facts = distill(taught(task, tmp_path / "x", steps=12, alpha=0.0))
     found = losses(tmp_path / "x")
     assert sum(found[-3:]) < 0.8 * sum(found[:3])
     teacher, student = facts["teacher"], facts["student"]
@@ -90,7 +90,7 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
     chosen, part, taught, tmp_path, monkeypatch
 ):
     begin = partial(taught, "classification", save_every=1, **chosen)
-    distill_task(begin(tmp_path / "straight"))
+    distill(begin(tmp_path / "straight"))
     real, calls = trainer.accumulate, []
 
     def dies(*args, **kwargs):
@@ -101,22 +101,22 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
 
     monkeypatch.setattr(trainer, "accumulate", dies)
     with pytest.raises(Killed):
-        distill_task(begin(tmp_path / "killed"))
-    distill_task(begin(tmp_path / "killed", resume=True))
+        distill(begin(tmp_path / "killed"))
+    distill(begin(tmp_path / "killed", resume=True))
     assert len(calls) == 9, "8 steps and the one that died: none was made twice"
     assert digest(tmp_path / "killed") == digest(tmp_path / "straight")
     assert losses(tmp_path / "killed") == losses(tmp_path / "straight")
     if not chosen:
-        distill_task(begin(tmp_path / "control", seed=7))
+        distill(begin(tmp_path / "control", seed=7))
         assert digest(tmp_path / "control") != digest(tmp_path / "straight")
 
 
 def test_each_method_learns_what_it_is_called_after(taught, tmp_path):
     task = "classification"
-    distill_task(taught(task, tmp_path / "p", method="pkd", keep_layers="2", steps=12, alpha=0.0))
+    distill(taught(task, tmp_path / "p", method="pkd", keep_layers="2", steps=12, alpha=0.0))
     assert losses(tmp_path / "p", "patient_loss")[-1] < losses(tmp_path / "p", "patient_loss")[0]
     first = {"hidden_lr": 2e-3, "hidden_schedule": "constant"}
-    distill_task(taught(task, tmp_path / "t", method="tinybert", steps=24, **first))
+    distill(taught(task, tmp_path / "t", method="tinybert", steps=24, **first))
     assert {line["lr"] for line in log_of(tmp_path / "t", "stage-1") if "lr" in line} == {2e-3}
     rates = [line["lr"] for line in log_of(tmp_path / "t", "") if "lr" in line]
     assert max(rates) == pytest.approx(3e-3) and rates[-1] < rates[-2], "the second has its own"
@@ -137,7 +137,10 @@ def test_each_method_learns_what_it_is_called_after(taught, tmp_path):
 
 def test_a_patient_student_comes_near_the_layer_it_is_shown_and_not_near_another(taught, tmp_path):
     given = taught("classification", tmp_path / "x")
-    theirs, fresh = read_checkpoint(Path(given.teacher)), read_checkpoint(Path(given.student))
+    theirs, fresh = (
+        read_checkpoint(Path(given.model.teacher)),
+        read_checkpoint(Path(given.model.student)),
+    )
     for seed, start in enumerate((theirs, fresh)):
         model = start.build()
         torch.manual_seed(seed)
@@ -145,7 +148,7 @@ def test_a_patient_student_comes_near_the_layer_it_is_shown_and_not_near_another
         initialize(model, 0.25)
         start.tensors |= model.state_dict()
         huggingface.write(start, tmp_path / str(seed))
-        read_tokenizer(Path(given.student)).save(tmp_path / str(seed))
+        read_tokenizer(Path(given.model.student)).save(tmp_path / str(seed))
     batch = pack([torch.randint(5, fresh.config.vocab_size, (12,)).tolist() for _ in range(20)])
     found = {}
     for name, more in {
@@ -155,7 +158,7 @@ def test_a_patient_student_comes_near_the_layer_it_is_shown_and_not_near_another
     }.items():
         chosen = {"method": "pkd", "keep_layers": None, "steps": 30, "alpha": 0.0, "dropout": 0.0}
         places = {"teacher": str(tmp_path / "0"), "student": str(tmp_path / "1")}
-        distill_task(taught("classification", tmp_path / name, **chosen | places | more))
+        distill(taught("classification", tmp_path / name, **chosen | places | more))
         taken = Teacher(theirs.build(), torch.device("cpu"))
         student = read_checkpoint(tmp_path / name / "model").build()
         pair = Student(student, taken, [LayerLoss("patient", ((1, 1),))])
@@ -173,8 +176,8 @@ def test_both_stages_of_a_run_are_in_its_costs(taught, tmp_path, monkeypatch):
         changed = {"seconds": 1e3, "cpu_seconds": 2e3, "clock_before": 4e3, "num_tokens": 10**9}
         return dataclasses.replace(outcome, **changed)
 
-    monkeypatch.setattr("filbert.train.distill_task.train", measured)
-    facts = distill_task(taught("classification", tmp_path / "x", method="tinybert", steps=4))
+    monkeypatch.setattr("filbert.train.distill.train", measured)
+    facts = distill(taught("classification", tmp_path / "x", method="tinybert", steps=4))
     assert facts["training_seconds"] > 1e3
     assert facts["tokens_per_second"] == pytest.approx(1e6, rel=0.1)
     assert facts["training_cpu_seconds"] > 2e3 > spent[0] > 0
@@ -183,10 +186,10 @@ def test_both_stages_of_a_run_are_in_its_costs(taught, tmp_path, monkeypatch):
 
 def test_answers_from_a_cache_are_those_that_would_be_streamed(taught, tmp_path, monkeypatch):
     begin = partial(taught, "classification")
-    distill_task(begin(tmp_path / "streamed"))
-    monkeypatch.setattr("filbert.train.teacher._ROWS", 100)
+    distill(begin(tmp_path / "streamed"))
+    monkeypatch.setattr("filbert.train.teacher._ROWS_PER_FILE", 100)
     cache = tmp_path / "cache"
-    assert distill_task(begin(tmp_path / "cached", cache=str(cache)))["answers_seconds"] > 0
+    assert distill(begin(tmp_path / "cached", cache=str(cache)))["answers_seconds"] > 0
     assert losses(tmp_path / "cached") == pytest.approx(losses(tmp_path / "streamed"), abs=1e-5)
     files = sorted(path.name for path in cache.iterdir())
     assert files == [*(f"answers-0000{i}.safetensors" for i in range(3)), "manifest.json"]
@@ -201,7 +204,7 @@ def test_answers_from_a_cache_are_those_that_would_be_streamed(taught, tmp_path,
         return run_model(*args, **more)
 
     monkeypatch.setattr("filbert.train.teacher.run_model", counted)
-    distill_task(begin(tmp_path / "again", cache=str(cache), lr=1e-3))
+    distill(begin(tmp_path / "again", cache=str(cache), lr=1e-3))
     assert (cache / files[0]).stat().st_mtime_ns == first
     # Two files, and dev at the end; no step asks the teacher.
     assert len(asked) == 3

@@ -1,0 +1,555 @@
+"""Distillation on labelled rows: a student learns the outputs of a fine-tuned teacher.
+
+It is a fine-tuning run with another objective. Everything is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.data.examples import Example, collate
+from filbert.data.loader import Loader
+from filbert.errors import ConfigError
+from filbert.files import portable
+from filbert.inference.stored_task import check_max_length
+from filbert.losses.student import (
+    LayerLoss,
+    Student,
+    Teacher,
+    check_layer_losses,
+    freeze_unreached,
+)
+from filbert.model.config import EncoderConfig
+from filbert.model.heads import Model
+from filbert.model.precision import Precision
+from filbert.tasks.base import Task
+from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
+from filbert.tasks.soft_labels import SoftLabels
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.augment import augmented_rows
+from filbert.train.course import Course, Phase
+from filbert.train.distill_options import DistillOptions, LossOptions
+from filbert.train.distributed import Parallel
+from filbert.train.folder import settle_precision
+from filbert.train.log import RunLog, say
+from filbert.train.options import TrainOptions
+from filbert.train.prepare import Split, build, fingerprint, tokenise, with_task_head
+from filbert.train.state import digest_of
+from filbert.train.task_run import Job, run_task
+from filbert.train.teacher import (
+    CachedAnswers,
+    StreamedAnswers,
+    TaskTeacher,
+    check_labels,
+    exact_outputs,
+    read_teacher,
+)
+from filbert.train.trainable import freeze, layers_to_keep
+from filbert.train.trainer import Outcome, max_tokens_of, train
+
+_MEASURED = ("train", "dev", "test")
+
+
+def distill(options: DistillOptions) -> dict[str, Any]:
+    """Train a student, select the best step, calibrate, compare with the teacher and save.
+
+    Returns:
+        The content of run.json; under torchrun on the first process, {} on the others.
+
+    Raises:
+        InputError, ConfigError, FormatError: Before anything is written.
+        RunError: Training cannot continue.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    return run_task(options.run, lambda parallel: _prepare(options, parallel))
+
+
+class _Pair(NamedTuple):
+    """Teacher, student and rows of a run, read and checked.
+
+    Attributes:
+        options: Of the run.
+        parallel: The group of processes.
+        precision: Number format of the matrix products.
+        teacher: The fine-tuned model to learn from.
+        begin: The student before its first step.
+        model: The student, on the device.
+        layer_losses: Comparisons of hidden layers; () if only outputs are compared.
+        rows: All rows of the run.
+        loader: Training batches.
+        answers: Outputs of the teacher for the training rows.
+        cache: The same in a folder, if there is one.
+        fingerprint: Hash of everything that determines the result.
+    """
+
+    options: DistillOptions
+    parallel: Parallel
+    precision: Precision
+    teacher: TaskTeacher
+    begin: Start
+    model: Model
+    layer_losses: tuple[LayerLoss, ...]
+    rows: Rows
+    loader: Loader
+    answers: StreamedAnswers
+    cache: CachedAnswers | None
+    fingerprint: str
+
+
+def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
+    """Read and check everything."""
+    device = parallel.device
+    precision = settle_precision(options.run, parallel)
+    teacher = read_teacher(options.model, precision=precision.name, device=str(device))
+    task = teacher.task.reading(options.data.columns)
+    _check_options(options, task)
+    torch.manual_seed(options.run.seed)
+    begin = read_student(options, teacher)
+    layer_losses = layer_losses_of(options.loss, begin.checkpoint.config, teacher.model.config)
+    model = build(begin.checkpoint, task)
+    is_frozen = freeze(model, options.train.freeze)
+    if is_frozen and layer_losses:
+        raise ConfigError(
+            f"--freeze {options.train.freeze} leaves nothing to learn from the layers of the "
+            f"teacher, as method {options.loss.method} does."
+        )
+    rows = read_rows(options, task, begin, teacher, device)
+    loader = Loader(
+        rows.examples,
+        batch_size=options.train.batch_size,
+        max_tokens=max_tokens_of(options.train, device),
+        seed=options.run.seed,
+    )
+    assert teacher.predictor.checkpoint is not None
+    digest = digest_of(teacher.predictor.checkpoint.tensors)
+    mark = fingerprint(options, model, rows.digests | {"teacher": digest})
+    cache = None
+    if options.data.cache:
+        key = f"{digest} {precision.name} {task.to_dict()} {rows.digest_of_tokens()}"
+        key = hashlib.sha256(key.encode()).hexdigest()
+        cache = CachedAnswers(Path(options.data.cache), key, rows.examples)
+        # No rank writes to the folder before all ranks have checked it.
+        parallel.barrier()
+    pair = _Pair(
+        options,
+        parallel,
+        precision,
+        teacher,
+        begin,
+        model.to(device),
+        layer_losses,
+        rows,
+        loader,
+        StreamedAnswers(teacher.predictor, task, rows.own),
+        cache,
+        mark,
+    )
+    return _job(pair, task, is_frozen=is_frozen)
+
+
+def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
+    options, loss = pair.options, pair.options.loss
+    trains_both = loss.method == "pkd"
+    share = loss.hidden_share if loss.method == "tinybert" else 0.0
+    objective = SoftLabels(
+        task,
+        None if trains_both else pair.cache or pair.answers,
+        temperature=loss.soft_temperature,
+        alpha=0.0 if task.whole_batch else loss.hard_share,
+        by_cosine=_compares_cosines(pair, task),
+        layer_losses=pair.layer_losses if trains_both else (),
+    )
+    return Job(
+        options=options,
+        train=options.train,
+        run=options.run,
+        command="distill",
+        source=options.model.student or options.model.teacher,
+        task_name=task.name,
+        task=task,
+        objective=objective,
+        splits=pair.rows.splits,
+        checkpoint=pair.begin.checkpoint,
+        tokenizer=pair.begin.tokenizer,
+        max_length=pair.begin.max_length,
+        model=pair.model,
+        trained=_student_with_teacher(pair, answers=True) if trains_both else pair.model,
+        is_frozen=is_frozen,
+        loader=pair.loader,
+        course=Course([Phase(pair.loader)], _part_of(options.train, 1.0 - share)),
+        precision=pair.precision,
+        fingerprint=pair.fingerprint,
+        tokenise_seconds=pair.rows.tokenise_seconds,
+        took=pair.rows.took,
+        before=partial(_before, pair),
+        more=partial(_comparison, pair),
+    )
+
+
+def _before(pair: _Pair, folder: Path) -> Outcome | None:
+    """Write the cache, and train the first stage of TinyBERT, if there is one."""
+    method, took = pair.options.loss.method, pair.rows.took
+    if pair.parallel.is_first:
+        size = sum(parameter.numel() for parameter in pair.teacher.model.parameters())
+        say(f"teacher: {pair.teacher.name}, {size:,} parameters; method {method}")
+    if pair.cache is not None:
+        if pair.parallel.is_first:
+            clock, cpu = time.perf_counter(), time.process_time()
+            pair.cache.write(pair.answers)
+            took["answers_seconds"] = time.perf_counter() - clock
+            took["training_cpu_seconds"] += time.process_time() - cpu
+        pair.parallel.barrier()
+    return _learn_layers(pair, folder / "stage-1") if method == "tinybert" else None
+
+
+def _check_options(options: DistillOptions, task: Task) -> None:
+    """Check that metric, alpha and temperature apply to this task.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    metric, alpha, temperature = options.train.metric, options.loss.alpha, options.loss.temperature
+    if metric is not None and metric not in task.metric_names:
+        raise ConfigError(f"metric {metric!r} is not one of {list(task.metric_names)}.")
+    if task.whole_batch and alpha:
+        raise ConfigError(
+            f"alpha is {alpha}; the teacher learnt from pairs without labels, so only its vectors "
+            "can be learnt. Leave it out."
+        )
+    chooses = task.labels is not None or task.head_kind in ("choices", "spans")
+    if temperature is not None and not chooses:
+        raise ConfigError(
+            f"temperature is {temperature}; it is for answers that choose among several, not for "
+            f"{task.name}. Leave it out."
+        )
+
+
+def layer_losses_of(
+    loss: LossOptions, student: EncoderConfig, teacher: EncoderConfig
+) -> tuple[LayerLoss, ...]:
+    """Return the comparisons of hidden layers of the two models.
+
+    Raises:
+        ConfigError: The method cannot compare these models.
+    """
+    if loss.method == "soft":
+        return ()
+    if loss.method == "pkd":
+        losses = patient_losses(student, teacher, loss.mapped_layers, loss.beta)
+        if not losses:
+            raise ConfigError(
+                "method pkd compares all layers but the student's last, by a weight beta above "
+                "zero; here there is nothing to compare. Use method soft."
+            )
+    else:
+        losses = tinybert_losses(student, teacher, loss.mapped_layers)
+    check_layer_losses(losses, student, teacher)
+    return losses
+
+
+def _compares_cosines(pair: _Pair, task: Task) -> bool:
+    """Return whether vectors of different widths are compared by the cosine of each pair."""
+    ours, theirs = pair.model.config.hidden_size, pair.teacher.model.config.hidden_size
+    if task.head_kind is not None or ours == theirs:
+        return False
+    if any(len(row) != 2 for row in pair.loader.rows):
+        raise ConfigError(
+            f"The student's vectors have {ours} numbers and the teacher's {theirs}, so pairs of "
+            "texts are compared by their cosine, and a row of one text has none. Give pairs, or a "
+            "student as wide as the teacher."
+        )
+    return True
+
+
+def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
+    """Combine student and teacher in the module that is trained."""
+    device = pair.parallel.device
+    teacher = Teacher(pair.teacher.model, device)
+    student = Student(pair.model, teacher, pair.layer_losses, compares_outputs=answers).to(device)
+    freeze_unreached(student, collate(pair.loader.stand_in), answers=answers)
+    return student
+
+
+def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
+    """Train the first stage of TinyBERT: embeddings, attention and hidden states, no outputs.
+
+    The stage has its own log and states. Source: Jiao et al. 2020, section 4.1.
+    """
+    loss, run, parallel = pair.options.loss, pair.options.run, pair.parallel
+    options = dataclasses.replace(
+        pair.options.train,
+        lr=loss.hidden_lr or pair.options.train.lr,
+        schedule=loss.hidden_schedule or pair.options.train.schedule,
+        warmup=0.0 if loss.hidden_schedule == "constant" else pair.options.train.warmup,
+        metric=None,
+        patience=0,
+    )
+    student = _student_with_teacher(pair, answers=False)
+    if parallel.is_first:
+        folder.mkdir(exist_ok=True)
+    with RunLog(
+        folder if parallel.is_first else None, resume=run.resume, quiet=not parallel.is_first
+    ) as log:
+        log.say("stage 1: the layers of the teacher")
+        outcome = train(
+            student,
+            LayerDistillation(pair.layer_losses),
+            course=Course([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
+            options=options,
+            run=run,
+            precision=pair.precision,
+            evaluate=None,
+            log=log,
+            parallel=parallel,
+            states=folder / "state",
+            fingerprint=pair.fingerprint,
+        )
+        log.say("stage 2: its answers")
+    pair.model.requires_grad_(True)
+    freeze(pair.model, pair.options.train.freeze)
+    return outcome
+
+
+def _part_of(options: TrainOptions, share: float) -> TrainOptions:
+    """Return the options of a part of the run, by its share of the length."""
+    if share == 1.0:
+        return options
+    seconds = options.time_seconds
+    return dataclasses.replace(
+        options,
+        epochs=options.epochs * share,
+        steps=None if options.steps is None else max(1, round(options.steps * share)),
+        time=None if seconds is None else f"{seconds * share:.6f}s",
+    )
+
+
+# The comparison of teacher and student in run.json
+
+
+def _comparison(pair: _Pair) -> dict[str, Any]:
+    """Return the entries of run.json that compare teacher and student."""
+    chosen, task, rows = pair.options.model, pair.teacher.predictor.task, pair.rows
+    assert task is not None
+    metrics: dict[str, Any] = {}
+    for name, split in rows.splits.items():
+        if name != "train":
+            examples = rows.own_splits[name]
+            outputs = exact_outputs(pair.teacher.predictor, examples)
+            metrics[name] = task.metrics(split.gold, task.decode(outputs, examples))
+    teacher = _describe(chosen.teacher, pair.teacher.model)
+    path = Path(chosen.teacher)
+    # Of RUN/model the name of the run.
+    short = path.parent.name if path.name == "model" and path.parent.name else path.name
+    row = {
+        "name": f"teacher ({short})",
+        "metrics": metrics.get("test", metrics.get("dev", {})),
+        "parameters": teacher["parameters"],
+    }
+    return {
+        "method": pair.options.loss.method,
+        "teacher": teacher | {"metrics": metrics},
+        # Pairs of student and teacher layers, by the kind of comparison.
+        "layer_map": {loss.kind: loss.layers for loss in pair.layer_losses},
+        "student": _describe(chosen.student or "layers of the teacher", pair.model),
+        "extra_rows": len(pair.loader.rows) - len(rows.splits["train"].rows),
+        "baselines": [row],
+    }
+
+
+def _describe(name: str, model: Model) -> dict[str, Any]:
+    """Return the sizes of a model; bytes are those of its weights in float32."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    config = model.config
+    return {
+        "name": portable(name),
+        "parameters": parameters,
+        "bytes": 4 * parameters,
+        "layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+    }
+
+
+# The student and the rows
+
+
+class Start(NamedTuple):
+    """A student before its first step.
+
+    Attributes:
+        checkpoint: With the head of the task; see `with_task_head`.
+        tokenizer: Of the student.
+        max_length: Texts are cut at this number of tokens.
+        shares_tokens: Whether teacher and student read the same tokens.
+    """
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    max_length: int
+    shares_tokens: bool
+
+
+def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
+    """Read the named student, or take layers of the teacher.
+
+    Raises:
+        ConfigError: Neither option is given, or the method cannot compare the two models.
+        InputError, FormatError: The model does not exist or is damaged.
+    """
+    chosen, method = options.model, options.loss.method
+    if chosen.student is None and chosen.keep_layers is None:
+        raise ConfigError(
+            "Name a smaller model with --student, or keep some of the teacher's layers with "
+            "--keep-layers, such as --keep-layers 0,2,4."
+        )
+    folder = find_model(chosen.student or chosen.teacher)
+    tokenizer, checkpoint = read_tokenizer(folder), read_checkpoint(folder)
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
+        say(note)
+    if chosen.keep_layers is not None:
+        layers = layers_to_keep(chosen.keep_layers, config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    if options.train.dropout is not None:
+        changed = checkpoint.config.with_dropout(options.train.dropout)
+        checkpoint = dataclasses.replace(checkpoint, config=changed)
+    checkpoint = with_task_head(checkpoint, teacher.task)
+    theirs, limit = teacher.predictor, config.max_tokens_per_sequence
+    max_length = check_max_length(options.data.max_length, config) or min(theirs.max_length, limit)
+    ours_types = config.embeddings.token_types
+    their_types = theirs.model.config.embeddings.token_types
+    shares = (
+        tokenizer.fingerprint == theirs.tokenizer.fingerprint
+        and max_length <= theirs.model.config.max_tokens_per_sequence
+        # The teacher must know every token type that the tokenizer of the student writes.
+        and (their_types == 0 or (ours_types < 2) == (their_types < 2))
+    )
+    if not shares and (method != "soft" or teacher.task.head_kind == "spans"):
+        what = f"method {method}" if method != "soft" else teacher.task.name
+        raise ConfigError(
+            f"{what} compares teacher and student token by token, but {chosen.student} reads "
+            f"other tokens than {chosen.teacher}. Use a student with the teacher's vocabulary"
+            f"{'' if method == 'soft' else ', or method soft'}."
+        )
+    return Start(checkpoint, tokenizer, max_length, shares)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a run.
+
+    Attributes:
+        splits: train, and optionally dev and test, in tokens of the student.
+        examples: Training examples: the rows of train, then rows without labels.
+        own: Examples of these rows in tokens of the teacher, by row number; None if both models
+            read the same tokens.
+        own_splits: Examples of every split in tokens of the teacher.
+        digests: SHA-256 of the files, and of the tokens of rows without labels.
+        tokenise_seconds: For all rows.
+        took: Seconds for the training rows, by name.
+    """
+
+    splits: dict[str, Split]
+    examples: list[Example]
+    own: dict[int, list[Example]] | None
+    own_splits: dict[str, list[Example]]
+    digests: dict[str, str]
+    tokenise_seconds: float
+    took: dict[str, float]
+
+    def digest_of_tokens(self) -> str:
+        """Return a hash of the tokens of all training rows, for teacher and student."""
+        own = [example for row in (self.own or {}).values() for example in row]
+        return digest_of_tokens(self.examples) + digest_of_tokens(own)
+
+
+def read_rows(
+    options: DistillOptions, task: Task, begin: Start, teacher: TaskTeacher, device: torch.device
+) -> Rows:
+    """Read all files, augment the training rows if asked for, and tokenise.
+
+    Raises:
+        InputError: A row is wrong; the message names file and line.
+        ConfigError: The teacher does not know a label, or the rows cannot be augmented.
+    """
+    data, theirs = options.data, teacher.predictor
+    assert data.train is not None
+    rows = {}
+    for name in _MEASURED:
+        if path := getattr(data, name):
+            rows[name] = list(task.read(path, data.columns))
+            check_labels(teacher, path, rows[name])
+    extra = list(task.read(data.extra, data.columns, labelled=False)) if data.extra else []
+    # Preparing the training rows counts as training time.
+    took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
+    if options.augment.augment_with is not None:
+        clock, cpu = time.perf_counter(), time.process_time()
+        extra += augmented_rows(rows["train"], task, options.augment, options.run.seed, device)
+        took["augment_seconds"] = time.perf_counter() - clock
+        took["training_cpu_seconds"] += time.process_time() - cpu
+    if extra:
+        rows["extra"] = extra
+    start = time.perf_counter()
+    splits, own = {}, {}
+    for name, some in rows.items():
+        clock, cpu = time.perf_counter(), time.process_time()
+        is_labelled = name in _MEASURED
+        path = getattr(data, name) or data.train
+        place = (begin.tokenizer, begin.max_length)
+        splits[name] = tokenise(name, path, some, task, *place, labelled=is_labelled)
+        own[name] = splits[name].examples
+        if not begin.shares_tokens:
+            label, place = f"{name} for the teacher", (theirs.tokenizer, theirs.max_length)
+            own[name] = tokenise(label, path, some, task, *place, labelled=False).examples
+        if name in ("train", "extra"):
+            took["train_tokenise_seconds"] += time.perf_counter() - clock
+            took["training_cpu_seconds"] += time.process_time() - cpu
+    unlabelled = splits.pop("extra").examples if extra else []
+    digests = {name: split.digest for name, split in splits.items()}
+    if extra:
+        # A hash of the tokens, because augmented rows are in no file.
+        digests["extra"] = digest_of_tokens(unlabelled)
+    by_row: dict[int, list[Example]] = {}
+    for example in _joined(own["train"], own.get("extra", [])):
+        by_row.setdefault(example.row, []).append(example)
+    return Rows(
+        splits,
+        _joined(splits["train"].examples, unlabelled),
+        None if begin.shares_tokens else by_row,
+        own,
+        digests,
+        time.perf_counter() - start,
+        took,
+    )
+
+
+def digest_of_tokens(examples: Sequence[Example]) -> str:
+    """Return a SHA-256 of the tokens of all rows, in order, and of the words they belong to."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(f"{example.row} {len(example.input_ids)} ".encode())
+        arrays: list[Any] = [example.input_ids, example.token_type_ids]
+        # In tagging, the same tokens can belong to other words, which have other outputs.
+        arrays += [getattr(example.source, name, None) for name in ("words", "rows", "leaders")]
+        for array in arrays:
+            if array is not None:
+                digest.update(np.asarray(array).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _joined(first: list[Example], second: list[Example]) -> list[Example]:
+    """Join two lists of examples; row numbers of the second continue those of the first."""
+    num_rows = first[-1].row + 1
+    return first + [dataclasses.replace(e, row=e.row + num_rows) for e in second]

@@ -1,0 +1,329 @@
+"""Distillation on raw text: a pre-training run in which the student learns from a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from filbert.batch import pack
+from filbert.checkpoints.checkpoint import Checkpoint, with_layers, with_new_head
+from filbert.checkpoints.fresh import check_scores_words, for_pretraining, student_checkpoint
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.data.examples import Example
+from filbert.data.instances import PretrainLoader
+from filbert.data.loader import by_length
+from filbert.errors import ConfigError
+from filbert.inference.forward import default_max_tokens
+from filbert.inference.masked_text import measure
+from filbert.losses.student import (
+    SoftWords,
+    Student,
+    StudentOutput,
+    Teacher,
+    check_layer_losses,
+    freeze_unreached,
+)
+from filbert.model.precision import Precision
+from filbert.tasks.distillation import (
+    LayerDistillation,
+    cosine_losses,
+    even_map,
+    minilm_losses,
+    spread,
+    tinybert_losses,
+)
+from filbert.tasks.pretraining import Pretraining
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.course import Phase
+from filbert.train.distill_options import DistillOptions
+from filbert.train.distributed import Parallel, Trainable
+from filbert.train.folder import settle_precision
+from filbert.train.log import say
+from filbert.train.options import names_of
+from filbert.train.prepare import fingerprint
+from filbert.train.pretrain import (
+    TextRun,
+    check_length,
+    check_paths,
+    course_of,
+    held_out,
+    open_corpora,
+    run_on_text,
+    with_dropout,
+)
+from filbert.train.state import digest_of
+from filbert.train.step import model_forward
+from filbert.train.trainable import freeze, layers_to_keep
+from filbert.train.trainer import max_tokens_of
+
+# The only method that also learns word scores; the others compare layers.
+_WORDS = "distilbert"
+
+
+def distill_text(options: DistillOptions) -> dict[str, Any]:
+    """Learn from a teacher on raw text, evaluate on held-out text and save the student.
+
+    Returns:
+        The content of run.json, with the metrics of the teacher under "teacher". Under torchrun on
+        the first process; {} on the others.
+
+    Raises:
+        InputError, ConfigError, FormatError: Before training begins.
+        RunError: Training cannot continue.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    return run_on_text(options.run, lambda parallel: _prepare(options, parallel))
+
+
+def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
+    """Read and check everything.
+
+    Raises:
+        InputError, ConfigError, FormatError: An input or an option is wrong.
+    """
+    data, objective, device = options.data, options.objective, parallel.device
+    dev_paths = names_of(data.dev or "")
+    check_paths(*(data.corpus or ()), *dev_paths)
+    precision = settle_precision(options.run, parallel)
+    torch.manual_seed(options.run.seed)
+    place = find_model(options.model.teacher)
+    tokenizer, whole = read_tokenizer(place), read_checkpoint(place)
+    checkpoint = _student_start(options, whole, tokenizer)
+    config = checkpoint.config
+    task = _objective(options, checkpoint, whole)
+    check_layer_losses(task.layer_losses, config, whole.config)
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place):
+        say(note)
+    check_length(
+        objective.max_length,
+        teacher=whole.config.max_tokens_per_sequence,
+        student=config.max_tokens_per_sequence,
+    )
+    student = _student(options, task, checkpoint, whole, precision, device)
+    corpora = open_corpora(data.corpus, dev_paths, tokenizer, options.run.out, parallel)
+    loader = PretrainLoader(
+        corpora["train"],
+        tokenizer,
+        objective,
+        batch_size=options.train.batch_size,
+        max_tokens=max_tokens_of(options.train, device),
+        seed=options.run.seed,
+    )
+    dev: list[Example] = []
+    if "dev" in corpora:
+        dev = held_out(corpora["dev"], tokenizer, objective, data.dev_rows)
+    digests = {name: corpus.digest for name, corpus in corpora.items()}
+    digests["teacher"] = digest_of(student.teacher.model.state_dict())
+    phases = [Phase(loader)]
+    return TextRun(
+        command="distill",
+        options=options,
+        source=options.model.teacher,
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        corpora=corpora,
+        task=task,
+        model=student,
+        phases=phases,
+        course=course_of(phases, options.train),
+        dev=dev,
+        precision=precision,
+        fingerprint=fingerprint(options, student, digests),
+        measure=partial(_measure, task, dev),
+        more=partial(_describe_teacher, student, whole, dev, options.loss.method),
+    )
+
+
+def _measure(
+    task: LayerDistillation, dev: list[Example], model: Trainable, precision: Precision
+) -> dict[str, float]:
+    """Compute all losses, and masked-LM metrics if the student scores words."""
+    assert isinstance(model, Student)
+    most = default_max_tokens(next(model.parameters()).device)
+    metrics = mean_losses(model, task, dev, max_tokens=most, precision=precision)
+    if model.head is not None:
+        alone = measure(model.model, Pretraining(), dev, max_tokens=most, precision=precision)
+        metrics |= alone
+    return metrics
+
+
+def _describe_teacher(
+    student: Student, whole: Checkpoint, dev: list[Example], method: str
+) -> dict[str, Any]:
+    """Return the entries of run.json about the teacher."""
+    teacher = student.teacher.model
+    entry: dict[str, Any] = {
+        "family": whole.family,
+        "parameters": sum(p.numel() for p in teacher.parameters()),
+        "layers": [list(loss.layers) for loss in student.losses],
+    }
+    if dev and student.head is not None:
+        exact = for_pretraining(whole, "masked_lm").build().to(teacher.device)
+        plain, most = Precision("float32", "final figures"), default_max_tokens(teacher.device)
+        metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
+        entry["metrics"] = {"dev": metrics}
+    return {"teacher": entry, "method": method}
+
+
+def _student_start(
+    options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer
+) -> Checkpoint:
+    """Create the student before its first step."""
+    chosen, method = options.model, options.loss.method
+    head = "masked_lm" if method == _WORDS else None
+    if chosen.student is not None:
+        checkpoint = _named_student(options, teacher, tokenizer, head)
+    else:
+        checkpoint = student_checkpoint(
+            teacher,
+            layers=_kept_layers(options, teacher.config.num_hidden_layers),
+            head=head,
+            token_types=method != _WORDS,
+            hidden_size=chosen.hidden_size,
+            num_attention_heads=chosen.heads,
+            intermediate_size=chosen.intermediate_size,
+        )
+    return with_dropout(checkpoint, options.train.dropout)
+
+
+def _named_student(
+    options: DistillOptions, teacher: Checkpoint, tokenizer: Tokenizer, head: str | None
+) -> Checkpoint:
+    """Read the student that the user named."""
+    chosen = options.model
+    assert chosen.student is not None
+    sizes = ("layers", "hidden_size", "heads", "intermediate_size")
+    if given := [name for name in sizes if getattr(chosen, name) is not None]:
+        raise ConfigError(
+            f"{', '.join(given)} describe a new student, but {chosen.student} is named. Leave out "
+            "one or the other."
+        )
+    place = find_model(chosen.student)
+    checkpoint = read_checkpoint(place)
+    if read_tokenizer(place).fingerprint != tokenizer.fingerprint:
+        raise ConfigError(
+            f"{chosen.student} has another vocabulary than {chosen.teacher}; from raw text both "
+            "read the same tokens. Use another student, or method soft on rows."
+        )
+    if head is not None:
+        check_scores_words(teacher)
+        ours, theirs = checkpoint.config.vocab_size, teacher.config.vocab_size
+        if ours != theirs:
+            raise ConfigError(
+                f"{chosen.student} scores {ours:,} words and {chosen.teacher} {theirs:,}; method "
+                f"{options.loss.method} compares score by score. Use another student, or method "
+                "tinybert or minilm."
+            )
+    if chosen.keep_layers is not None:
+        there = checkpoint.config.num_hidden_layers
+        checkpoint = with_layers(checkpoint, layers_to_keep(chosen.keep_layers, there))
+    return with_new_head(checkpoint, None) if head is None else for_pretraining(checkpoint, head)
+
+
+def _kept_layers(options: DistillOptions, there: int) -> tuple[int, ...]:
+    """Return the teacher layers that the student layers are copied from, from 0."""
+    wanted = options.model.layers
+    if options.model.keep_layers is not None:
+        kept = layers_to_keep(options.model.keep_layers, there)
+        if wanted not in (None, len(kept)):
+            raise ConfigError(
+                f"keep_layers names {len(kept)} layers and layers is {wanted}; give one of them."
+            )
+        return kept
+    if (wanted or 1) > there:
+        raise ConfigError(f"layers is {wanted}; the teacher has {there}.")
+    if options.loss.method == _WORDS:
+        return spread(wanted or max(1, there // 2), there)
+    # Each layer starts as the layer that it learns from.
+    return tuple(number - 1 for number in even_map(wanted or there, there))
+
+
+def _objective(
+    options: DistillOptions, checkpoint: Checkpoint, teacher: Checkpoint
+) -> LayerDistillation:
+    loss, configs = options.loss, (checkpoint.config, teacher.config)
+    if loss.method == "tinybert":
+        return LayerDistillation(tinybert_losses(*configs, loss.mapped_layers))
+    if loss.method == "minilm":
+        relations = minilm_losses(*configs, loss.teacher_layer, loss.relation_heads)
+        return LayerDistillation(relations)
+    if not loss.soft_weight and not loss.mlm_weight and not loss.cosine_weight:
+        raise ConfigError(
+            "soft_weight, mlm_weight and cosine_weight are all 0, so there is nothing to learn."
+        )
+    return LayerDistillation(
+        cosine_losses(*configs, loss.cosine_weight),
+        soft_weight=loss.soft_weight,
+        soft_at_masked=loss.soft_on == "masked",
+        masked_weight=loss.mlm_weight,
+    )
+
+
+def _student(
+    options: DistillOptions,
+    task: LayerDistillation,
+    checkpoint: Checkpoint,
+    whole: Checkpoint,
+    precision: Precision,
+    device: torch.device,
+) -> Student:
+    """Build student and teacher on the device and freeze what no loss reaches."""
+    head = checkpoint.head
+    whole = with_new_head(whole, None) if head is None else for_pretraining(whole, head)
+    words = None
+    if task.soft_weight:
+        words = SoftWords(options.loss.soft_temperature, masked_only=task.soft_at_masked)
+    student = Student(
+        checkpoint.build(),
+        Teacher(whole.build(dtype=precision.dtype), device),
+        task.layer_losses,
+        words=words,
+    ).to(device)
+    mine = student.encoder.embeddings.position
+    theirs = whole.tensors.get("encoder.embeddings.position.weight")
+    is_copy = options.loss.method == _WORDS and options.model.student is None
+    if is_copy and isinstance(mine, nn.Embedding):
+        # Position embeddings that were copied from the teacher stay fixed.
+        mine.requires_grad_(theirs is None or mine.weight.shape != theirs.shape)
+    freeze(student, options.train.freeze)
+    learns_words = bool(task.soft_weight or task.masked_weight)
+    unreached = freeze_unreached(student, pack([[0, 0]]), answers=learns_words)
+    if unreached:
+        say(f"student: {unreached:,} parameters are reached by no loss and stay as they begin")
+    return student
+
+
+def mean_losses(
+    model: Student,
+    task: LayerDistillation,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    precision: Precision,
+) -> dict[str, float]:
+    """Compute the losses of a student on held-out sequences, without dropout.
+
+    Returns:
+        `loss`, the weighted sum that is trained, and the unweighted mean of each loss by name.
+    """
+    device = next(model.parameters()).device
+    forward = model_forward(model, device)
+    was_training = model.training
+    model.eval()
+    sums, counts = [0.0] * len(task.weights), [0.0] * len(task.weights)
+    for indices in by_length([len(e.input_ids) for e in examples], max_tokens):
+        batch = [examples[i] for i in indices]
+        targets = task.targets(batch).to(device)
+        with torch.no_grad(), precision.autocast(device):
+            output = cast("StudentOutput", forward(batch, targets))
+            losses = task.loss(output, targets).tolist()
+        sums = [a + b for a, b in zip(sums, losses, strict=True)]
+        counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
+    model.train(was_training)
+    means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
+    kinds = zip(task.loss_names, means, task.weights, strict=True)
+    return {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}

@@ -1,0 +1,349 @@
+"""Fast products compute what plain ones do, and leave torch's and the C library's settings."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from filbert.batch import pack
+from filbert.model import cpu
+from filbert.model.attention import AttentionPlan, attend
+from filbert.model.config import EncoderConfig
+from filbert.model.cpu import (
+    activate,
+    dense,
+    dropout,
+    fill_up,
+    float32_by_onednn,
+    float32_is_exact,
+    next_size,
+    products,
+)
+from filbert.model.encoder import Encoder, initialize, traced
+from filbert.model.heads import Model, new_head
+
+needs_onednn = pytest.mark.skipif(
+    not float32_is_exact(), reason="this CPU's float32 products are not oneDNN's"
+)
+
+
+# Dense layers.
+
+
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "relu", "tanh"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2)])
+def test_without_gradient_a_dense_layer_computes_what_torch_does(
+    activation, dtype, tolerance, monkeypatch
+):
+    torch.manual_seed(0)
+    layer, rows = nn.Linear(384, 512).to(dtype), torch.randn(33, 384).to(dtype)
+    plain = activate(layer(rows), activation)
+    calls = []
+    fused = cpu._onednn_product
+    monkeypatch.setattr(cpu, "_onednn_product", lambda *args: calls.append(1) or fused(*args))
+    with torch.inference_mode():
+        fast = dense(rows, layer, activation)
+    # Sums of 384 terms near 1 in another order: float32 keeps 1e-6, bf16 rounds the result to 2^-8.
+    torch.testing.assert_close(fast, plain.detach(), atol=tolerance, rtol=0)
+    supported = dtype in cpu._fused_dtypes()
+    assert bool(calls) == (supported and activation != "tanh"), "the fast product must be used"
+
+
+def test_with_gradient_torchs_product_is_used():
+    layer, rows = nn.Linear(384, 512), torch.randn(5, 384, requires_grad=True)
+    dense(rows, layer, "gelu").sum().backward()
+    assert rows.grad is not None
+    assert layer.weight.grad is not None
+
+
+# Sizes.
+
+
+def test_sizes_are_few_and_at_most_a_sixteenth_too_large():
+    sizes = [next_size(count) for count in range(1, 2049)]
+    assert sizes == sorted(sizes) and len(set(sizes)) == 144
+    assert sizes[:34] == [*range(1, 33), 34, 34]
+    assert all(count <= size <= count * 17 / 16 for count, size in enumerate(sizes, 1))
+    assert all(next_size(size) == size for size in set(sizes))
+
+
+def test_rows_are_filled_up_with_zeros_only_without_gradients():
+    rows = torch.ones(33, 2)
+    assert fill_up(rows) is rows
+    with torch.no_grad():
+        assert torch.equal(fill_up(rows), torch.cat([rows, torch.zeros(1, 2)]))
+        assert fill_up(rows[:32]).data_ptr() == rows.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (None, {}),
+        ("sequence", {}),
+        ("sequence", {"pooled": "mean", "rotary_base": 100.0}),
+        ("tokens", {"embedding_size": 8, "num_hidden_groups": 1}),
+        ("masked_lm", {"causal": True}),
+    ],
+)
+def test_filled_up_products_change_no_output(kind, changes, monkeypatch):
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2}
+    config = EncoderConfig.of(**sizes, num_attention_heads=2, intermediate_size=24, **changes)
+    torch.manual_seed(0)
+    model = Model(Encoder(config))
+    if kind is not None:
+        count = 3 if kind in ("sequence", "tokens") else None
+        model.head = new_head(kind, config, count)
+    initialize(model, 0.2)
+    model.eval()
+    batch = pack([[5 + i % 40 for i in range(n)] for n in (3, 5, 7, 7, 33)])
+    assert next_size(batch.num_tokens) > batch.num_tokens
+    with torch.inference_mode(), traced(model.encoder, (1,), (2,)) as trace:
+        filled = model(batch)
+        assert len(trace.hidden[1]) == len(trace.qkv[2]) == batch.num_tokens
+        monkeypatch.setattr(cpu, "next_size", lambda count: count)
+        monkeypatch.setattr("filbert.model.encoder.fill_up", lambda rows: rows)
+        # Another number of rows may use another matrix kernel.
+        torch.testing.assert_close(filled, model(batch), atol=1e-6, rtol=0)
+
+
+# Batched products.
+
+
+def setting() -> str:
+    return torch.backends.mkldnn.matmul.fp32_precision
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_products_are_those_of_the_definition(count, dtype):
+    first = torch.randn(count * 12, 71, 64, dtype=torch.float64).to(dtype)
+    second = torch.randn(count * 12, 64, 71, dtype=torch.float64).to(dtype)
+    exact = torch.einsum("bij,bjk->bik", first.double(), second.double())
+    atol = 0.3 if dtype == torch.bfloat16 else 1e-4
+    result = products(first, second, count)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), exact, atol=atol, rtol=0)
+    out = torch.full_like(result, torch.nan)
+    assert products(first, second, count, out) is out
+    assert torch.equal(out, result)
+    # As for keys, whose rows are the columns.
+    transposed = products(first, second.transpose(1, 2).contiguous().transpose(1, 2), count)
+    torch.testing.assert_close(transposed.double(), exact, atol=atol, rtol=0)
+
+
+@needs_onednn
+def test_only_large_float32_products_go_to_onednn(monkeypatch):
+    settings, bmm = [], torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda *a, **k: (settings.append(setting()), bmm(*a, **k))[1])
+    small, large = torch.randn(12, 16, 32), torch.randn(12, 128, 64)
+    products(small, small.transpose(1, 2))
+    products(large, large.transpose(1, 2))
+    assert settings == ["none", "bf16"] and setting() == "none"
+
+
+@needs_onednn
+def test_products_by_onednn_are_float32():
+    # bf16 products would be off by about 1e-2 here.
+    first, second = torch.randn(12, 200, 64), torch.randn(12, 64, 200)
+    exact = first.double() @ second.double()
+    with float32_by_onednn():
+        assert setting() == "bf16"
+        assert (torch.bmm(first, second) - exact).abs().max() < 5e-5
+
+
+def test_a_cpu_whose_products_are_rounded_is_detected(monkeypatch):
+    bmm = torch.bmm
+    monkeypatch.setattr(
+        torch,
+        "bmm",
+        lambda first, second: bmm(first.bfloat16(), second.bfloat16()).to(first.dtype),
+    )
+    float32_is_exact.cache_clear()
+    try:
+        assert not float32_is_exact()
+    finally:
+        float32_is_exact.cache_clear()
+
+
+@needs_onednn
+def test_the_setting_is_restored_when_the_last_thread_leaves():
+    assert setting() == "none"
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def stay() -> None:
+        with float32_by_onednn():
+            inside.wait(10)
+            leave.wait(10)
+
+    threads = [threading.Thread(target=stay) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(10)
+    with pytest.raises(RuntimeError, match="inside"), float32_by_onednn():
+        raise RuntimeError("inside")
+    assert setting() == "bf16"
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert setting() == "none"
+
+
+def test_a_setting_of_the_user_stays():
+    torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+    try:
+        with float32_by_onednn():
+            assert setting() == "ieee"
+        assert setting() == "ieee"
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+
+
+# Dropout.
+
+
+def mask_of(like: torch.Tensor, rate: float) -> torch.Tensor:
+    """Zeros and 1 / (1 - rate), with the bits that `dropout` draws."""
+    return cpu.keep_bits(like, rate).to(like.dtype) * -cpu.keep_scale(rate)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
+def test_dropout_drops_its_rate_and_keeps_the_mean(rate):
+    torch.manual_seed(0)
+    mask = mask_of(torch.empty(1_000_003), rate)
+    share = float((mask == 0).float().mean())
+    # Standard deviation of the share is sqrt(rate (1 - rate) / 1e6) < 5e-4; five of them.
+    assert abs(share - rate) < 2.5e-3
+    assert abs(float(mask.mean()) - 1) < 5e-3
+    assert mask.unique().numel() == 2
+
+
+@pytest.mark.parametrize("rate", [1e-9, 7e-6, 0.999995, 1 - 1e-9])
+def test_rates_near_0_and_1_drop_and_keep_at_least_one_of_65536(rate):
+    torch.manual_seed(0)
+    # 16 times 65,536 elements: the share is 16 in expectation, Poisson; fewer than 41 (six sigma).
+    mask = mask_of(torch.empty(16 * 65_536), rate)
+    rare = (mask == 0) if rate < 0.5 else (mask != 0)
+    assert int(rare.sum()) <= 40
+    assert dropout(torch.ones(8, requires_grad=True), rate, training=True).isfinite().all()
+
+
+def test_neighbouring_elements_are_independent():
+    torch.manual_seed(0)
+    dropped = (mask_of(torch.empty(4_000_000), 0.5) == 0).float().view(-1, 4)
+    correlation = torch.corrcoef(dropped.T)
+    # Four decisions come from one 64-bit draw; a million rows, five deviations of 1e-3.
+    assert (correlation - torch.eye(4)).abs().max() < 5e-3
+
+
+def test_outside_training_nothing_is_dropped():
+    values = torch.randn(10)
+    assert dropout(values, 0.5, training=False) is values
+    assert dropout(values, 0.0, training=True) is values
+    assert not torch.equal(dropout(values, 0.5, training=True), values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_values_and_gradients_have_the_mask_that_the_seed_gives(dtype, rate):
+    torch.manual_seed(3)
+    mask = mask_of(torch.empty(50, 70, dtype=torch.float64), rate)
+    values = torch.randn(50, 70).to(dtype).requires_grad_()
+    torch.manual_seed(3)
+    result = dropout(values, rate, training=True)
+    grads = torch.randn(50, 70).to(dtype)
+    result.backward(grads)
+    wanted = values.detach().double() * mask, grads.double() * mask
+    for actual, expected in zip((result, values.grad), wanted, strict=True):
+        # In one rounding: a scale of 1.1111 that was rounded to bf16 would shrink every value.
+        if dtype == torch.bfloat16:
+            assert torch.equal(actual, expected.to(dtype))
+        assert torch.allclose(actual.double(), expected, rtol=torch.finfo(dtype).eps)
+
+
+def test_attention_drops_and_scales_as_the_formula_does():
+    torch.manual_seed(0)
+    qkv = torch.randn(12, 3, 2, 4, dtype=torch.float64, requires_grad=True)
+    plan = AttentionPlan(pack([[7] * 6, [8] * 6]))
+    torch.manual_seed(5)
+    result = attend(qkv, plan, 0.3)
+    torch.manual_seed(5)
+    mask = mask_of(torch.empty(4, 6, 6, dtype=torch.float64), 0.3).view(2, 2, 6, 6)
+    query, key, value = qkv.view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
+    weights = torch.softmax(query @ key.transpose(-1, -2) / 2, -1) * mask
+    wanted = (weights @ value).transpose(1, 2).reshape(12, 2, 4)
+    assert torch.allclose(result, wanted, atol=1e-12)
+    given = torch.randn_like(wanted)
+    (first,) = torch.autograd.grad(result, qkv, given)
+    (second,) = torch.autograd.grad(wanted, qkv, given)
+    assert torch.allclose(first, second, atol=1e-12)
+
+
+# Memory.
+
+# glibc's own counts: blocks that it maps one by one, and bytes of its heap (mallinfo(3)).
+SCRIPT = """
+import ctypes
+import numpy as np
+from filbert.model.cpu import all_memory_kept
+
+class Counts(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Counts
+
+def heap():
+    return mallinfo2().arena
+
+def maps():
+    before = mallinfo2().hblks
+    block = np.ones(10_000_000)
+    return mallinfo2().hblks - before
+
+outside, least = maps(), heap()
+with all_memory_kept():
+    inside, most = maps(), heap()
+print(outside, inside, most - least, heap() - least)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(cpu.c_library(), "mallinfo2"), reason="no glibc of 2.33 or later here"
+)
+def test_freed_blocks_stay_in_the_heap_and_are_returned_at_the_end():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True)
+    outside, inside, kept, left = map(int, done.stdout.split())
+    assert (outside, inside) == (1, 0)
+    # A block has 80 MB, of which other allocations may take some.
+    assert kept >= 72e6 > 8e6 > left
+
+
+class Library:
+    """Replaces the C library and counts the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def mallopt(self, name: int, value: int) -> None:
+        self.calls.append((name, value))
+
+    def malloc_trim(self, pad: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", [None, "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"])
+def test_settings_of_the_user_in_the_environment_stay(name, monkeypatch):
+    for other in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(other, raising=False)
+    if name is not None:
+        monkeypatch.setenv(name, "65536")
+    library = Library()
+    monkeypatch.setattr(cpu, "c_library", lambda: library)
+    with cpu.all_memory_kept():
+        inside = len(library.calls)
+    assert inside == (2 if name is None else 0)
+    assert len(library.calls) == 2 * inside
