@@ -36,11 +36,12 @@ from task_scores import FIGURES, KINDS
 import filbert
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision_loss import precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.inference.quantize import quantized, sensitive_layers
 from filbert.model.precision import Precision
 from filbert.samples import path as sample
+from filbert.tasks.rows import read_task_rows, row_texts
 from sides.agreement import cosines
 
 SAMPLE = "toxic"
@@ -99,8 +100,8 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
     names = ColumnNames()
     exact = Predictor.load(folder)
     task = exact.known_task()
-    rows = list(islice(task.read(dev, names), _NUM_TEXTS))
-    texts = [task.sequences(row)[0] for row in rows]
+    rows = list(islice(read_task_rows(task, dev, names), _NUM_TEXTS))
+    texts = [row_texts(task, row)[0] for row in rows]
     metrics, vectors = evaluate_model(exact, str(dev), names), exact.embed(texts, pooling="mean")
     others = {"bf16": Predictor.load(folder, precision="bf16")}
     others["int8"] = Predictor.load(folder, precision="int8")
@@ -115,10 +116,10 @@ def measure(folder: Path, dev: Path, keep_target: float | None) -> dict[str, Any
             max_length=exact.max_length,
             precision=Precision("int8", "as asked"),
         )
-    found: dict[str, Any] = {"float32": {n: metrics.get(n) for n in task.metric_names}}
+    found: dict[str, Any] = {"float32": {n: metrics.get(n) for n in task.spec.metric_names}}
     for precision, predictor in others.items():
         other = evaluate_model(predictor, str(dev), names)
-        loss = precision_loss(metrics, other, found["float32"], whole=whole_of(task))
+        loss = precision_loss(metrics, other, found["float32"], whole=task.spec.metric_scale)
         near = cosines(vectors, predictor.embed(texts, pooling="mean"))
         found[precision] = {
             "cosine": float(near.mean()),

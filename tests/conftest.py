@@ -247,22 +247,22 @@ def one_process():
     from contextlib import contextmanager
     from unittest import mock
 
-    from filbert.compare import engine
+    from filbert.compare import runs
     from filbert.compare.child import Ended
-    from filbert.compare.contestants import carry_out
+    from filbert.compare.contestants import run_contestant
     from filbert.errors import FilbertError
 
-    def run_here(job, path, **_):
-        Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+    def run_here(run, **_):
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            carry_out(job)
+            run_contestant(run)
         except FilbertError as error:
             return Ended("failed", str(error))
         return Ended("finished")
 
     @contextmanager
     def patched():
-        with mock.patch.object(engine, "run_child", run_here):
+        with mock.patch.object(runs, "run_child", run_here):
             yield
 
     return patched

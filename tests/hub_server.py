@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.body)
         repo_id = f"{asked['organization']}/{asked['name']}"
         if repo_id in self.hub.repos:
-            return self.answer_json({"error": "You already created this model repo"}, 409)
+            return self.answer_json({"url": f"{self.hub.url}/{repo_id}"}, 409)
         private = asked.get("visibility") == "private" or asked.get("private", False)
         self.hub.add(repo_id, {".gitattributes": b"* lfs\n"}, private=private)
         return self.answer_json({"url": f"{self.hub.url}/{repo_id}"})

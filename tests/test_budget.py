@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from filbert.tasks import base
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -16,6 +18,7 @@ BUDGETS = {
     "lines of tests": (50_800, 38_000),
     "lines of the longest function": (136, 60),
     "fields of the largest class of options": (31, 20),
+    "members of the Task protocol": (12, 12),
     "files of the forward pass": (7, 7),
 }
 
@@ -44,6 +47,11 @@ def largest_options(paths: list[Path]) -> int:
     return max(sum(isinstance(line, ast.AnnAssign) for line in node.body) for node in classes)
 
 
+def members_of_task() -> int:
+    protocols = (base.Objective, base.Task)
+    return len({name for kind in protocols for name in vars(kind) if not name.startswith("_")})
+
+
 def forward_pass_files() -> set[str]:
     """The files that the encoder and the heads import, less those that make products fast."""
     package, names, todo = ROOT / "src" / "filbert", set(), ["model.encoder", "model.heads"]
@@ -66,6 +74,7 @@ MEASURES = {
     "lines of tests": lambda: lines_of(TESTS),
     "lines of the longest function": lambda: longest_function(SOURCES),
     "fields of the largest class of options": lambda: largest_options(SOURCES),
+    "members of the Task protocol": members_of_task,
     "files of the forward pass": lambda: len(forward_pass_files()),
 }
 

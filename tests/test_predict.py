@@ -126,7 +126,7 @@ def test_a_single_output_means_regression_and_is_not_called_a_label(tiny_model, 
     shutil.copytree(tiny_model, tmp_path / "cross")
     huggingface.write(checkpoint, tmp_path / "cross")
     model = Predictor.load(tmp_path / "cross")
-    assert model.task is not None and model.task.name == "regression"
+    assert model.task is not None and model.task.spec.name == "regression"
     assert set(model.predict(["the film"])[0]) == {"value", "truncated", "num_tokens"}
 
 

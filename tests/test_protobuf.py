@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from filbert.protobuf import (
     Damaged,
     encode_field,
-    encode_fixed32,
     encode_varint,
     fields,
     signed,
@@ -48,11 +47,6 @@ def test_a_negative_number_comes_back(number):
     assert end == len(encode_varint(number))
 
 
-def test_fields_of_fixed_size_come_as_their_bytes():
-    data = encode_fixed32(6, b"abcd") + b"\x09" + b"12345678"
-    assert list(fields(data)) == [(6, b"abcd"), (1, b"12345678")]
-
-
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -73,14 +67,3 @@ def test_fields_of_fixed_size_come_as_their_bytes():
 def test_a_damaged_message_is_refused(data, says):
     with pytest.raises(Damaged, match=says):
         list(fields(data))
-
-
-@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
-def test_a_number_of_more_than_64_bits_is_not_written(number):
-    with pytest.raises(ValueError, match="64 bits"):
-        encode_varint(number)
-
-
-def test_a_fixed_field_has_four_bytes():
-    with pytest.raises(ValueError, match="four bytes"):
-        encode_fixed32(6, b"abc")

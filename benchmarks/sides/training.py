@@ -62,7 +62,7 @@ def filbert(job: Job, precision: str) -> Once:
     torch.set_num_threads(job.threads)
     torch.manual_seed(0)
     rows = [Row({"text": "", "label": str(i)}, "sample", i + 1) for i in range(2)]
-    task = Classification.from_options(TaskOptions(), ColumnNames()).fit_labels(rows)
+    task = Classification.from_options(TaskOptions(), ColumnNames()).fit(rows)
     checkpoint = with_new_head(read_checkpoint(Path(job.model)), "sequence", num_labels=2)
     model = checkpoint.build().to(job.device).train()
     freeze(model, None)

@@ -150,7 +150,7 @@ def compare(
             cleaning ("minilm": all its variants).
         overwrite: run anew what the recipe has changed since, and everything when the rows have.
         show_texts: the report shows texts of the rows.
-        options: fields of `StudyFlags`; like what stands before them, they win over the recipe.
+        options: fields of `StudyOptions`; like what stands before them, they win over the recipe.
 
     Raises:
         ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished
@@ -159,11 +159,11 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    from filbert.compare.options import StudyFlags
+    from filbert.compare.options import StudyOptions
     from filbert.compare.recipe import read_study
     from filbert.recipes import call_of_study, read_recipe, recipe_path
 
-    flags = StudyFlags.from_keywords(options)
+    flags = StudyOptions.from_keywords(options)
     name = "study"
     if not isinstance(recipe, Mapping):
         path = recipe_path(str(recipe), "compare")
@@ -172,7 +172,7 @@ def compare(
     of_study = {key: value for key, value in recipe.items() if key not in call}
     study = read_study(of_study, flags, name=name)
 
-    from filbert.compare.engine import run_study
+    from filbert.compare.runs import run_study
 
     results = run_study(
         study,

@@ -18,8 +18,7 @@ from filbert.data.texts import read_texts
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import bf16_gain, choose_device, choose_precision
-from filbert.tasks.base import TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.distributed import start
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
@@ -152,7 +151,7 @@ def _train_step(
     """One optimiser step of a binary classifier, as the trainer does it."""
     torch.manual_seed(0)
     rows = [Row({"text": "", "label": str(i)}, "sample", i + 1) for i in range(2)]
-    task = Classification.from_options(TaskOptions(), ColumnNames()).fit_labels(rows)
+    task = task_class("classification").from_options(TaskOptions(), ColumnNames()).fit(rows)
     checkpoint = with_new_head(read_checkpoint(find_model(model)), "sequence", num_labels=2)
     network = checkpoint.build().to(device).train()
     options = TrainOptions()

@@ -14,11 +14,12 @@ from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision_loss import precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.inference.quantize import mean_cosine, quantized, sensitive_layers, sensitivities
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
+from filbert.tasks.rows import read_task_rows
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example
     if task is None:
         rows_in_file = (text_of(row) for row in read_texts(data, names))
     else:
-        rows_in_file = iter(task.reading(names).read(data, names))
+        rows_in_file = iter(read_task_rows(task, data, names))
     rows = list(islice(rows_in_file, _FIRST_ROWS))
     count = min(_NUM_ROWS, len(rows))
     some = [rows[i * len(rows) // count] for i in range(count)]
@@ -121,7 +122,7 @@ def _keep_until_metrics_hold(
             precision=Precision("int8", "as asked"),
         )
         int8 = evaluate_model(other, data, names)
-        loss = precision_loss(float32, int8, task.metric_names, whole=whole_of(task))
+        loss = precision_loss(float32, int8, task.spec.metric_names, whole=task.spec.metric_scale)
         fault = None if max_loss is None else loss.fault(max_loss)
         if fault is None:
             break

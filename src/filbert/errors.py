@@ -1,4 +1,4 @@
-"""The errors that filbert raises on purpose; everything else is a mistake of ours."""
+"""The exceptions that filbert raises on purpose; any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -31,24 +31,21 @@ class FormatError(FilbertError):
 
 
 class RunError(FilbertError):
-    """A run could not go on: a non-finite loss, a lost process."""
+    """A run cannot continue: a non-finite loss, a lost process."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM, once everything is saved; the message says how to go on."""
+    """Ctrl-C or SIGTERM, after the state is saved; the message says how to resume."""
 
 
 def install_hint(extra: str) -> str:
-    """The sentence that says how to install optional packages from a clone."""
+    """Return a sentence on how to install optional packages from a clone."""
     return f'Run pip install -e ".[{extra}]" in your clone of filbert.'
 
 
 @contextlib.contextmanager
 def unreadable_as(kind: type[FilbertError]) -> Iterator[None]:
-    """Turn what the system says about files that it does not give out into an error for people.
-
-    Also to be used as a decorator of a function that reads files.
-    """
+    """Convert an OSError about a file into an error of `kind`; also usable as a decorator."""
     try:
         yield
     except OSError as error:
@@ -59,10 +56,11 @@ def unreadable_as(kind: type[FilbertError]) -> Iterator[None]:
 
 
 def printable(text: str, limit: int = 60) -> str:
-    """A name out of somebody's file, harmless in a message: control characters and halves of
-    surrogate pairs are written as escapes, and what is behind `limit` characters is left out.
+    """Return at most `limit` characters of an untrusted text, harmless in a message.
+
+    Control characters and lone surrogates are escaped.
     """
-    kept = text[:limit]
-    if not kept.isprintable():
-        kept = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in kept)
-    return kept + ("..." if len(text) > limit else "")
+    shortened = text[:limit]
+    if not shortened.isprintable():
+        shortened = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shortened)
+    return shortened + ("..." if len(text) > limit else "")

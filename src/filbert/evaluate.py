@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from filbert.files import write_json
 from filbert.inference.fill import has_masked_lm
 from filbert.inference.masked_text import pretrained_length, text_figures
 from filbert.inference.predictor import Predictor
-from filbert.tasks.base import Task
-from filbert.tasks.classification import Classification
-from filbert.tasks.span_qa import SpanQA
-from filbert.tasks.tagging import Tagging
+from filbert.metrics.squad import metrics_by_id
+from filbert.tasks.base import Task, changed
+from filbert.tasks.predictions import complete_predictions, official_files
+from filbert.tasks.rows import read_task_rows
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +53,12 @@ def evaluate_model(
         raise ConfigError(
             "This model has no task head, so there is nothing to evaluate. Fine-tune it first."
         )
-    task = predictor.task.reading(names)
-    rows: Iterable[Row] = task.read(path, names)
-    if isinstance(task, SpanQA) and not task.has_unanswerable:
+    task = predictor.task
+    rows: Iterable[Row] = read_task_rows(task, path, names)
+    if task.spec.always_answers:
         rows = list(rows)
-        task = task.fit_labels(rows)
-        if task.has_unanswerable:
+        task = task.fit(rows)
+        if not task.spec.always_answers:
             log.info(
                 'Some questions have no answer: "no answer" is allowed, with null threshold 0 as '
                 "in the official script. --null-threshold sets another."
@@ -96,24 +95,24 @@ def judged_for(
         ConfigError: the task has no two classes, there is no such label, or it has no tags.
     """
     if repair_tags:
-        if not isinstance(task, Tagging):
+        if task is None or task.spec.row_format != "sentences":
             raise ConfigError("--repair-tags is for tagging, and this model tags nothing.")
-        task = replace(task, repair_tags=True)
+        task = changed(task, repair_tags=True)
     if positive is None:
         return task
-    if not isinstance(task, Classification) or not task.is_binary or task.labels is None:
+    if task is None or task.spec.positive is None:
         raise ConfigError(
             "--positive names one of two classes, and this model does not choose between two. "
             "Leave it out."
         )
-    if positive == task.labels[task.positive_id]:
+    if positive == task.spec.positive:
         return task
-    # What is called one side of a threshold is called the other side of its complement.
-    thresholds = task.thresholds and tuple(1 - threshold for threshold in task.thresholds)
-    return replace(task, positive=positive, thresholds=thresholds)
+    # A probability above a threshold is below the complement for the other class.
+    thresholds = task.spec.thresholds and tuple(1 - t for t in task.spec.thresholds)
+    return changed(task, positive=positive, thresholds=thresholds)
 
 
-def figure_names(predictor: Predictor) -> tuple[str, ...]:
+def metric_names(predictor: Predictor) -> tuple[str, ...]:
     """The figures by which models are told apart: those of the task, or of filled masks.
 
     Raises:
@@ -121,7 +120,7 @@ def figure_names(predictor: Predictor) -> tuple[str, ...]:
     """
     if predictor.task is None and has_masked_lm(predictor.model):
         return ("mlm_accuracy", "perplexity")
-    return predictor.known_task().metric_names
+    return predictor.known_task().spec.metric_names
 
 
 def _of_masks(
@@ -168,12 +167,12 @@ def score_predictions(
         InputError: the two files disagree, or a prediction lacks what the metrics need; with file
             and line.
     """
-    rows = list(task.read(data, names))
-    by_id = read_predictions(predictions) if isinstance(task, SpanQA) else None
-    if isinstance(task, SpanQA) and by_id is not None:
+    rows = list(read_task_rows(task, data, names))
+    by_id = read_predictions(predictions) if task.spec.row_format == "questions" else None
+    if by_id is not None:
         questions = [task.gold(row) for row in rows]
         odds = read_no_answer_scores(null_odds) if null_odds is not None else None
-        return _kept(task.metrics_by_id(questions, by_id, odds), {}, out)
+        return _kept(metrics_by_id(questions, by_id, odds), {}, out)
     if null_odds is not None:
         raise ConfigError("--null-odds goes with predictions in one JSON object, id to answer.")
     answers = list(read_rows(predictions))
@@ -184,8 +183,7 @@ def score_predictions(
         )
     for row, answer in zip(rows, answers, strict=True):
         _check_order(row, answer)
-    task = task.with_labels_of(rows, [answer.values for answer in answers])
-    checked = [task.check_prediction(answer.values, answer.where) for answer in answers]
+    task, checked = complete_predictions(task, rows, answers)
     return _measured(task, [task.gold(row) for row in rows], checked, out)
 
 
@@ -207,7 +205,7 @@ def _check_order(row: Row, answer: Row) -> None:
 def _measured(
     task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Path | None
 ) -> dict[str, Any]:
-    return _kept(task.metrics(gold, predictions), task.files(gold, predictions), out)
+    return _kept(task.metrics(gold, predictions), official_files(task, gold, predictions), out)
 
 
 def _kept(

@@ -38,11 +38,12 @@ from filbert.files import portable, replace_folder, sha256_of
 from filbert.inference.building import float_layers
 from filbert.inference.forward import encode, forward
 from filbert.inference.onnx_session import SessionModel, joined
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision_loss import precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
+from filbert.tasks.base import cleaning_of, set_vector_head
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ def export_onnx(
         warning = int8_warning(predictor.precision, told, predictor.task)
         if warning is not None:
             log.warning(warning)
-        clean = getattr(predictor.task, "clean", None)
+        clean = cleaning_of(predictor.task)
         if clean is not None:
             log.warning(
                 "The graph knows nothing of the model's cleaning (%s), which filbert does: clean "
@@ -309,8 +310,7 @@ def _compare_metrics(
         ConfigError: one falls by more than `max_loss`.
     """
     task = predictor.known_task()
-    if task.head_kind is None:
-        model.head = task.head(model.config)
+    set_vector_head(model, task)
     exported = Predictor(
         model,
         predictor.tokenizer,
@@ -320,7 +320,7 @@ def _compare_metrics(
     )
     exact = evaluate_model(predictor, data, names)
     other = evaluate_model(exported, data, names)
-    change = precision_loss(exact, other, task.metric_names, whole=whole_of(task))
+    change = precision_loss(exact, other, task.spec.metric_names, whole=task.spec.metric_scale)
     if max_loss is not None:
         change.check(max_loss, f"{out} was not made; on {data}", precision)
     return {

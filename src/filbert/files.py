@@ -1,6 +1,6 @@
-"""Files that are either the old ones or the new ones, never a half-written mix.
+"""Atomic writes, JSON files and hashes.
 
-New content goes to a temporary sibling, is flushed to the disk, and is renamed into place.
+New content is written to a temporary sibling, flushed to the disk, and renamed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
@@ -57,7 +57,7 @@ def _delete(path: Path) -> None:
 
 
 def _make_parents(path: Path) -> list[Path]:
-    """Create the missing folders above `path`; the list of them, outermost first."""
+    """Create the missing folders above `path`, and return them, outermost first."""
     missing = [parent for parent in path.parents if not parent.exists()][::-1]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _make_parents(path: Path) -> list[Path]:
 
 @contextmanager
 def _staged(target: Path, *, folder: bool, parent: Path | None = None) -> Iterator[Path]:
-    """A temporary sibling of `target` that never outlives the block unless it was renamed."""
+    """Yield a temporary sibling of `target`, which is deleted unless the block renames it."""
     created = _make_parents((parent or target.parent) / target.name)
     temporary = (parent or target.parent) / f".{target.name}.{token_hex(6)}.tmp"
     try:
@@ -91,10 +91,10 @@ def _staged(target: Path, *, folder: bool, parent: Path | None = None) -> Iterat
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file, or leave the old one as it was. Text is written as UTF-8.
+    """Replace a file as a whole. Text is written as UTF-8.
 
     Raises:
-        InputError: the disk is full, or the folder may not be written to.
+        InputError: The disk is full, or the folder is not writable.
     """
     path = Path(os.path.realpath(path))
     with _staged(path, folder=False) as temporary:
@@ -108,13 +108,13 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 @contextmanager
 def replace_files(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files move into `folder` when the block succeeds.
+    """Yield a temporary folder whose files move into `folder` when the block succeeds.
 
     All are complete on the disk before the first one is renamed. Other files of `folder` stay; it
-    is created when missing.
+    is created if missing.
 
     Raises:
-        InputError: the disk is full, or the folder may not be written to.
+        InputError: The disk is full, or the folder is not writable.
     """
     folder = Path(os.path.realpath(folder))
     if folder.exists() and not folder.is_dir():
@@ -130,18 +130,17 @@ def replace_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Path]:
-    """A temporary folder that takes the place of `target` when the block succeeds.
+    """Yield a temporary folder that replaces `target` when the block succeeds.
 
-    The old folder is moved aside, then deleted; after a failure it is as it was.
+    The old folder is renamed, then deleted; after a failure it is unchanged.
 
     Args:
-        target: the folder to make or to replace.
-        marker: a non-empty `target` is replaced only if it holds this file, so that a mistyped name
-            cannot cost somebody a home directory.
+        target: The folder to create or to replace.
+        marker: A non-empty `target` is replaced only if it holds this file, so that a mistyped name
+            cannot delete a home directory.
 
     Raises:
-        InputError: the disk is full, the place may not be written to, or `target` is not ours to
-            replace.
+        InputError: The disk is full, the folder is not writable, or `target` has no marker.
     """
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_dir():
@@ -167,16 +166,16 @@ def replace_folder(target: Path, *, marker: str = "config.json") -> Iterator[Pat
         _delete(old)
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path, *, most: int = MAX_JSON_BYTES) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        FormatError: No such file, not UTF-8, not JSON, or over 4 MiB.
+        FormatError: No such file, not UTF-8, not JSON, or over `most` bytes.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FormatError(f"{path} is no plain file.")
-        if path.stat().st_size > MAX_JSON_BYTES:
+        if path.stat().st_size > most:
             raise FormatError(f"{path} has {path.stat().st_size:,} bytes; that is no {path.name}.")
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -185,28 +184,27 @@ def load_json(path: Path) -> Any:
         raise FormatError(f"{path} is not valid JSON: {str(error)[:200]}. Restore it.") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file.
 
     Raises:
         FormatError: As `load_json`, or not an object.
     """
-    value = load_json(path)
+    value = load_json(path, most=most)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object. Restore it.")
     return value
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a JSON file by new content, whole or not at all."""
+    """Replace a JSON file as a whole."""
     write_atomically(path, json.dumps(content, indent=2, default=list) + "\n")
 
 
 def portable(given: Any) -> Any:
-    """A path without the machine's folders: the last part of an absolute one, others as they are.
+    """Return the last part of an absolute path, and other values unchanged; lists item by item.
 
-    For what is written into a folder that travels, such as a model's filbert.json.
-    Lists are taken one by one; whatever is no text stays.
+    For files in a folder that is copied to other machines, such as a model's filbert.json.
     """
     if isinstance(given, list | tuple):
         return [portable(item) for item in given]

@@ -1,7 +1,6 @@
-"""Protocol buffers on the wire: fields by number, without descriptions of messages.
+"""Reads and writes the wire format of protocol buffers: fields by number, without descriptors.
 
-Enough to read messages that somebody else defined and to write them again. Source: "Encoding" in
-the Protocol Buffers documentation. Groups, which proto3 has dropped, are refused.
+Source: "Encoding" in the Protocol Buffers documentation. Groups, which proto3 dropped, are refused.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ _MAX_VARINT = 2**64
 
 
 class Damaged(ValueError):
-    """The bytes are not the message they should be; says what is wrong, without naming the file."""
+    """The bytes are not the expected message; the text describes the damage without the file."""
 
 
 def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of one message in file order: varints as int in [0, 2**64), all others as bytes.
+    """Yield the fields of one message in file order: varints as int in [0, 2**64), others as bytes.
 
     Raises:
-        Damaged: the message is cut off, or holds something that is no field.
+        Damaged: The message is truncated, or holds something that is no field.
     """
     at, end = 0, len(data)
     while at < end:
@@ -45,10 +44,10 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | bytes]]:
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at byte `at`, in [0, 2**64), and where the next thing begins.
+    """Return the number at byte `at`, in [0, 2**64), and the byte after it.
 
     Raises:
-        Damaged: it is cut off, or longer than 64 bits.
+        Damaged: It is truncated, or longer than 64 bits.
     """
     value = 0
     for shift in range(0, 70, 7):
@@ -65,12 +64,12 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A varint of an `int32` or `int64` field as the number it means, which may be negative."""
+    """Return the value of a varint in an `int32` or `int64` field, which may be negative."""
     return value - _MAX_VARINT if value >= _MAX_VARINT // 2 else value
 
 
 def encode_varint(value: int) -> bytes:
-    """A number in [-2**63, 2**64) as a varint; negative ones as their two's complement."""
+    """Return a number in [-2**63, 2**64) as a varint; negative ones as two's complement."""
     if not -_MAX_VARINT // 2 <= value < _MAX_VARINT:
         raise ValueError(f"{value} does not fit into 64 bits")
     value %= _MAX_VARINT
@@ -83,7 +82,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_field(number: int, value: int | bytes | str) -> bytes:
-    """One field: an int as a varint, bytes and (UTF-8) text with their length."""
+    """Return one field: an int as a varint, bytes and (UTF-8) text with their length."""
     if isinstance(value, int):
         return encode_varint(number << 3 | _VARINT) + encode_varint(value)
     data = value.encode() if isinstance(value, str) else value
@@ -91,7 +90,7 @@ def encode_field(number: int, value: int | bytes | str) -> bytes:
 
 
 def encode_fixed32(number: int, data: bytes) -> bytes:
-    """One field of exactly four bytes: a `fixed32` or a `float`, little-endian."""
+    """Return one field of exactly four bytes: a `fixed32` or a `float`, little-endian."""
     if len(data) != 4:
         raise ValueError(f"a field of four bytes with {len(data)} bytes")
     return encode_varint(number << 3 | _FOUR_BYTES) + data

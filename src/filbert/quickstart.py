@@ -8,8 +8,7 @@ from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.compare.costs import Watch
-from filbert.compare.linear import WordCounts, fit_linear, joined
+from filbert.compare.classifiers import Watch, WordCounts, fit_linear, joined
 from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
@@ -18,8 +17,9 @@ from filbert.data.records import Row
 from filbert.files import write_json
 from filbert.report.run import write_run_report
 from filbert.report.table import model_name
-from filbert.tasks.base import Prediction, TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Prediction, TaskOptions, task_class
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.train.finetune import finetune
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions
@@ -28,19 +28,19 @@ from filbert.train.options import FinetuneOptions
 OPTIONS: dict[str, Any] = {"epochs": 2.0, "max_length": 128, "lr": 1e-4}
 
 BASELINE = "TF-IDF + logistic regression"
-# The best of the strengths that a study tries, on this sample's dev rows; not searched each time.
+# The strength that is best on this sample's dev rows; it is not searched each time.
 STRENGTH = 10.0
 
 SPLITS = {n: samples.path(f"toxic_{n}.csv.gz") for n in ("train", "dev", "test")}
 
 
 def check_sample(model: str) -> Report:
-    """The data doctor's findings on the sample, counted in the model's tokens."""
+    """Return the data doctor's findings on the sample, counted in the model's tokens."""
     tokenizer = read_tokenizer(find_model(model))
-    judge = Classification.from_options(TaskOptions(), ColumnNames())
+    task = task_class("classification").from_options(TaskOptions(), ColumnNames())
     return check(
         list(SPLITS.items()),
-        judge,
+        RowCheck(task),
         ColumnNames(),
         tokenizer=tokenizer,
         max_length=OPTIONS["max_length"],
@@ -50,14 +50,14 @@ def check_sample(model: str) -> Report:
 def quickstart(
     out: Path, *, overwrite: bool, model: str, seed: int, steps: int | None = None
 ) -> dict[str, Any]:
-    """Fine-tune on the sample, measure on its test rows beside TF-IDF, write the report.
+    """Fine-tune on the sample, compare with TF-IDF on its test rows, write the report.
 
     Args:
-        out: the run folder to make.
-        overwrite: replace an earlier run there.
-        model: what to start from.
-        seed: of the new head, the shuffles and the dropout.
-        steps: stop after this many optimiser steps; for a trial.
+        out: The run folder.
+        overwrite: Replace an earlier run there.
+        model: The model to fine-tune.
+        seed: For the new head, shuffling and dropout.
+        steps: Stop after this many optimiser steps; for a trial.
 
     Returns:
         The content of run.json, with the baseline in it.
@@ -73,7 +73,7 @@ def quickstart(
         "steps": steps,
     }
     options = FinetuneOptions.from_keywords(given | paths | OPTIONS)
-    # `check_sample` has shown them.
+    # `check_sample` has printed the findings.
     facts = finetune(options, prints_findings=False)
     say("baseline: TF-IDF + logistic regression on the same rows")
     rows, baseline, predictions = _baseline(options)
@@ -87,18 +87,18 @@ def quickstart(
 
 
 def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list[Prediction]]:
-    """The test rows, what run.json lists under "baselines", and the answers for the test rows."""
+    """Return the test rows, the baseline's entry for run.json, and its predictions."""
     columns = options.data.columns
-    task = Classification.from_options(options.task.options, columns)
-    rows = {name: list(task.read(path, columns)) for name, path in SPLITS.items()}
-    task = task.fit_labels(rows["train"])
+    task = task_class("classification").from_options(options.task.options, columns)
+    rows = {name: list(read_task_rows(task, path, columns)) for name, path in SPLITS.items()}
+    task = task.fit(rows["train"])
     watch = Watch()
     texts = [joined(row) for row in rows["train"]]
     fitted, effort = fit_linear(
         task,
         WordCounts(texts),
-        (texts, rows["train"]),
-        rows["dev"],
+        train=(texts, rows["train"]),
+        dev=rows["dev"],
         strength=STRENGTH,
         watch=watch,
     )
@@ -114,7 +114,7 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
 
 
 def _compared(out: Path, facts: dict[str, Any], baseline: list[Prediction]) -> dict[str, Any]:
-    """Intervals of model and baseline, and the tests between them, for run.json."""
+    """Return intervals of model and baseline, and the tests between them, for run.json."""
     lines = (out / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     model = [json.loads(line) for line in lines]
     name = model_name(facts)

@@ -25,10 +25,11 @@ from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
-from filbert.evaluate import evaluate_model, figure_names
+from filbert.evaluate import evaluate_model, metric_names
 from filbert.files import replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
+from filbert.tasks.base import cleaning_of, set_vector_head
 from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 
@@ -112,7 +113,7 @@ def shrink(
     # Every step is measured like the original, with the lengths of its pre-training.
     stored: dict[str, Any] = {"pretrained": pretrained} if pretrained else {}
     if options.data is not None:
-        figure_names(predictor)
+        metric_names(predictor)
     steps = [_step(predictor, "as it was", options.data, names)]
     current = predictor
     if options.keep_layers is not None:
@@ -135,7 +136,7 @@ def shrink(
         steps.append(_step(smaller_model, title, options.data, names) | cut.facts)
         current = smaller_model
     assert current.checkpoint is not None
-    metric = predictor.task.selection_metric if predictor.task else "mlm_accuracy"
+    metric = predictor.task.spec.selection_metric if predictor.task else "mlm_accuracy"
     facts = {
         "from": Path(name).name if Path(name).is_absolute() else name,
         "filbert": version("filbert"),
@@ -221,7 +222,7 @@ def cut_vocabulary(
 
 def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Iterator[str]:
     """Yield the texts of `vocabulary_from`, cleaned and prompted as the model's input is."""
-    clean = getattr(predictor.task, "clean", None) or str
+    clean = cleaning_of(predictor.task) or str
     prepared = predictor.sentence_vectors.prepared
     for document in read_documents(
         options.vocabulary_from,
@@ -242,8 +243,7 @@ def _rebuilt(
         config.vocab_size, config.embeddings.token_types, checkpoint.source or Path()
     )
     model = checkpoint.build().to(old.device)
-    if old.task is not None and old.task.head_kind is None:
-        model.head = old.task.head(config)
+    set_vector_head(model, old.task)
     return Predictor(
         model,
         tokenizer,
@@ -267,7 +267,7 @@ def _step(predictor: Predictor, title: str, data: str | None, names: ColumnNames
     if data is not None:
         log.info("measuring the model: %s", title)
         metrics = evaluate_model(predictor, data, names)
-        step["metrics"] = {key: metrics.get(key) for key in figure_names(predictor)}
+        step["metrics"] = {key: metrics.get(key) for key in metric_names(predictor)}
     return step
 
 

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from filbert.checkpoints.opening import read_checkpoint
-from sides import products, sides
+from sides import sides
 from sides.job import Job
-from sides.products import layer_shapes, product_rates
-from sides.torch_sides import _near_equal, padded
 from sides.workload import drawn
 
 
@@ -20,27 +17,6 @@ def test_a_side_whose_package_is_missing_is_left_out_with_a_sentence(monkeypatch
     assert names == ["filbert-float32"]
     assert reasons[0].startswith("openvino-bf16: openvino ")
     assert reasons[0].endswith("not here.")
-
-
-def test_sides_of_the_processor_are_left_out_of_a_table_of_a_gpu():
-    names, reasons = sides.take_part("encode", ["plain-torch-int8", "plain-torch-bf16"], "cuda")
-    assert names == ["plain-torch-bf16"]
-    assert "processor only" in reasons[0]
-
-
-def test_plain_batches_hold_every_row_once_within_their_tokens():
-    lengths = [5, 60, 7, 8, 300, 30, 31]
-    batches = _near_equal(lengths, 64)
-    assert sorted(row for batch in batches for row in batch) == list(range(7))
-    for batch in batches:
-        longest = max(lengths[row] for row in batch)
-        assert len(batch) == 1 or len(batch) * longest <= 64
-
-
-def test_padding_is_marked_in_the_mask():
-    ids, mask = padded([np.array([2, 9, 3]), np.array([2, 3])])
-    assert ids.tolist() == [[2, 9, 3], [2, 3, 0]]
-    assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
 # What a number format may cost on this tiny model, and rounding in another order of sums.
@@ -81,28 +57,3 @@ def check(job, name, tiny_model):
     cosine = (found * wanted).sum(1) / np.linalg.norm(found, axis=1)
     cosine /= np.linalg.norm(wanted, axis=1)
     assert cosine.min() > 1 - TOLERANCE[name.rpartition("-")[2]]
-
-
-def test_bare_products_are_measured_at_the_shapes_of_the_layers(tiny_model):
-    config = read_checkpoint(tiny_model).config
-    shapes = layer_shapes(config)
-    assert shapes == {(32, 96): 1, (32, 32): 1, (32, 64): 1, (64, 32): 1}
-    rates = product_rates(shapes, tokens=8, seconds=1e-3)
-    assert rates["float32"] > 0
-    assert set(rates) <= {"float32", "bf16", "int8"}
-
-
-def test_products_have_the_threads_of_the_sides_and_give_them_back(monkeypatch):
-    import torch
-
-    seen = []
-    monkeypatch.setattr(products, "_best", lambda *_: seen.append(torch.get_num_threads()) or 1.0)
-    before = torch.get_num_threads()
-    product_rates({(8, 8): 1}, threads=before + 1)
-    assert set(seen) == {before + 1} and torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize(("device", "has_units"), [("cpu", False), ("cuda", True)])
-def test_integer_products_that_filbert_would_not_use_are_no_ceiling(device, has_units, monkeypatch):
-    monkeypatch.setattr(products, "has_integer_products", lambda: has_units)
-    assert list(products._int8(8, 8, 8, device)) == []

@@ -6,15 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safetensors import SafetensorError
 
 from filbert import files
-from filbert.checkpoints import huggingface, weights
-from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import InputError
-from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
-from filbert.model.heads import Model
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -104,34 +98,6 @@ def test_a_full_disk_while_writing_one_file_keeps_the_old_one(old: Path, full_di
     assert tree(old) == before
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_full_disk_while_saving_a_model_keeps_the_old_one(
-    tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    config = EncoderConfig.of(
-        vocab_size=9,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-    )
-    checkpoint = Checkpoint(config, "bert", Model(Encoder(config)).state_dict())
-    huggingface.write(checkpoint, tmp_path)
-    before = tree(tmp_path)
-    if late:
-        request.getfixturevalue("full_disk")
-    else:
-        # The words that safetensors 0.8 uses on a tmpfs of 3 MB.
-        def refuse(*args: object, **options: object) -> None:
-            text = "Error while serializing: I/O error: No space left on device (os error 28)"
-            raise SafetensorError(text)
-
-        monkeypatch.setattr(weights, "save_file", refuse)
-    with pytest.raises(InputError, match="No room left on the disk"):
-        huggingface.write(Checkpoint(config, "bert", Model(Encoder(config)).state_dict()), tmp_path)
-    assert tree(tmp_path) == before
-
-
 def test_a_folder_with_somebody_elses_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="not replaced"), files.replace_folder(tmp_path):
@@ -146,13 +112,3 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, how) -> No
         raise AssertionError("the block must not start")
     with pytest.raises(InputError, match="Cannot create"), how(tmp_path / "x" / "below"):
         raise AssertionError("the block must not start")
-
-
-def test_new_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "x").write_text("")
-    with files.replace_folder(tmp_path / "new") as staging:
-        (staging / "x").write_text("")
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
-    files.write_atomically(tmp_path / "y", "")
-    assert (tmp_path / "y").stat().st_mode == (tmp_path / "plain" / "x").stat().st_mode

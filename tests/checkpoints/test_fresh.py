@@ -114,35 +114,6 @@ def test_the_usual_padding_id_and_positions_stand_in(
     assert (content["pad_token_id"], content["max_position_embeddings"]) == (pad, rows)
 
 
-def test_the_sequence_length_stays_512_whatever_the_padding_id() -> None:
-    config = fresh_config("roberta", vocab_size=40, head="masked_lm", pad_id=0)
-    assert (config.positions.rows, config.max_tokens_per_sequence) == (513, 512)
-
-
-def test_roberta_has_one_token_type_and_a_larger_epsilon() -> None:
-    config = fresh_config("roberta", vocab_size=40, head="masked_lm")
-    assert (config.embeddings.token_types, config.norm.eps, config.feed_forward.activation) == (
-        1,
-        1e-5,
-        "gelu",
-    )
-
-
-def test_albert_trains_without_dropout_and_shares_its_layers() -> None:
-    config = fresh_config("albert", vocab_size=40, head="pretraining")
-    assert (config.dropout.hidden, config.dropout.attention, config.dropout.head) == (0, 0, 0.1)
-    assert (config.num_groups, config.table_size, config.feed_forward.activation) == (
-        1,
-        128,
-        "gelu_tanh",
-    )
-
-
-def test_dropout_is_one_switch_and_none_is_not_given() -> None:
-    config = fresh_config("bert", vocab_size=40, head="masked_lm", dropout=0.0, hidden_size=None)
-    assert (config.dropout.hidden, config.dropout.attention, config.hidden_size) == (0, 0, 768)
-
-
 @pytest.mark.parametrize(
     ("family", "head", "sizes", "says"),
     [
@@ -161,7 +132,7 @@ def test_dropout_is_one_switch_and_none_is_not_given() -> None:
         ("bert", "masked_lm", {"hidden_act": "swish"}, "hidden_act 'swish'"),
         ("bert", "masked_lm", {"dropout": 1.0}, r"must be in \[0, 1\)"),
         ("roberta", "masked_lm", {"hidden_act": "relu"}, "has gelu in its head"),
-        ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no place for a token"),
+        ("roberta", "masked_lm", {"max_position_embeddings": 2}, "no row for a token"),
         ("bert", "masked_lm", {"pad_id": 40}, "pad_id 40"),
     ],
 )

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from filbert.checkpoints import hub
-from filbert.checkpoints.hub import explained, to_fetch
+from filbert.checkpoints.hub import to_fetch
 from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.files import sha256_of
@@ -143,21 +143,13 @@ def test_a_second_load_fetches_nothing_and_a_new_commit_is_noticed(server: Any) 
     assert (find_model("owner/name") / "vocab.txt").read_bytes() == b"[NEW]"
 
 
-def test_no_bar_is_drawn_where_stderr_is_no_terminal(
-    server: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    server.add("owner/name", SMALL | WEIGHTS)
-    find_model("owner/name")
-    assert capfd.readouterr().err == ""
-
-
 # What goes wrong.
 
 
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ({"status": 503}, "out of order (it answered 503)"),
+        ({"status": 503}, "has failed (it answered 503)"),
         ({"status": 429}, "too many requests"),
         ({"silent": True}, "did not answer in time"),
     ],
@@ -185,24 +177,16 @@ def test_a_gated_and_a_missing_model_are_told_apart(server: Any) -> None:
     assert "no model on the Hugging Face Hub" in refusal(InputError, "owner/nothing")
 
 
-@pytest.mark.parametrize(
-    ("number", "says"),
-    [(errno.ENOSPC, "is full"), (errno.EACCES, "Set HF_HOME to a folder of yours")],
-)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_a_full_or_closed_disk_is_one_sentence(
-    server: Any, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+    server: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise OSError(number, os.strerror(number), "/cache")
 
     server.add("owner/name", SMALL | WEIGHTS)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    assert says in refusal(InputError, "owner/name")
-
-
-def test_a_proxy_that_answers_itself_is_told_from_a_hub() -> None:
-    error = huggingface_hub.errors.FileMetadataError("no X-Repo-Commit")
-    assert "does not answer as a Hugging Face Hub" in explained(error, "owner/name")
+    assert "/cache cannot be written" in refusal(InputError, "owner/name")
 
 
 def test_offline_only_a_whole_copy_in_the_cache_serves(
@@ -364,5 +348,5 @@ def test_offline_nothing_is_uploaded(
         hub.push(model, "me/new", token="hf_writer")
     server.status = 503
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match="out of order"):
+    with pytest.raises(InputError, match="has failed"):
         hub.push(model, "me/new", token="hf_writer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +18,37 @@ from filbert.files import sha256_of
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
-def test_a_written_checkpoint_is_read_back_equal(
-    folder: Path, make: Callable[..., Any], same: Callable[..., Any]
-) -> None:
+def test_a_written_checkpoint_is_read_back_equal(folder, make, same):
     checkpoint = huggingface.read(folder)
     assert same(checkpoint, make())
     assert checkpoint.labels == ("no", "yes", "né")
     assert checkpoint.source == folder
 
 
-def test_two_writes_are_the_same_bytes(tmp_path: Path, make: Callable[..., Any]) -> None:
+def test_two_writes_are_the_same_bytes(tmp_path, make):
     assert huggingface.write(make(), tmp_path / "a") == huggingface.write(make(), tmp_path / "b")
 
 
-def test_whoever_may_read_config_json_may_read_the_weights(folder: Path) -> None:
+def test_whoever_may_read_config_json_may_read_the_weights(folder):
     modes = {path.name: path.stat().st_mode for path in folder.iterdir()}
     assert modes["model.safetensors"] == modes["config.json"]
 
 
-def test_other_files_of_the_folder_stay(folder: Path, make: Callable[..., Any]) -> None:
+def test_other_files_of_the_folder_stay(folder, make):
     (folder / "vocab.txt").write_text("[PAD]\n")
     huggingface.write(make("spans"), folder)
     assert (folder / "vocab.txt").read_text() == "[PAD]\n"
     assert huggingface.read(folder).head == "spans"
 
 
-def test_the_tokenizer_keys_of_config_json_survive(
-    folder: Path, tmp_path: Path, edit_config: Callable[..., Any]
-) -> None:
+def test_the_tokenizer_keys_of_config_json_survive(folder, tmp_path, edit_config):
     edit_config(folder, pad_token_id=3, tokenizer_class="BertTokenizer")
     huggingface.write(huggingface.read(folder), tmp_path / "again")
     raw = json.loads((tmp_path / "again" / "config.json").read_text())
     assert (raw["pad_token_id"], raw["tokenizer_class"]) == (3, "BertTokenizer")
 
 
-def test_build_does_not_share_memory_with_the_checkpoint(make: Callable[..., Any]) -> None:
+def test_build_does_not_share_memory_with_the_checkpoint(make):
     checkpoint = make()
     before = {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     with torch.no_grad():
@@ -63,9 +58,7 @@ def test_build_does_not_share_memory_with_the_checkpoint(make: Callable[..., Any
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_a_file_keeps_its_dtype_and_builds_as_float32(
-    tmp_path: Path, dtype: torch.dtype, make: Callable[..., Any]
-) -> None:
+def test_a_file_keeps_its_dtype_and_builds_as_float32(tmp_path, dtype, make):
     checkpoint = make()
     checkpoint.tensors = {name: tensor.to(dtype) for name, tensor in checkpoint.tensors.items()}
     huggingface.write(checkpoint, tmp_path)
@@ -77,9 +70,7 @@ def test_a_file_keeps_its_dtype_and_builds_as_float32(
 # Other layouts of the same tensors.
 
 
-def test_sharded_safetensors_are_read(
-    folder: Path, make: Callable[..., Any], refusal: Callable[..., Any], same: Callable[..., Any]
-) -> None:
+def test_sharded_safetensors_are_read(folder, make, refusal, same):
     tensors = load_file(folder / "model.safetensors")
     names = sorted(tensors)
     parts = {
@@ -99,8 +90,8 @@ def test_sharded_safetensors_are_read(
 
 @pytest.mark.parametrize("limit", [1, 1000, 10_000])
 def test_a_model_over_the_limit_is_written_in_shards_and_read_back_equal(
-    tmp_path: Path, limit: int, make: Callable[..., Any], same: Callable[..., Any]
-) -> None:
+    tmp_path, limit, make, same
+):
     whole = huggingface.write(make(), tmp_path)
     hashes = huggingface.write(make(), tmp_path, max_shard_bytes=limit)
     assert same(huggingface.read(tmp_path), make())
@@ -117,12 +108,7 @@ def test_a_model_over_the_limit_is_written_in_shards_and_read_back_equal(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(
-    tmp_path: Path,
-    make: Callable[..., Any],
-    same: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(tmp_path, make, same, monkeypatch):
     huggingface.write(make(), tmp_path)
     real = weights.save_file
 
@@ -139,17 +125,13 @@ def test_shards_that_do_not_fit_on_the_disk_leave_the_old_model(
 
 
 @pytest.mark.parametrize("bad", ["../model.safetensors", "/etc/passwd", "x.bin", 7, None])
-def test_an_index_that_points_elsewhere_is_refused(
-    folder: Path, bad: Any, refusal: Callable[..., Any]
-) -> None:
+def test_an_index_that_points_elsewhere_is_refused(folder, bad, refusal):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {WORDS: bad}}))
     assert WORDS in refusal(folder)
 
 
-def test_an_index_that_lies_about_a_shard_is_refused(
-    folder: Path, refusal: Callable[..., Any]
-) -> None:
+def test_an_index_that_lies_about_a_shard_is_refused(folder, refusal):
     file = "model-00001-of-00001.safetensors"
     (folder / "model.safetensors").rename(folder / file)
     (folder / "model.safetensors.index.json").write_text(
@@ -159,18 +141,14 @@ def test_an_index_that_lies_about_a_shard_is_refused(
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_pytorch_model_bin_is_read(
-    folder: Path, zipped: bool, make: Callable[..., Any], same: Callable[..., Any]
-) -> None:
+def test_pytorch_model_bin_is_read(folder, zipped, make, same):
     tensors = load_file(folder / "model.safetensors")
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     (folder / "model.safetensors").unlink()
     assert same(huggingface.read(folder), make())
 
 
-def test_a_sharded_pytorch_model_bin_is_read(
-    folder: Path, make: Callable[..., Any], same: Callable[..., Any]
-) -> None:
+def test_a_sharded_pytorch_model_bin_is_read(folder, make, same):
     tensors = load_file(folder / "model.safetensors")
     torch.save(tensors, folder / "pytorch_model-00001-of-00001.bin")
     index = {"weight_map": {name: "pytorch_model-00001-of-00001.bin" for name in tensors}}
@@ -187,9 +165,7 @@ class _Payload:
         return (Path.touch, (self.path,))
 
 
-def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
-    folder: Path, tmp_path: Path, refusal: Callable[..., Any]
-) -> None:
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(folder, tmp_path, refusal):
     (folder / "model.safetensors").unlink()
     torch.save({"a": _Payload(tmp_path / "ran")}, folder / "pytorch_model.bin")
     assert "could run code" in refusal(folder)
@@ -197,20 +173,13 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04 not a zip", b"\x80\x02}q\x00."])
-def test_a_damaged_pickle_is_refused(
-    folder: Path, content: bytes, refusal: Callable[..., Any]
-) -> None:
+def test_a_damaged_pickle_is_refused(folder, content, refusal):
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(content)
     assert "pytorch_model.bin" in refusal(folder)
 
 
-def test_names_without_prefix_and_with_gamma_and_beta_are_read(
-    folder: Path,
-    make: Callable[..., Any],
-    edit_tensors: Callable[..., Any],
-    same: Callable[..., Any],
-) -> None:
+def test_names_without_prefix_and_with_gamma_and_beta_are_read(folder, make, edit_tensors, same):
     def old_names(tensors: dict[str, torch.Tensor]) -> None:
         for name in list(tensors):
             new = name.removeprefix("bert.")
@@ -223,20 +192,12 @@ def test_names_without_prefix_and_with_gamma_and_beta_are_read(
     assert same(huggingface.read(folder), make())
 
 
-def test_one_tensor_under_two_names_is_refused(
-    folder: Path, edit_tensors: Callable[..., Any], refusal: Callable[..., Any]
-) -> None:
+def test_one_tensor_under_two_names_is_refused(folder, edit_tensors, refusal):
     edit_tensors(folder, lambda t: t.update({WORDS.removeprefix("bert."): t[WORDS].clone()}))
     assert "same tensor under two names" in refusal(folder)
 
 
-def test_tied_decoders_may_be_repeated_but_not_differ(
-    tmp_path: Path,
-    make: Callable[..., Any],
-    edit_tensors: Callable[..., Any],
-    refusal: Callable[..., Any],
-    same: Callable[..., Any],
-) -> None:
+def test_tied_decoders_may_be_repeated_but_not_differ(tmp_path, make, edit_tensors, refusal, same):
     huggingface.write(make("masked_lm"), tmp_path)
 
     def repeat(tensors: dict[str, torch.Tensor]) -> None:
@@ -251,20 +212,13 @@ def test_tied_decoders_may_be_repeated_but_not_differ(
     assert "cls.predictions.decoder.weight differs from" in refusal(tmp_path)
 
 
-def test_the_oldest_configs_name_no_class_and_the_tensors_tell(
-    tmp_path: Path,
-    make: Callable[..., Any],
-    edit_config: Callable[..., Any],
-    same: Callable[..., Any],
-) -> None:
+def test_the_oldest_configs_name_no_class_and_the_tensors_tell(tmp_path, make, edit_config, same):
     huggingface.write(make("pretraining"), tmp_path)
     edit_config(tmp_path, architectures=...)
     assert same(huggingface.read(tmp_path), make("pretraining"))
 
 
-def test_a_class_that_the_tensors_do_not_settle_has_to_be_named(
-    folder: Path, edit_config: Callable[..., Any], refusal: Callable[..., Any]
-) -> None:
+def test_a_class_that_the_tensors_do_not_settle_has_to_be_named(folder, edit_config, refusal):
     edit_config(folder, architectures=...)
     text = refusal(folder)
     assert (
@@ -273,11 +227,8 @@ def test_a_class_that_the_tensors_do_not_settle_has_to_be_named(
 
 
 def test_a_masked_lm_file_with_the_pair_head_is_read_whole_and_says_so(
-    tmp_path: Path,
-    make: Callable[..., Any],
-    edit_config: Callable[..., Any],
-    same: Callable[..., Any],
-) -> None:
+    tmp_path, make, edit_config, same
+):
     # google-bert/bert-base-uncased is such a file.
     huggingface.write(make("pretraining"), tmp_path)
     edit_config(tmp_path, architectures=["BertForMaskedLM"])
@@ -287,11 +238,8 @@ def test_a_masked_lm_file_with_the_pair_head_is_read_whole_and_says_so(
 
 
 def test_a_pooler_that_the_class_does_not_use_is_left_out_and_said(
-    tmp_path: Path,
-    make: Callable[..., Any],
-    edit_tensors: Callable[..., Any],
-    same: Callable[..., Any],
-) -> None:
+    tmp_path, make, edit_tensors, same
+):
     huggingface.write(make("spans"), tmp_path)
     extra = {
         f"bert.pooler.dense.{leaf}": torch.ones(shape)

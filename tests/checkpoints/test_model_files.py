@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from filbert.checkpoints.families import SENTENCE_FILES
 from filbert.checkpoints.hub import (
     _check_weights,
     files_to_push,
     has_weights,
-    is_published,
     to_fetch,
 )
 from filbert.checkpoints.opening import find_model
@@ -51,12 +49,6 @@ def unpacked_names(folder: Path) -> set[str]:
     return found - {"unpacked.json"}
 
 
-@pytest.mark.parametrize("name", SENTENCE_FILES)
-def test_the_limits_of_every_old_family_are_carried(name: str) -> None:
-    assert is_published(name)
-    assert to_fetch([name], tokenizer_only=True) == [name]
-
-
 @pytest.mark.parametrize("inside", ["", "model/"])
 def test_an_old_folder_with_its_encoder_below_is_carried_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
@@ -64,10 +56,10 @@ def test_an_old_folder_with_its_encoder_below_is_carried_whole(
     assert unpacked_names(zipped(tmp_path, monkeypatch, OLD, inside)) == set(OLD)
     assert to_fetch(OLD) == sorted(OLD)
     assert "0_BERT/vocab.txt" in to_fetch(OLD, tokenizer_only=True)
-    _check_weights("owner/old", list(OLD), to_fetch(OLD))
+    _check_weights("owner/old", to_fetch(OLD))
     dense = ["config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin"]
     with pytest.raises(FormatError, match="no weights"):
-        _check_weights("owner/dense", dense, to_fetch(dense))
+        _check_weights("owner/dense", to_fetch(dense))
 
 
 @pytest.mark.parametrize(
@@ -86,16 +78,6 @@ def test_names_of_their_own_count_beside_a_checkpoint(
     assert place.name == "m.ckpt" and unpacked_names(place.parent) == set(files)
     assert to_fetch(files) == sorted(files)
     assert set(to_fetch(["config.json", "model.safetensors", *files])).isdisjoint(CHECKPOINT)
-
-
-def test_notes_of_macos_are_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ("bert_config.json", "german_vocab.txt", *CHECKPOINT)
-    notes = tuple(f"._{name}" for name in files)
-    place = zipped(tmp_path, monkeypatch, files + notes, "bert/")
-    assert place.name == "m.ckpt" and unpacked_names(place.parent) >= set(files)
-    fill(tmp_path / "folder", *files, *notes)
-    assert find_model(str(tmp_path / "folder")) == tmp_path / "folder" / "m.ckpt"
-    assert to_fetch(files + notes) == sorted(files)
 
 
 @pytest.mark.parametrize("kept", ["2_Dense/model.safetensors", None])

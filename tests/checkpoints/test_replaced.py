@@ -43,11 +43,11 @@ def test_taken_apart_both_give_the_logits_that_they_gave_together(embedding_size
         model.generator.head.bias[:] = torch.linspace(0, 1, 30)
         model.generator.head.bias[9] = 1e4  # so that every sample is 9
         found = model(BATCH, at, labels)
-        with torch.enable_grad():  # as both train; off the tape only some rows are made
-            logits = small.build()(BATCH, at)
+        logits = small.build()(BATCH, at)
         corrupted = dataclasses.replace(BATCH, input_ids=BATCH.input_ids.index_fill(0, at, 9))
         assert torch.equal(large.build()(corrupted), found.replaced_T)
-    assert torch.equal(logits, found.masked_KV)
+    # Products with another number of rows may add in another order.
+    torch.testing.assert_close(logits, found.masked_KV)
 
 
 def test_the_discriminator_starts_as_the_checkpoint_and_the_generator_is_drawn() -> None:

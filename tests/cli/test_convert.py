@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokeni
 from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.errors import ConfigError, InputError
-from filbert.inference.predictor import Predictor
 from filbert.text.tokenizer import Tokenizer
 
 SIZES = {"vocab_size": 34, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
@@ -69,18 +67,6 @@ def test_the_form_of_gelu_is_chosen_and_kept(there: Path, tmp_path: Path) -> Non
     assert json.loads((tmp_path / "hf/config.json").read_text())["hidden_act"] == "gelu_new"
 
 
-def test_the_form_of_gelu_is_said_whenever_a_google_checkpoint_is_loaded(
-    tiny_model: Path, there: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="filbert")
-    Predictor.load(there, device="cpu")
-    (said,) = [text for text in caplog.messages if "hidden_act" in text]
-    assert "(else: filbert convert --hidden-act gelu_tanh)" in said
-    caplog.clear()
-    Predictor.load(tiny_model, device="cpu")
-    assert caplog.messages == []
-
-
 def test_a_taken_target_needs_overwrite_and_a_foreign_one_stays(
     tiny_model: Path, there: Path, tmp_path: Path
 ) -> None:
@@ -123,11 +109,6 @@ def test_what_google_cannot_say_is_refused_and_nothing_is_left(
     if head == "tokens":
         convert(str(tmp_path / "model"), tmp_path / "new", to="google", encoder_only=True)
         assert read_checkpoint(find_model(str(tmp_path / "new"))).head is None
-
-
-def test_an_unknown_format_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--to onnx is not one of huggingface, google"):
-        convert(str(tiny_model), tmp_path / "new", to="onnx")
 
 
 def test_info_lists_every_tensor_of_a_google_checkpoint(

@@ -39,27 +39,6 @@ def test_it_tells_how_the_model_came_to_be(model, capsys):
     assert "test roc_auc" in text
 
 
-def test_names_are_whole_and_labels_as_they_are_stored(model, tmp_path, capsys):
-    twin = tmp_path / ("a" * 60) / ("b" * 60)
-    shutil.copytree(model, twin)
-    path = twin / "config.json"
-    names = {"neg": ":bug:", "pos": ":heart:"}
-    told = json.loads(path.read_text())
-    told |= {"id2label": {k: names[v] for k, v in told["id2label"].items()}, "label2id": {}}
-    path.write_text(json.dumps(told))
-    story = json.loads((twin / "filbert.json").read_text())
-    story["files"] = {}
-    story["task"] |= {"labels": list(names.values()), "positive": None}
-    (twin / "filbert.json").write_text(json.dumps(story))
-    info(str(twin), json=True)
-    digest = json.loads(capsys.readouterr().out)["tokenizer"]["sha256"]
-    info(str(twin))
-    out = "".join(capsys.readouterr().out.split())
-    for whole in (":bug:", digest, *twin.parts[-2:]):
-        assert whole in out
-    assert "…" not in out
-
-
 def test_a_strangers_file_does_not_steer_the_terminal(model, tmp_path, capsys):
     twin = tmp_path / "twin"
     shutil.copytree(model, twin)
@@ -84,7 +63,7 @@ def test_a_model_and_itself_give_the_same_answers(model):
     found = differences(("a", "b"), (model, model))
     assert found.same_weights and found.same_answers
     assert not (found.config or found.tokenizer or found.task or found.options or found.data)
-    assert "the two give the same answers" in shown(model, model)
+    assert "so are the predictions" in shown(model, model)
 
 
 def test_what_fine_tuning_changed_is_told_part_by_part(tiny_model, model, capsys):
@@ -158,15 +137,6 @@ def test_two_runs_are_told_apart_by_options_data_and_figures(model, tmp_path):
     text = shown(model, twin)
     assert "0.0030" in text and "1e-05" in text
     assert "000000000000" in text
-
-
-@pytest.mark.parametrize("told", [{"options": 3, "data": [1], "metrics": "x", "task": None}, {}])
-def test_a_filbert_json_of_odd_content_is_no_obstacle(tiny_model, tmp_path, told):
-    twin = tmp_path / "twin"
-    shutil.copytree(tiny_model, twin)
-    files = {"config.json": {}, "model.safetensors": {}}
-    (twin / "filbert.json").write_text(json.dumps(told | {"files": files}))
-    assert differences(("a", "b"), (tiny_model, twin)).same_weights
 
 
 def test_one_changed_number_is_found(tiny_model):

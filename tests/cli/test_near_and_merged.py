@@ -47,17 +47,6 @@ def test_check_counts_near_duplicates_of_merged_rows_and_prints_no_text(call, fi
     assert "great" not in done.out
 
 
-def test_a_similarity_that_cannot_be_searched_for_is_refused(call, files):
-    done = call(
-        "check", "--task", "classification", *files, *MERGED, "--near-duplicates", "--similarity", 2
-    )
-    assert done.status == 2
-    assert done.err.strip() == (
-        "filbert: The similarity of near-duplicates is 2; it must be from 0.6 to 1, where 1 is "
-        "equal but for letter case and punctuation."
-    )
-
-
 def test_a_similarity_without_near_duplicates_is_refused(call, files):
     done = call("check", "--task", "classification", *files, *MERGED, "--similarity", 0.9)
     assert done.status == 2
@@ -93,49 +82,6 @@ def test_merged_columns_train_a_model_that_says_the_name_and_is_measured_by_it(
     done = call("evaluate", model, "--data", dev, "--merge-labels", "loud,curt", "--as", "rude")
     assert done.status == 2
     assert "Name the merged label with --as as it was in training." in done.err
-
-
-def test_a_recipe_gives_merged_columns_as_a_list(call, files, tiny_model, tmp_path):
-    train, _ = files
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        f'task = "classification"\nmodel = "{tiny_model}"\ntrain = "{train}"\nsteps = 1\n'
-        f'out = "{tmp_path / "out"}"\nmerge_labels = ["loud", "curt"]\nmerge_as = "unfriendly"\n',
-        encoding="utf-8",
-    )
-    done = call("finetune", "--recipe", recipe)
-    assert done.status == 0, done.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--merge-labels", "loud,curt"], "--merge-labels needs a name for the label; pass one"),
-        (["--as", "unfriendly"], "--as names the label that columns are merged into; name them"),
-        (["--merge-labels", "loud,crt", "--as", "x"], 'no column "crt"'),
-        ([*MERGED, "--multilabel"], "leave out --labels, --label-columns and --multilabel."),
-        ([*MERGED, "--label-column", "loud"], "both say where the label is; give one of them."),
-        ([*MERGED, "--positive", "1"], "--positive '1': the labels are ['not unfriendly'"),
-    ],
-)
-def test_flags_that_do_not_go_together_get_one_sentence(call, files, flags, sentence):
-    done = call("check", "--task", "classification", files[0], *flags)
-    assert done.status == 2
-    assert "Traceback" not in done.err
-    assert sentence in done.err, done.err
-
-
-def test_a_value_that_is_neither_zero_nor_one_stops_a_training(call, files, tiny_model, tmp_path):
-    bad = tmp_path / "bad.csv"
-    bad.write_text("text,loud,curt\na film,0,0\na play,1,yes\n", encoding="utf-8")
-    done = call(
-        "finetune", "--task", "classification", "--model", tiny_model, "--train", bad,
-        "--out", tmp_path / "out", *MERGED,
-    )  # fmt: skip
-    assert done.status == 2
-    assert done.err.strip().splitlines()[-1] == (
-        f"filbert: {bad}:3: column 'curt' holds 'yes'; a label column holds 0 or 1."
-    )
 
 
 def test_short_flags_are_written_out_and_nothing_else_is_touched():

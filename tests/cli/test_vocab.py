@@ -54,15 +54,6 @@ def test_how_far_it_is_is_told_without_a_terminal_too(text, tmp_path, capsys, mo
     assert re.search(r"^learning.*: \d+ of 60$", capsys.readouterr().err, re.MULTILINE)
 
 
-def test_two_runs_write_the_same_bytes(text, tmp_path):
-    written = []
-    for name in ("a", "b"):
-        vocab((text,), out=tmp_path / name, kind="unigram", size=60)
-        written.append({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()})
-    assert written[0] == written[1]
-    assert "vocabulary.json" in written[0]
-
-
 def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, capsys):
     vocab((text,), out=tmp_path / "v", kind="wordpiece", size=500)
     done = capsys.readouterr()

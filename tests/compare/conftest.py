@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from filbert.compare import engine
+from filbert.compare import runs
 from filbert.compare.child import Ended
-from filbert.compare.options import StudyFlags
+from filbert.compare.options import StudyOptions
 from filbert.compare.recipe import Study, read_study
 
 
@@ -33,7 +33,7 @@ def recipe(films: Path, tiny_model: Path) -> dict[str, Any]:
 
 
 def study_of(recipe: dict[str, Any], **flags: Any) -> Study:
-    return read_study(recipe, StudyFlags.from_keywords(flags))
+    return read_study(recipe, StudyOptions.from_keywords(flags))
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def no_training(monkeypatch):
     """Runs that were asked for, instead of running them."""
     asked = []
 
-    def pretend(job, *_, **__):
-        asked.append(f"{job.contestant}/{job.seed}")
+    def pretend(run, **_):
+        asked.append(f"{run.contestant}/{run.seed}")
         return Ended("failed", "pretended")
 
-    monkeypatch.setattr(engine, "run_child", pretend)
+    monkeypatch.setattr(runs, "run_child", pretend)
     return asked
 
 

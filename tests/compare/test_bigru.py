@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.compare.bigru import BiGRU, Network, fit_bigru
-from filbert.compare.contestant_options import BIGRU
-from filbert.compare.contestants import Job, carry_out
-from filbert.compare.linear import joined
+from filbert.compare.classifiers import BiGRU, Network, fit_bigru, joined
+from filbert.compare.contestants import ContestantRun, run_contestant
+from filbert.compare.recipe import BIGRU
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 
 SMALL = BIGRU | {"dim": 8, "hidden": 6, "min_count": 1, "lr": 0.02, "batch_size": 16}
 
@@ -24,23 +24,26 @@ def fit(films: Path, **changes) -> BiGRU:
     options, seed = SMALL | changes, changes.pop("seed", 0)
     task = Classification.from_options(TaskOptions(labels=("neg", "pos")), ColumnNames())
     rows = {
-        name: list(task.read(films / f"{name}.csv", ColumnNames())) for name in ("train", "dev")
+        name: list(read_task_rows(task, films / f"{name}.csv", ColumnNames()))
+        for name in ("train", "dev")
     }
     texts = [joined(row) for row in rows["train"]]
-    fitted, effort = fit_bigru(task, options, (texts, rows["train"]), rows["dev"], seed=seed)
+    fitted, effort = fit_bigru(
+        task, options, train=(texts, rows["train"]), dev=rows["dev"], seed=seed
+    )
     assert effort.seconds > 0
     return fitted
 
 
 def scores(model: BiGRU, films: Path) -> list[float]:
-    rows = list(model.task.read(films / "test.csv", ColumnNames()))
+    rows = list(read_task_rows(model.task, films / "test.csv", ColumnNames()))
     return [prediction["scores"]["pos"] for prediction in model.predict_rows(rows)]
 
 
 def test_it_learns_and_the_same_seed_gives_the_same_model(films):
     first, again, other = fit(films), fit(films), fit(films, seed=1)
     assert scores(first, films) == scores(again, films) != scores(other, films)
-    rows = list(first.task.read(films / "test.csv", ColumnNames()))
+    rows = list(read_task_rows(first.task, films / "test.csv", ColumnNames()))
     gold = [first.task.gold(row) for row in rows]
     assert first.task.metrics(gold, first.predict_rows(rows))["accuracy"] > 0.9
 
@@ -72,9 +75,12 @@ def test_a_run_writes_facts_predictions_and_the_model(films, tmp_path, capsys):
     path = tmp_path / "v.txt"
     path.write_text("the 1 0 0 0 0 0 0 0\n")
     options = SMALL | {"vectors": str(path), "steps": 3, "max_length": 4}
-    job = Job("it", "bigru", options, {}, None, 0, data, ("neg", "pos"), "pos",
-              str(tmp_path / "seed-0"), "mark")  # fmt: skip
-    carry_out(job)
+    job = ContestantRun(
+        contestant="it", kind="bigru", options=options, training={}, cleaning=None, seed=0,
+        data=data, labels=("neg", "pos"), positive="pos", out=str(tmp_path / "seed-0"),
+        fingerprint="mark",
+    )  # fmt: skip
+    run_contestant(job)
     run = json.loads((tmp_path / "seed-0/run.json").read_text())
     assert (
         run["word_vectors"]["with_vectors"] == 1 and "v.txt has 1 of the" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from filbert.compare.recipe import Target
 from filbert.compare.results import choice_of
-from filbert.compare.statistics import shares_of
+from filbert.compare.statistics import Measured, shares_of
 
 
 def entry(name, dev, pace, latency=None, *, test=0.9, share=None, status="finished"):
@@ -87,12 +87,18 @@ def test_nobody_is_chosen_where_nobody_reaches_it_or_it_cannot_be_told():
     assert chosen(latency=1.0, entries=old)["chosen"] is None
 
 
-def test_a_share_is_told_with_the_interval_of_the_ratio_on_the_same_resamples():
-    summaries = {n: {"pr_auc": {"value": v}} for n, v in (("t", 0.8), ("s", 0.6), ("n", None))}
+def test_a_share_has_the_interval_of_the_ratio_on_the_same_resamples():
     draws = np.linspace(0.5, 1.0, 399)
-    drawn = {"t": {"pr_auc": draws}, "s": {"pr_auc": 0.75 * draws}, "n": {"pr_auc": draws}}
+
+    def measured(value, factor):
+        return Measured(
+            seeds={}, dev={}, test={0: {"pr_auc": value}}, best=0,
+            drawn={"pr_auc": factor * draws}, over_seeds={},
+        )  # fmt: skip
+
+    runs = {"t": measured(0.8, 1.0), "s": measured(0.6, 0.75), "n": measured(None, 1.0)}
     names = {"s": "t", "n": "t", "lost": "t"}
-    found = shares_of(summaries, drawn, names, "pr_auc", 0.95)
+    found = shares_of(runs, names, metric="pr_auc", level=0.95)
     assert found.keys() == {"s"}
     # Resampled apart, the ends would be as far from each other as 0.4 and 1.4.
     assert found["s"].pop("of") == "t"

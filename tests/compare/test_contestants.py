@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from filbert.compare import contestants
-from filbert.compare.contestants import Job, carry_out, finished_mark
+from filbert.compare.contestants import ContestantRun, finished_fingerprint, run_contestant
 
 
 @pytest.fixture
@@ -26,8 +24,10 @@ def job(films, tiny_model, tmp_path):
             training["model"] = str(tiny_model)
         data = {name: str(films / f"{name}.csv") for name in ("train", "dev", "test")}
         out = str(tmp_path / "seed-0")
-        return Job("it", kind, options or {}, training, None, 0, data, ("neg", "pos"), "pos", out,
-                   "mark")  # fmt: skip
+        return ContestantRun(
+            contestant="it", kind=kind, options=options or {}, training=training, cleaning=None,
+            seed=0, data=data, labels=("neg", "pos"), positive="pos", out=out, fingerprint="mark",
+        )  # fmt: skip
 
     return make
 
@@ -39,7 +39,7 @@ def facts_of(job):
 
 def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
     frozen = job(freeze="encoder", eval_every=1)
-    carry_out(frozen)
+    run_contestant(frozen)
     run = facts_of(frozen)
     parts = [run[name] for name in (
         "training_seconds", "train_tokenise_seconds", "features_seconds",
@@ -55,14 +55,14 @@ def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
 
 def test_lost_predictions_are_made_by_the_model_that_is_there(job):
     one = job()
-    carry_out(one)
+    run_contestant(one)
     folder = Path(one.out)
     before = facts_of(one)
     lines = (folder / "predictions/dev.jsonl").read_text().splitlines()
     (folder / "predictions/dev.jsonl").unlink()
     weights = (folder / "model/model.safetensors").read_bytes()
-    carry_out(one)
-    assert finished_mark(folder) == "mark"
+    run_contestant(one)
+    assert finished_fingerprint(folder) == "mark"
     again = [
         json.loads(line) for line in (folder / "predictions/dev.jsonl").read_text().splitlines()
     ]
@@ -75,44 +75,6 @@ def test_lost_predictions_are_made_by_the_model_that_is_there(job):
     assert (folder / "model/model.safetensors").read_bytes() == weights
 
 
-def test_an_interrupted_run_goes_on_with_the_format_it_began_with(job, monkeypatch):
-    """Its own mark holds "auto", which the study settles only for runs that begin."""
-    one = job(precision="bf16")
-    folder = Path(one.out)
-    folder.mkdir()
-    (folder / "run.json").write_text(
-        json.dumps(
-            {"status": "interrupted", "precision": "float32", "options": {"precision": "auto"}}
-        )
-    )
-    carry_out(one)
-    assert facts_of(one)["precision"] == "float32"
-
-
-def test_texts_of_linear_contestants_are_cleaned_once_for_training(job, monkeypatch):
-    calls = []
-    real = contestants.joined
-
-    def counted(row, cleaning=None):
-        calls.append(row.line)
-        return real(row, cleaning)
-
-    monkeypatch.setattr(contestants, "joined", counted)
-    monkeypatch.setattr(sys.modules["filbert.compare.linear"], "joined", counted)
-    trained, fit = [], contestants.fit_linear
-
-    def watched(*given, **more):
-        trained.append(len(calls))
-        return fit(*given, **more)
-
-    monkeypatch.setattr(contestants, "fit_linear", watched)
-    carry_out(job("tfidf", {"C": 1.0, "ngrams": 1, "min_df": 1}))
-    assert trained == [256]
-    # Then dev for temperature and threshold, dev and test for predictions, and what is timed: the
-    # warm-up and five passes, then single texts, five of them before it counts.
-    assert len(calls) == 256 + 3 * 64 + 6 * 64 + (5 + 64)
-
-
 def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     labels = ("Business, finance", "arts", "sports, games")
     path = tmp_path / "news.jsonl"
@@ -120,7 +82,7 @@ def test_a_label_with_a_comma_stays_one_label(job, tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = {name: str(path) for name in ("train", "dev", "test")}
     one = replace(job(), labels=labels, positive=None, data=data)
-    carry_out(one)
+    run_contestant(one)
     assert facts_of(one)["labels"] == list(labels)
 
 
@@ -133,6 +95,6 @@ def test_words_of_dev_and_test_have_their_vectors_out_of_a_file(job, tmp_path):
     test.write_text("\n".join([lines[0], *lines[1:], "unheard,pos"]) + "\n")
     one = replace(job("static", {"vectors": str(path), "model": None, "C": 1.0}),
                   data=films | {"test": str(test)})  # fmt: skip
-    carry_out(one)
+    run_contestant(one)
     facts = json.loads((Path(one.out) / "model/linear.json").read_text())
     assert facts["words"] == ["the", "unheard"]

@@ -5,24 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.compare.linear import WordCounts, WordMeans, fit_linear, joined, load_linear
+from filbert.compare.classifiers import WordCounts, WordMeans, fit_linear, joined
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 
 
 @pytest.fixture(scope="module")
 def rows(films):
     task = Classification.from_options(TaskOptions(positive="pos"), ColumnNames())
-    return {n: list(task.read(films / f"{n}.csv", ColumnNames())) for n in ("train", "dev", "test")}
+    return {
+        n: list(read_task_rows(task, films / f"{n}.csv", ColumnNames()))
+        for n in ("train", "dev", "test")
+    }
 
 
 @pytest.fixture(scope="module")
 def task(rows):
     options = TaskOptions(positive="pos")
-    return Classification.from_options(options, ColumnNames()).fit_labels(rows["train"])
+    return Classification.from_options(options, ColumnNames()).fit(rows["train"])
 
 
 def features(kind, rows):
@@ -37,19 +41,15 @@ def features(kind, rows):
 def fit(task, counts, rows, **options):
     """The classifier alone."""
     texts = [joined(row, options.get("cleaning")) for row in rows["train"]]
-    return fit_linear(task, counts, (texts, rows["train"]), rows["dev"], **options)[0]
+    return fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"], **options)[0]
 
 
 @pytest.mark.parametrize("kind", ["counts", "means"])
-@pytest.mark.parametrize("cleaning", [None, "lowercase,non-alphanumerics"])
-def test_a_saved_classifier_gives_the_same_answers(kind, cleaning, rows, task, tmp_path):
-    cleaner = Cleaning.parse(cleaning)
+def test_a_classifier_is_saved_without_code(kind, rows, task, tmp_path):
+    cleaner = Cleaning.parse("lowercase,non-alphanumerics")
     fitted = fit(task, features(kind, rows), rows, strength=10.0, cleaning=cleaner)
     fitted.save(tmp_path / "model")
     assert {p.suffix for p in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
-    again = load_linear(tmp_path / "model")
-    assert again.predict_rows(rows["test"]) == fitted.predict_rows(rows["test"])
-    assert again.cleaning == cleaner
     gold = [task.gold(row) for row in rows["test"]]
     assert fitted.task.metrics(gold, fitted.predict_rows(rows["test"]))["roc_auc"] > 0.95
 
@@ -93,7 +93,7 @@ def test_a_text_without_a_known_word_has_an_answer(rows, task):
 
 
 def test_training_texts_without_a_repeated_word_are_refused():
-    with pytest.raises(ConfigError, match="No word stands in 2 of the 2 training texts"):
+    with pytest.raises(ConfigError, match="No word occurs in 2 of the 2 training texts"):
         WordCounts(["one two", "three four"])
 
 
@@ -101,11 +101,11 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
     """Time stands still but for a second in each fit."""
     from sklearn.linear_model import LogisticRegression
 
-    from filbert.compare import costs
+    from filbert.compare import classifiers
 
     now = [0.0]
-    monkeypatch.setattr(costs.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(costs.time, "process_time", lambda: 2 * now[0])
+    monkeypatch.setattr(classifiers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(classifiers.time, "process_time", lambda: 2 * now[0])
     real = LogisticRegression.fit
 
     def slow(self, *given):
@@ -114,9 +114,11 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
 
     monkeypatch.setattr(LogisticRegression, "fit", slow)
     # The last one tried is the best.
-    monkeypatch.setattr(Classification, "metrics", lambda self, *_: {self.selection_metric: now[0]})
+    monkeypatch.setattr(
+        Classification, "metrics", lambda self, *_: {self.spec.selection_metric: now[0]}
+    )
     texts = [joined(row) for row in rows["train"]]
     counts = WordCounts(texts)
-    _, effort = fit_linear(task, counts, (texts, rows["train"]), rows["dev"])
+    _, effort = fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"])
     assert now[0] == 3.0
     assert (effort.seconds, effort.cpu_seconds) == (1.0, 2.0)

@@ -12,7 +12,6 @@ import pytest
 from pyarrow import Table, parquet
 
 from filbert.compare.prepare import prepare
-from filbert.data.labels import label_order
 from filbert.data.records import read_rows
 from filbert.errors import ConfigError, InputError
 
@@ -148,15 +147,6 @@ def test_dev_is_a_part_of_train_when_only_train_and_test_are_given(recipe, read,
     assert facts["test"]["rows"] == 64
 
 
-def test_a_merged_column_can_be_kept_for_slices(whole, read, tmp_path):
-    rows = [[sentence(i), int(i % 4 == 0), int(i % 6 == 0)] for i in range(60)]
-    path = write(tmp_path / "a.csv", ["text", "loud", "rude"], rows)
-    more = {"merge_labels": ["loud", "rude"], "merge_as": "bad", "keep_columns": ["rude"]}
-    prepare(read(whole(path, **more)), tmp_path / "m")
-    found = list(read_rows(tmp_path / "m" / "test.jsonl.gz"))
-    assert {row.values["rude"] for row in found} == {"0", "1"}
-
-
 def test_a_kept_column_that_no_test_row_has_is_refused(recipe, read, tmp_path):
     for name, group in (("train", "g"), ("dev", "g"), ("test", "")):
         rows = [[sentence(i), i % 2, group] for i in range(20)]
@@ -207,33 +197,9 @@ def rule(recipe, read, folder) -> str:
     return prepare(read(recipe), folder)["near_duplicates"]["rule"]
 
 
-def test_blanks_around_the_merged_label_are_no_part_of_it(whole, read, tmp_path):
-    rows = [[sentence(i), int(i % 4 == 0)] for i in range(60)]
-    path = write(tmp_path / "a.csv", ["text", "loud"], rows)
-    facts = prepare(read(whole(path, merge_labels=["loud"], merge_as=" bad ")), tmp_path / "m")
-    assert facts["positive"] == "bad" and "bad" in facts["labels"]
-
-
-def test_a_column_of_missing_values_makes_no_slices(recipe, read, tmp_path):
-    for name in ("train", "dev", "test"):
-        rows = [[sentence(i), i % 2, ("nan", "NA", "", "None")[i % 4]] for i in range(20)]
-        recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label", "group"], rows)
-    recipe |= {"positive": "1", "keep_columns": ["group"]}
-    with pytest.raises(InputError, match="no test row has a value in the column 'group'"):
-        prepare(read(recipe), tmp_path / "out")
-
-
 @pytest.mark.parametrize("more", [{}, {"positive": "1"}])
 def test_one_number_in_two_spellings_is_refused(more, whole, read, tmp_path):
     rows = [[sentence(i), ("0", "1", "1.0")[i % 3]] for i in range(60)]
     path = write(tmp_path / "a.csv", ["text", "label"], rows)
     with pytest.raises(InputError, match="labels '1' and '1.0' are one number. Write it one way"):
         prepare(read(whole(path, **more)), tmp_path / "out")
-
-
-def test_labels_that_read_like_no_finite_number_are_words():
-    labels = ["nan", "2", "inf", "10", "arts", "-inf", "1"]
-    wanted = ["1", "2", "10", "-inf", "arts", "inf", "nan"]
-    for _ in labels:
-        labels = [*labels[1:], labels[0]]
-        assert sorted(labels, key=label_order) == wanted

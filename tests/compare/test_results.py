@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from filbert.compare.contestant_options import BIGRU, Contestant
-from filbert.compare.results import are_alike, entry_of, medians, nameless, notes_of
+from filbert.compare.contestants import ContestantRun
+from filbert.compare.recipe import BIGRU, Contestant
+from filbert.compare.results import are_alike, entry_of, medians, notes_of
 
 
 def run(seed=0, **more):
@@ -76,29 +77,33 @@ def test_a_speed_that_changed_while_it_was_measured_is_noted():
     assert notes_of(entries(run(0, costs=costs | {"rows_per_second_high": 124.0}))) == []
 
 
-def test_files_are_called_by_their_names_alone():
-    assert nameless({"data": "/elsewhere/a.csv", "model": "minilm", "lr": 1.0}) == {
-        "data": "a.csv", "model": "minilm", "lr": 1.0,
-    }  # fmt: skip
-
-
 def contestant(kind="bigru", **options):
     return Contestant("one", "one", kind, options, None, (), (0,))
 
 
-@pytest.mark.parametrize(("mark", "status"), [("now", "failed"), ("before", "missing")])
-def test_how_a_run_with_other_options_failed_is_not_told_of_this_one(mark, status, tmp_path):
-    said = {"status": "failed", "error": "No such vectors.", "fingerprint": mark}
-    state = {"runs": {"one/seed-0": said}}
-    entry = entry_of(contestant(), tmp_path, state, {"one/seed-0": "now"}, {})
+def runs_in(folder):
+    return [
+        ContestantRun(
+            contestant="one", kind="bigru", options={}, training={}, cleaning=None, seed=0, data={},
+            labels=("0", "1"), positive="1", out=str(folder / "contestants/one/seed-0"),
+            fingerprint="now",
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fingerprint", "status"), [("now", "failed"), ("before", "missing")])
+def test_a_failure_with_other_options_is_not_reported_for_this_run(fingerprint, status, tmp_path):
+    record = {"status": "failed", "error": "No such vectors.", "fingerprint": fingerprint}
+    state = {"runs": {"one/seed-0": record}}
+    entry = entry_of(contestant(), tmp_path, state, runs_in(tmp_path))
     assert entry["status"] == status
     assert entry["error"] == ("No such vectors." if status == "failed" else None)
 
 
 def test_the_options_in_effect_of_a_bigru_are_its_own(tmp_path, monkeypatch):
     options = BIGRU | {"vectors": "/here/v.txt", "dim": 50}
-    folder = tmp_path / "contestants/one/seed-0"
-    folder.mkdir(parents=True)
+    (run,) = runs_in(tmp_path)
+    run.folder.mkdir(parents=True)
     facts = {
         "options": {"lr": 1e-3},
         "word_vectors": {"words": 900, "with_vectors": 12},
@@ -106,12 +111,10 @@ def test_the_options_in_effect_of_a_bigru_are_its_own(tmp_path, monkeypatch):
         "metrics": {},
         "precision": "float32",
     }
-    (folder / "run.json").write_text(json.dumps(facts))
-    monkeypatch.setattr(sys.modules["filbert.compare.results"], "finished_mark", lambda _: "now")
+    (run.folder / "run.json").write_text(json.dumps(facts))
+    monkeypatch.setattr(ContestantRun, "is_finished", True)
     monkeypatch.setattr(sys.modules["filbert.compare.results"], "_damage", lambda *_: None)
-    entry = entry_of(
-        contestant("bigru", **options), tmp_path, {"runs": {}}, {"one/seed-0": "now"}, {}
-    )
+    entry = entry_of(contestant("bigru", **options), tmp_path, {"runs": {}}, [run])
     assert entry["effective"] == {
         "lr": 1e-3, "batch_size": 32, "epochs": 4.0, "max_length": 256, "vectors": "v.txt",
         "dim": 50, "hidden": 128, "dropout": 0.2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from filbert.compare.linear import word_table
+from filbert.compare.classifiers import word_table
 from filbert.errors import InputError
 
 

@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 
 import filbert
-from filbert.compare.contestants import carry_out
-from filbert.compare.engine import run_study
-from filbert.compare.runs import mark_of, runs_of
+from filbert.compare.contestants import run_contestant
+from filbert.compare.runs import fingerprint_of, run_study, runs_of
 from filbert.errors import ConfigError
-from filbert.report.comparison import markdown, students
-from filbert.report.comparison_study import read_study
 from filbert.train import trainer
 
 DATA = {
@@ -77,7 +74,7 @@ def test_teachers_run_before_their_students_seed_by_seed(made, read):
         "small-int8", "small", "tiny-cleaned", "tiny-onnx",
     ]  # fmt: skip
     once = ["tiny-cleaned", "small", "tiny-onnx", "small-int8"]
-    assert [run.contestant.folder for run in runs] == once * 2
+    assert [run.folder.parent.name for run in runs] == once * 2
     for run in runs:
         if run.source is not None:
             assert run.source.seed == run.seed and runs.index(run.source) < runs.index(run)
@@ -87,7 +84,7 @@ def test_a_student_whose_changed_teacher_is_left_out_keeps_its_run(kept, read):
     recipe, out = kept
     recipe["contestants"]["tiny"]["lr"] = 1e-4
     before = run_of(out, "small")
-    with pytest.raises(ConfigError, match="small would be run anew, but tiny, cleaned.*--only"):
+    with pytest.raises(ConfigError, match="small would be run again, but tiny, cleaned.*--only"):
         run_study(read(recipe), out, overwrite=True, only=["small"])
     assert run_of(out, "small") == before
 
@@ -106,7 +103,7 @@ def test_a_student_learns_from_the_model_of_its_teachers_seed_and_reads_as_it_do
     steps = entries["tiny, cleaned"]["cleaning"]
     assert steps and all(entry["cleaning"] == steps for entry in entries.values())
     predictor = filbert.load(compared.folder / "contestants/small/seed-0/model")
-    assert predictor.known_task().to_dict()["clean"]
+    assert predictor.known_task().spec.clean
 
 
 def test_a_student_costs_its_own_training_and_a_quantised_model_none(made):
@@ -141,14 +138,6 @@ def test_a_student_costs_its_own_training_and_a_quantised_model_none(made):
 def scores_of(folder, name):
     lines = (folder / f"contestants/{name}/seed-0/predictions/test.jsonl").read_text().splitlines()
     return np.array([json.loads(line)["scores"]["pos"] for line in lines])
-
-
-def test_a_quantised_model_answers_nearly_as_the_other_and_not_the_same(made):
-    _, compared = made
-    for name, other in (("small-int8", "small"), ("tiny-onnx", "tiny-cleaned")):
-        far = np.abs(scores_of(compared.folder, name) - scores_of(compared.folder, other))
-        assert 1e-7 < far.max() < 0.05, name
-        assert run_of(compared.folder, name)["precision"] == "int8"
 
 
 def test_shares_and_choice_are_told_in_results_and_report(made):
@@ -203,14 +192,14 @@ def test_a_student_alone_is_run_when_its_teacher_is_there(kept, read, no_trainin
 
 def test_a_changed_teacher_changes_the_marks_of_all_that_is_made_from_it(made, kept, read):
     recipe, out = kept
-    before = {c.folder: mark_of(c, 0, DATA) for c in read(recipe).contestants}
+    before = {c.folder: fingerprint_of(c, 0, DATA) for c in read(recipe).contestants}
     assert len(set(before.values())) == 4
     recipe["contestants"]["small"] = {**STUDENT, "temperature": 3.0}
-    after = {c.folder: mark_of(c, 0, DATA) for c in read(recipe).contestants}
+    after = {c.folder: fingerprint_of(c, 0, DATA) for c in read(recipe).contestants}
     assert {name for name in before if before[name] != after[name]} == {"small", "small-int8"}
     recipe["contestants"]["small"] = STUDENT
     recipe["contestants"]["tiny"]["lr"] = 1e-3
-    after = {c.folder: mark_of(c, 0, DATA) for c in read(recipe).contestants}
+    after = {c.folder: fingerprint_of(c, 0, DATA) for c in read(recipe).contestants}
     assert all(before[name] != after[name] for name in before)
     with pytest.raises(ConfigError, match="tiny, cleaned has changed .*lr 0.003 -> 0.001"):
         run_study(read(recipe), out)
@@ -231,7 +220,7 @@ def test_the_marks_of_the_first_kinds_are_those_of_the_first_studies(read):
         },
     }  # fmt: skip
     found = {
-        c.folder: mark_of(c, 1, {**{n: {"sha256": n} for n in ("train", "dev", "test")},
+        c.folder: fingerprint_of(c, 1, {**{n: {"sha256": n} for n in ("train", "dev", "test")},
                                  "labels": ["0", "1"], "positive": "1"})[:16]
         for c in read(recipe).contestants
     }  # fmt: skip
@@ -244,35 +233,6 @@ def test_the_marks_of_the_first_kinds_are_those_of_the_first_studies(read):
     }
 
 
-def test_studies_from_before_there_were_students_are_read(kept, read, no_training):
-    recipe, out = kept
-    recipe["contestants"] = {"tiny": recipe["contestants"]["tiny"]}
-    del recipe["target_quality"]
-    for path in out.glob("contestants/*/seed-*/run.json"):
-        facts = json.loads(path.read_text())
-        for name in ("latency_seconds", "latency_seconds_p95", "latency_rows", "weight_bytes"):
-            facts["costs"].pop(name, None)
-        path.write_text(json.dumps(facts))
-    results = run_study(read(recipe), out)
-    assert no_training == [] and results["contestants"][0]["status"] == "finished"
-    assert results["contestants"][0]["share"] is None and "choice" not in results
-    study = read_study(out)
-    assert "one text" not in markdown(study).splitlines()[0] and students(study) is None
-
-
-def test_predictions_of_a_student_that_are_gone_are_made_again(made, one_process, read, no_report):
-    recipe, compared = made
-    out = compared.folder
-    place = out / "contestants/small/seed-0/predictions/test.jsonl"
-    before = scores_of(out, "small")
-    place.unlink()
-    with one_process():
-        results = run_study(read(recipe), out, only=["small"])
-    assert results["contestants"][1]["status"] == "finished"
-    # Batches of other sizes round otherwise.
-    assert np.abs(scores_of(out, "small") - before).max() < 1e-5
-
-
 def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
     made, tmp_path, monkeypatch, read
 ):
@@ -280,8 +240,8 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
     state = json.loads((compared.folder / "study.json").read_text())
     run = next(r for r in runs_of(read(recipe), compared.folder, state["data"], {})
                if r.key == "small/seed-0")  # fmt: skip
-    training = {**run.job.training, "save_every": 1}
-    job = dataclasses.replace(run.job, out=str(tmp_path / "seed-0"), training=training)
+    training = {**run.training, "save_every": 1}
+    job = dataclasses.replace(run, out=str(tmp_path / "seed-0"), training=training)
     real, calls = trainer.accumulate, []
 
     def dies(*args, **kwargs):
@@ -292,8 +252,8 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
 
     monkeypatch.setattr(trainer, "accumulate", dies)
     with pytest.raises(Killed):
-        carry_out(job)
-    carry_out(job)
+        run_contestant(job)
+    run_contestant(job)
     assert len(calls) == 7, "6 steps and the one that died: none was made twice"
     file = "predictions/test.jsonl"
-    assert (tmp_path / "seed-0" / file).read_bytes() == (run.out / file).read_bytes()
+    assert (tmp_path / "seed-0" / file).read_bytes() == (run.folder / file).read_bytes()

@@ -164,10 +164,8 @@ def test_a_kill_at_any_write_leaves_no_trace_in_the_result(
     assert hashes(out) == whole
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(
-    tmp_path, text, vocab, whole, kills
-):
+def test_kill_9_at_random_moments_leaves_no_trace_in_the_result(tmp_path, text, vocab, whole):
+    kills = 1
     out = tmp_path / "out"
     code = (
         "import sys\n"
@@ -203,13 +201,6 @@ def test_another_corpus_is_not_touched_unless_asked(tmp_path, tiny, text, whole)
     assert hashes(out) == before
     build_corpus([text], tiny, out, options=SMALL, overwrite=True)
     assert hashes(out) == whole
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path, tiny, text):
-    (tmp_path / "thesis.doc").write_text("x")
-    for overwrite in (False, True):
-        with pytest.raises(ConfigError, match="holds other files and no corpus"):
-            build_corpus([text], tiny, tmp_path, overwrite=overwrite)
 
 
 def test_a_shard_that_was_changed_is_named_and_can_be_built_anew(tmp_path, tiny, text, whole):
@@ -266,21 +257,6 @@ def test_a_worker_that_was_killed_is_said_to_be(tmp_path, tiny, text, whole, mon
     assert all(process.poll() is not None for process in started)
     build_corpus([text], tiny, out, options=SMALL, workers=2)
     assert hashes(out) == whole
-
-
-def test_impossible_options_are_refused(tmp_path, tiny, text):
-    for options, message in [
-        (lambda: CorpusOptions(sentences="words"), "--sentences words is not one of rules, lines"),
-        (lambda: CorpusOptions(shard_tokens=0), "--shard-tokens 0"),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            options()
-    with pytest.raises(ConfigError, match="--workers 0"):
-        build_corpus([text], tiny, tmp_path / "out", workers=0)
-    with pytest.raises(ConfigError, match="standard input"):
-        build_corpus(["-"], tiny, tmp_path / "out")
-    with pytest.raises(ConfigError, match="No files"):
-        build_corpus([], tiny, tmp_path / "out")
 
 
 def test_the_manifest_says_what_the_corpus_was_made_from(tmp_path, tiny, text):

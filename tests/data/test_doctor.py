@@ -92,13 +92,6 @@ def test_bad_rows_are_counted_and_reading_goes_on(tmp_path):
     assert report.splits[0].rows == 41 and report.splits[0].bad_rows == 2
 
 
-def test_an_open_quote_is_found_and_said_to_end_the_reading(tmp_path):
-    report = look(tmp_path, train=rows(*BALANCED) + '"open,a\nmore,b\n')
-    ((count, places),) = found(report, "bad_row")
-    assert count == 1 and places[0].startswith("train.csv:42: a quote opens here")
-    assert "reading stops here" in places[0] and report.splits[0].rows == 40
-
-
 def test_empty_texts_are_counted_and_are_no_duplicates(tmp_path):
     report = look(tmp_path, train=rows(*BALANCED, ("", "a"), ("  ", "b"), ("", "b")))
     assert found(report, "empty_text") == [(3, ["train.csv:42", "train.csv:43", "train.csv:44"])]
@@ -138,12 +131,6 @@ def test_one_text_with_two_labels_is_a_contradiction_across_files_too(tmp_path):
     assert found(report, "contradiction") == [
         (2, ["train.csv:42 contradicts train.csv:4", "dev.csv:3 contradicts train.csv:3"])
     ]
-
-
-def test_a_pair_counts_as_one_text(tmp_path):
-    lines = [f"same,second {i},{'ab'[i % 2]}" for i in range(20)]
-    report = look(tmp_path, train="text,text_pair,label\n" + "\n".join([*lines, lines[0]]) + "\n")
-    assert [count for count, _ in found(report, "duplicate")] == [1]
 
 
 def test_a_label_that_train_lacks_is_an_error(tmp_path):
@@ -299,16 +286,6 @@ def test_findings_name_the_places_and_leave_equal_texts_to_the_exact_comparison(
         "dev.csv:3 contradicts train.csv:3",
         "train.csv:4 contradicts train.csv:2",
     ]
-
-
-def test_a_doctor_that_was_not_asked_keeps_no_texts_and_says_nothing_of_it(tmp_path):
-    report = near(tmp_path, TRAIN, DEV, None)
-    assert report.near_duplicates is None
-    assert not where(report, "near_leakage")
-    asked = near(tmp_path, TRAIN, DEV)
-    assert {problem for problem in asked.problems if "near" not in problem.kind} == set(
-        report.problems
-    )
 
 
 def test_a_row_that_also_stands_in_train_as_it_is_leaks_once(tmp_path):

@@ -233,11 +233,6 @@ def test_an_impossible_option_is_refused_with_what_is_possible(corpus, tiny, wro
         loader_of(corpus, tiny, ObjectiveOptions(**wrong))
 
 
-def test_a_batch_that_starts_larger_than_it_ends_is_refused(corpus, tiny):
-    with pytest.raises(ConfigError, match="from 1 to 16"):
-        loader_of(corpus, tiny, batch_start=17)
-
-
 def test_the_rows_of_a_seed_are_these(tmp_path: Path, tiny):
     """A golden row: a change of the draws would silently change every run that is resumed."""
     corpus = write_corpus(tmp_path, [[[5, 6, 7, 8, 9, 10], [11, 12, 13, 14]]])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filbert.data.draws import keys_of, shuffled, uniform
+from filbert.data.draws import keys_of, uniform
 from filbert.data.masking import (
     STYLES,
     UNITS,
@@ -110,18 +110,6 @@ def test_a_sentence_begins_a_word_even_where_its_first_piece_does_not_look_so(ti
     fresh[1:43:3] = True
     [(positions, _)] = mask(rows._replace(fresh=fresh), masker)[1]
     assert len(positions) == 6, "two words of three"
-
-
-def test_a_span_shares_one_fate(tiny):
-    rows, _ = random_rows([128] * 400)
-    masked, targets = mask(rows, masker_of(tiny, "span"))
-    same = pairs = 0
-    for begin, (positions, _) in zip(rows.starts, targets, strict=False):
-        is_mask = masked[begin + positions] == MASK
-        next_to = np.diff(positions) == 1
-        same += int((is_mask[1:] == is_mask[:-1])[next_to].sum())
-        pairs += int(next_to.sum())
-    assert same / pairs > 0.9, "by single coins it would be 0.8 squared and 0.2 squared: 0.68"
 
 
 def test_random_words_are_any_entry_or_any_but_the_special_ones(tiny):
@@ -281,12 +269,3 @@ def test_every_draw_has_chance_of_its_own():
     draws += [uniform(key, 0, np.ones(1))]
     correlations = np.corrcoef(draws)[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 4 / 1000**0.5, "four standard errors of no correlation"
-
-
-def test_every_order_is_equally_likely():
-    groups = np.repeat(np.arange(6000), 3)
-    keys = keys_of(0, 0, groups)
-    order = shuffled(keys, 0, np.tile([0, 1, 2], 6000), groups).reshape(-1, 3) % 3
-    counts = np.unique(order @ [9, 3, 1], return_counts=True)[1]
-    assert len(counts) == 6
-    assert np.abs(counts - 1000).max() < 4 * (6000 / 6 * 5 / 6) ** 0.5, "four standard errors"

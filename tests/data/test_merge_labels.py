@@ -10,8 +10,7 @@ from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.tasks.base import TaskOptions
 from filbert.tasks.classification import Classification
-from filbert.tasks.embedding import Embedding
-from filbert.tasks.regression import Regression
+from filbert.tasks.rows import read_task_rows
 
 MERGED = ColumnNames(text_column="comment", merge_labels=("loud", "curt"), merge_as="unfriendly")
 CSV = "comment,loud,curt,kind\na film,0,0,1\na play,1,0,0\nthe sea,0,1,0\nthe day,1,1,1\n"
@@ -123,31 +122,23 @@ def test_the_merged_label_is_the_positive_class(tmp_path):
     assert task.labels == ("not unfriendly", "unfriendly")
     # By alphabet "not ..." may come before or after the name; the order is not left to that.
     names = ColumnNames(text_column="comment", merge_labels=("loud",), merge_as="angry")
-    assert Classification.from_options(TaskOptions(), names).positive_id == 1
-    task = task.fit_labels(task.read(written(tmp_path, CSV), MERGED))
-    assert [task.gold(row) for row in task.read(written(tmp_path, CSV), MERGED)] == [0, 1, 1, 1]
+    assert Classification.from_options(TaskOptions(), names).spec.positive == "angry"
+    rows = list(read_task_rows(task, written(tmp_path, CSV), MERGED))
+    assert [task.fit(rows).gold(row) for row in rows] == [0, 1, 1, 1]
 
 
 def test_a_positive_class_other_than_the_two_is_refused():
-    assert Classification.from_options(TaskOptions(positive="unfriendly"), MERGED).positive_id == 1
+    Classification.from_options(TaskOptions(positive="unfriendly"), MERGED)
     with pytest.raises(ConfigError, match=r"--positive '1': the labels are \['not unfriendly'"):
         Classification.from_options(TaskOptions(positive="1"), MERGED)
 
 
 def test_a_model_is_only_evaluated_on_merged_rows_of_its_own_labels():
-    merged = Classification.from_options(TaskOptions(), MERGED)
-    assert merged.reading(MERGED) == merged
     with pytest.raises(ConfigError) as caught:
-        Classification(labels=("0", "1")).reading(MERGED)
+        read_task_rows(Classification(labels=("0", "1")), "rows.csv", MERGED)
     assert str(caught.value) == (
         "--merge-labels makes one label of ['not unfriendly', 'unfriendly']; this model gives one "
         "of ['0', '1']. Name the merged label with --as as it was in training."
     )
     with pytest.raises(ConfigError, match="this model gives any number of its labels a row"):
-        Classification(labels=("loud", "curt"), multilabel=True).reading(MERGED)
-
-
-@pytest.mark.parametrize("task", [Regression, Embedding])
-def test_tasks_with_a_score_refuse_merged_labels(task):
-    with pytest.raises(ConfigError, match="--merge-labels is for classification"):
-        task.from_options(TaskOptions(), MERGED)
+        read_task_rows(Classification(("loud", "curt"), multilabel=True), "rows.csv", MERGED)

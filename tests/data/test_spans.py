@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from filbert.data.columns import ColumnNames
 from filbert.data.squad import Answer, Question, Spans, best_windows, different_texts, with_null
-from filbert.tasks.span_qa import SpanQA
-from filbert.text.tokenizer import Tokenizer
 
 
 def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
@@ -59,62 +54,22 @@ def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
     assert different_texts(question, candidates, 9) == [Answer("film", 1, 5, 1.0, 0.0)]
 
 
-ITEMS = {
-    "fine": ("film was good and the", 4),
-    "moved": ("good", 14),
-    "six tokens": ("film was good and the play", 4),
-}
-
-
-def findings(tmp_path: Path, tiny: Tokenizer | None, task: SpanQA, max_length: int) -> Any:
-    path = tmp_path / "x.jsonl"
-    base = {"question": "he", "context": "The film was good and the play was bad."}
-    items: list[dict[str, Any]] = [
-        {**base, "id": id, "answers": [{"text": text, "answer_start": start}]}
-        for id, (text, start) in ITEMS.items()
-    ]
-    items.append({**base, "id": "chatty", "question": "he he he he", "answers": []})
-    items.append({**base, "id": "fine", "answers": []})
-    path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
-    places: dict[tuple[str, str], list[str]] = {}
-    for found in task.findings(list(task.read(path, ColumnNames())), tiny, max_length):
-        places.setdefault((found.level, found.kind), []).append(found.where.split(":", 1)[1])
-    return places
-
-
-MOVED = {("error", "answer_offset"): ["2: question moved"]}
-LOST = {("warning", "answer_lost"): ["3: question six tokens"]}
-
-
-def test_a_check_finds_answers_out_of_place(tmp_path: Path, tiny: Tokenizer) -> None:
-    assert findings(tmp_path, None, SpanQA(), 32) == MOVED
-    assert findings(tmp_path, tiny, SpanQA(), 32) == MOVED
-
-
-def test_a_check_finds_answers_that_are_too_long(tmp_path: Path, tiny: Tokenizer) -> None:
-    assert findings(tmp_path, tiny, SpanQA(max_answer_length=5), 32) == MOVED | LOST
-    assert findings(tmp_path, tiny, SpanQA(max_answer_length=6), 32) == MOVED
-
-
-def test_a_check_finds_answers_that_no_window_holds(tmp_path: Path, tiny: Tokenizer) -> None:
-    task = SpanQA(stride=1, max_question_length=1)
-    cut = {("warning", "question_cut"): ["4: question chatty"]}
-    assert findings(tmp_path, tiny, task, 9) == MOVED | LOST | cut
-    assert findings(tmp_path, tiny, task, 10) == MOVED | cut
-
-
 LONG = """
 import resource, sys, time
 import torch
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
+from filbert.tasks.rows import read_task_rows, row_of_value
+from filbert.tasks.checking import RowCheck
 
 torch.set_num_threads(1)
 task, tokenizer = SpanQA(), Tokenizer.load(sys.argv[1])
 def run(words):
     context = "good film " * (words // 2)
     examples = task.examples(
-        [task.row(("he", context), 0)], tokenizer, max_length=384, with_targets=False
+        [row_of_value(task, ("he", context), 0)], tokenizer, max_length=384, with_targets=False
     )
     outputs = [torch.randn(len(e.input_ids), 2) for e in examples]
     return task.decode(outputs, examples)[0], len(examples)

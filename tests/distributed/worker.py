@@ -22,7 +22,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head
 from filbert.model.precision import Precision
-from filbert.tasks.base import Targets
+from filbert.tasks.base import LossSpec, Targets
 from filbert.train.distributed import Parallel, start, unwrapped, zero_loss
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
@@ -86,8 +86,11 @@ class StandIn:
     """The part of a task that a step reads."""
 
     kind: str
-    loss_names = ("loss",)
     whole_batch: bool = False
+
+    @property
+    def spec(self) -> LossSpec:
+        return LossSpec(("loss",), "loss", self.whole_batch)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         if self.kind == "sequence":

@@ -34,7 +34,7 @@ def drawn(tiny_model: Path):
 
     def draw(kind, task=None) -> Predictor:
         torch.manual_seed(3)
-        count = None if task is None else task.num_labels
+        count = None if task is None else task.spec.num_labels
         checkpoint = with_new_head(huggingface.read(tiny_model), kind, count)
         for name, tensor in checkpoint.tensors.items():
             if name.startswith(("head", "encoder.pooler")):

@@ -1,38 +1,108 @@
-"""Grouped attention against torch's own, its gradient, and the grouping."""
+"""Grouped attention against torch's own: whole sequences, causal, and within a window."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
 from filbert.model.attention import AttentionPlan, _GroupedAttention, attend, group_lengths
 
-LENGTHS = (5, 5, 7, 20, 20, 21, 3)
+# Equal ones, near-equal ones in one group, and some alone.
+LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
+KINDS = [{}, {"causal": True}, *({"reach": reach} for reach in (0, 1, 3, 19, 20, 500))]
 
 
-def by_sequence(qkv_T3AD: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
-    """The judge: one call of torch's attention per sequence."""
+def plan_of(**settings) -> AttentionPlan:
+    return AttentionPlan(pack([[1] * n for n in LENGTHS]), **settings)
+
+
+def by_sequence(qkv_T3AD: torch.Tensor, reach: int = 500, causal: bool = False) -> torch.Tensor:
+    """The reference: one call of torch's attention per sequence, with a mask."""
     out = []
-    for piece in qkv_T3AD.split(lengths):
+    for piece in qkv_T3AD.split(LENGTHS):
+        places = torch.arange(len(piece))
+        behind = places[:, None] - places
+        seen = (behind.abs() <= reach) & ((behind >= 0) | (not causal))
         q, k, v = (piece[:, i].transpose(0, 1)[None] for i in range(3))
-        out.append(scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
+        out.append(scaled_dot_product_attention(q, k, v, attn_mask=seen)[0].transpose(0, 1))
     return torch.cat(out)
 
 
-def random_qkv(lengths: tuple[int, ...]) -> torch.Tensor:
+def random_qkv(lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(sum(lengths), 3, 4, 8, dtype=torch.float64, generator=generator)
 
 
-@pytest.mark.parametrize("grad", [False, True])
-def test_grouped_attention_equals_torch_attention_sequence_by_sequence(grad):
-    qkv = random_qkv(LENGTHS).requires_grad_(grad)
-    plan = AttentionPlan(pack([[1] * n for n in LENGTHS]))
-    assert any(group.gather is not None for group in plan.groups), "one group must need padding"
-    assert any(group.count > 1 and group.gather is None for group in plan.groups)
-    torch.testing.assert_close(attend(qkv, plan), by_sequence(qkv, LENGTHS), atol=1e-14, rtol=0)
+def test_the_lengths_make_all_kinds_of_groups():
+    groups = plan_of(reach=3).groups
+    assert any(group.gather is not None for group in groups)
+    assert any(group.count > 1 and group.gather is None for group in groups)
+    masks = [group.unseen for group in groups]
+    assert any(mask is not None and len(mask) > 1 for mask in masks)
+    assert any(mask is not None and len(mask) == 1 for mask in masks)
+    assert any(mask is None for mask in masks)
+    assert all(group.unseen is None for group in plan_of().groups)
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=str)
+def test_attention_and_its_gradient_equal_torchs_sequence_by_sequence(settings):
+    plan = plan_of(**settings)
+    torch.testing.assert_close(
+        attend(random_qkv(), plan), by_sequence(random_qkv(), **settings), atol=1e-14, rtol=0
+    )
+    qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
+    weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
+    (attend(qkv, plan) * weights).sum().backward()
+    (by_sequence(again, **settings) * weights).sum().backward()
+    torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"causal": True}, {"reach": 2}], ids=str)
+def test_the_gradient_with_dropout_is_that_of_the_same_mask(settings):
+    plan = plan_of(**settings)
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return _GroupedAttention.apply(x, plan.groups, 0.3)
+
+    qkv = random_qkv()[:, :, :2, :4].contiguous().requires_grad_()
+    assert torch.autograd.gradcheck(dropped, (qkv,), fast_mode=True)
+    assert not torch.allclose(dropped(qkv), attend(qkv, plan)), "dropout must do something"
+
+
+def test_in_bf16_it_is_that_of_float32_to_the_rounding():
+    qkv = random_qkv().float()
+    result = attend(qkv.bfloat16(), plan_of(causal=True))
+    assert result.dtype == torch.bfloat16
+    # 8 bits of mantissa; values are about 1.
+    torch.testing.assert_close(result.float(), by_sequence(qkv, causal=True), atol=0.03, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [({}, (-1, -1)), ({"causal": True}, (-1, 0)), ({"reach": 3}, (3, 3))],
+    ids=str,
+)
+def test_the_gpu_kernel_gets_the_window(settings, wanted, monkeypatch):
+    """No GPU is needed: these tensors have shapes only, and so has the kernel's output."""
+    import torch.nn.attention.varlen as kernels
+
+    windows, ours = [], kernels.varlen_attn
+
+    def kernel(*arguments, window_size=(-1, -1)) -> torch.Tensor:
+        windows.append(window_size)
+        return ours(*arguments, window_size=window_size)
+
+    monkeypatch.setattr(kernels, "varlen_attn", kernel)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        qkv = torch.empty(sum(LENGTHS), 3, 4, 8, dtype=torch.bfloat16, device="cuda")
+        result = attend(qkv, plan_of(**settings))
+    assert windows == [wanted]
+    assert result.shape == (sum(LENGTHS), 4, 8) and result.dtype == torch.bfloat16
 
 
 def test_in_bf16_seven_of_a_length_are_multiplied_as_four_two_and_one(monkeypatch):
@@ -52,33 +122,12 @@ def test_in_bf16_seven_of_a_length_are_multiplied_as_four_two_and_one(monkeypatc
     torch.testing.assert_close(found.float(), alone.float(), atol=0.01, rtol=0)
 
 
-def test_rows_behind_the_last_sequence_see_nothing_and_are_seen_by_none():
-    qkv = random_qkv(LENGTHS)
+def test_rows_after_the_last_sequence_are_zeros_and_change_nothing():
+    qkv = random_qkv()
     behind = torch.cat([qkv, torch.full_like(qkv[:3], float("nan"))])
-    plan = AttentionPlan(pack([[1] * n for n in LENGTHS]))
+    plan = plan_of()
     found = attend(behind, plan)
     assert torch.equal(found[:-3], attend(qkv, plan)) and not found[-3:].any()
-
-
-def test_its_gradient_equals_the_numerical_one():
-    lengths = (3, 3, 4, 21, 22)
-    plan = AttentionPlan(pack([[1] * n for n in lengths]))
-    qkv = random_qkv(lengths)[:, :, :2, :3].contiguous().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: _GroupedAttention.apply(x, plan.groups, 0.0), (qkv,), fast_mode=True
-    )
-
-
-def test_the_gradient_with_dropout_is_that_of_the_same_mask():
-    plan = AttentionPlan(pack([[1] * n for n in LENGTHS]))
-
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(7)
-        return _GroupedAttention.apply(x, plan.groups, 0.3)
-
-    qkv = random_qkv(LENGTHS).requires_grad_()
-    assert torch.autograd.gradcheck(dropped, (qkv,), fast_mode=True)
-    assert not torch.allclose(dropped(qkv), attend(qkv, plan)), "dropout must do something"
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=60))

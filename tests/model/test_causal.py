@@ -1,4 +1,4 @@
-"""Attention from left to right, against torch's own; and what is read of it."""
+"""Causal encoders: no hidden state depends on later tokens, and the last represents the text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack, split
 from filbert.errors import ConfigError
-from filbert.model.attention import AttentionPlan, _GroupedAttention, attend
-from filbert.model.config import EncoderConfig, SelfAttention
+from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, hidden_states, initialize
 from filbert.model.heads import Model, VectorHead, new_head
-from filbert.model.pooling import pool, standing_rows
+from filbert.model.pooling import pool
 
 # Equal ones, near-equal ones in one group, and some alone.
 LENGTHS = (5, 5, 7, 20, 20, 21, 3, 1)
@@ -32,20 +29,6 @@ CAUSAL = EncoderConfig.of(
     attention_dropout=0.0,
     head_dropout=0.0,
 )
-
-
-def by_sequence(qkv_T3AD: torch.Tensor) -> torch.Tensor:
-    """The judge: one causal call of torch's attention per sequence."""
-    out = []
-    for piece in qkv_T3AD.split(LENGTHS):
-        q, k, v = (piece[:, i].transpose(0, 1)[None] for i in range(3))
-        out.append(scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1))
-    return torch.cat(out)
-
-
-def random_qkv(dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(sum(LENGTHS), 3, 4, 8, dtype=dtype, generator=generator)
 
 
 def batch_of(lengths: tuple[int, ...] = LENGTHS):
@@ -68,42 +51,6 @@ def changed_at(batch, row: int):
     return dataclasses.replace(batch, input_ids=ids)
 
 
-@pytest.mark.parametrize("grad", [False, True])
-def test_causal_attention_equals_torchs_sequence_by_sequence(grad):
-    plan = AttentionPlan(batch_of(), causal=True)
-    assert any(group.gather is not None for group in plan.groups), "one group must need padding"
-    assert any(group.count > 1 and group.gather is None for group in plan.groups)
-    qkv = random_qkv().requires_grad_(grad)
-    torch.testing.assert_close(attend(qkv, plan), by_sequence(qkv), atol=1e-14, rtol=0)
-
-
-def test_in_bf16_it_is_that_of_float32_to_the_rounding():
-    qkv = random_qkv(torch.float32)
-    found = attend(qkv.bfloat16(), AttentionPlan(batch_of(), causal=True))
-    assert found.dtype == torch.bfloat16
-    # 8 bits of mantissa; values are about 1.
-    torch.testing.assert_close(found.float(), by_sequence(qkv), atol=0.03, rtol=0.02)
-
-
-def test_its_gradient_equals_autograds_own():
-    qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
-    weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
-    (attend(qkv, AttentionPlan(batch_of(), causal=True)) * weights).sum().backward()
-    (by_sequence(again) * weights).sum().backward()
-    torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
-
-
-def test_with_dropout_the_gradient_is_that_of_the_same_mask():
-    plan = AttentionPlan(batch_of(), causal=True)
-
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(7)
-        return _GroupedAttention.apply(x, plan.groups, 0.3)
-
-    qkv = random_qkv()[:, :, :2, :4].contiguous().requires_grad_()
-    assert torch.autograd.gradcheck(dropped, (qkv,), fast_mode=True)
-
-
 @pytest.mark.parametrize("changes", [{}, {"position_offset": 2}, {"rotary_base": 100.0}])
 def test_changing_a_token_changes_no_hidden_state_before_it_and_all_from_it_on(changes):
     model = model_of(None, **changes)
@@ -119,41 +66,9 @@ def test_changing_a_token_changes_no_hidden_state_before_it_and_all_from_it_on(c
                 assert not moved[:first].any() and moved[first:].all()
 
 
-def test_without_causal_nothing_is_masked_that_was_not():
-    plan = AttentionPlan(batch_of())
-    assert not plan.causal and all(group.unseen is None for group in plan.groups)
-    batch = batch_of()
-    assert standing_rows(batch, causal=False) is batch.starts
-    assert not SelfAttention(heads=1).causal
-
-
 def test_a_causal_encoder_without_local_layers_alone():
     with pytest.raises(ConfigError, match="causal with local_window 8"):
         CAUSAL.changed(local_window=8, global_every=2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [({}, (-1, -1)), ({"causal": True}, (-1, 0)), ({"reach": 3}, (3, 3))],
-)
-def test_the_gpu_kernel_is_told_what_a_token_sees(settings, wanted, monkeypatch):
-    """No GPU is needed: these tensors have shapes alone, and so has the kernel's answer."""
-    import torch.nn.attention.varlen as kernels
-
-    told, ours = [], kernels.varlen_attn
-
-    def kernel(*arguments: Any, window_size: tuple[int, int] = (-1, -1)) -> torch.Tensor:
-        told.append(window_size)
-        return ours(*arguments, window_size=window_size)
-
-    monkeypatch.setattr(kernels, "varlen_attn", kernel)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    plan = AttentionPlan(batch_of(), **settings)
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        qkv = torch.empty(sum(LENGTHS), 3, 4, 8, dtype=torch.bfloat16, device="cuda")
-        found = attend(qkv, plan)
-    assert told == [wanted]
-    assert found.shape == (sum(LENGTHS), 4, 8) and found.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("kind", ["sequence", "choices", "pair"])

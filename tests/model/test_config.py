@@ -39,8 +39,26 @@ def test_changing_a_setting_keeps_all_others():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"local_rotary_base": 10.0}, {"rotary_base": 10.0, "position_offset": 2}]
+    ("changes", "words"),
+    [
+        ({"hidden_size": 17}, "not a multiple"),
+        ({"hidden_act": "swish"}, "'swish' is not one of"),
+        ({"num_hidden_layers": 100_000}, "num_hidden_layers is 100000"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0"),
+        ({"num_hidden_groups": 3}, "num_hidden_groups 3"),
+        ({"num_hidden_groups": 1, "pre_norm": True}, "post-norm only"),
+        ({"rotary_base": 0.5}, "rotary_base is 0.5"),
+        ({"rotary_base": float("nan")}, "rotary_base is nan"),
+        ({"local_rotary_base": 10.0}, "no rotary_base"),
+        ({"rotary_base": 10.0, "hidden_size": 12}, "even number"),
+        ({"rotary_base": 10.0, "position_offset": 2}, "begin at 0"),
+        ({"max_position_embeddings": 2, "position_offset": 2}, "no row for a token"),
+        ({"local_window": -1}, "local_window is -1"),
+        ({"global_every": 0}, "global_every is 0"),
+        ({"pooled": "last"}, "pooled 'last' is not one of"),
+    ],
 )
-def test_settings_of_two_position_schemes_are_refused(settings):
-    with pytest.raises(ConfigError):
-        EncoderConfig.of(**SIZES, num_hidden_layers=1, **settings)
+def test_an_impossible_configuration_is_refused_by_name(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        EncoderConfig.of(**SIZES, num_hidden_layers=2).changed(**changes)

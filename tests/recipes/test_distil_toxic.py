@@ -10,7 +10,7 @@ import random
 import pytest
 
 import filbert
-from filbert.compare.options import StudyFlags
+from filbert.compare.options import StudyOptions
 from filbert.compare.recipe import read_study
 from filbert.recipes import read_recipe, recipe_path
 
@@ -87,6 +87,6 @@ def test_the_study_of_students_runs_whole_with_a_tiny_model(
 
 def test_it_can_be_read_as_it_is(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    study = read_study(RECIPE, StudyFlags(data="x.csv"))
+    study = read_study(RECIPE, StudyOptions.from_keywords({"data": "x.csv"}))
     assert study.target is not None and study.target.of == "minilm"
     assert {c.root.name for c in study.contestants if c.source} == {"minilm"}

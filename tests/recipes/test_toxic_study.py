@@ -11,7 +11,7 @@ import pytest
 
 import filbert
 from filbert.cli.main import run
-from filbert.compare.options import StudyFlags
+from filbert.compare.options import StudyOptions
 from filbert.compare.recipe import read_study
 from filbert.recipes import built_in, read_recipe, recipe_path
 
@@ -64,7 +64,7 @@ def test_the_recipe_says_what_it_is_for_and_how_it_is_started():
 
 
 def test_the_study_has_the_contestants_that_it_is_about(tiny_model):
-    flags = StudyFlags(data="x.csv")
+    flags = StudyOptions.from_keywords({"data": "x.csv"})
     study = read_study(smaller(RECIPE, tiny_model), flags)
     kinds = {c.kind for c in study.contestants}
     assert kinds == {"encoder", "bigru", "tfidf", "static"}

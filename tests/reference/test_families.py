@@ -210,7 +210,7 @@ def test_hidden_states_pooled_vectors_and_logits_equal_transformers(
     )
 
 
-@every_case
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "electra"])
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -221,9 +221,9 @@ def test_hidden_states_pooled_vectors_and_logits_equal_transformers(
         ("num_hidden_layers", "one fewer"),
     ],
 )
-def test_a_wrong_config_field_shows(
-    family: str, kind: str | None, field: str, value: Any, root: Path
-) -> None:
+def test_a_wrong_config_field_shows(family: str, field: str, value: Any, root: Path) -> None:
+    """The heads read the same encoder, so one class of a family is enough."""
+    kind = None
     model, folder = judge_and_folder(family, kind, root)
     checkpoint = huggingface.read(folder)
     tensors = dict(checkpoint.tensors)
@@ -353,7 +353,7 @@ def new_head(checkpoint: Checkpoint, kind: str | None) -> Checkpoint:
 
 
 @every_case
-@pytest.mark.parametrize("old", [None, "masked_lm", "sequence", "choices"])
+@pytest.mark.parametrize("old", [None, "sequence"])
 def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
     family: str, kind: str | None, old: str | None, root: Path, tmp_path: Path
 ) -> None:

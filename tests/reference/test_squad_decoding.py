@@ -13,6 +13,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.metrics.squad import normalize
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import SpanQA
 from filbert.text.tokenizer import Tokenizer
 
@@ -20,7 +21,7 @@ from filbert.text.tokenizer import Tokenizer
 @pytest.fixture(scope="module")
 def rows(shared_data: Path) -> list[Row]:
     path = shared_data / "squad" / "dev-v1.1.json.gz"
-    return list(SpanQA().read(path, ColumnNames()))
+    return list(read_task_rows(SpanQA(), path, ColumnNames()))
 
 
 @pytest.fixture(scope="module", params=["bert-base-uncased", "roberta-base", "albert-base-v2"])

@@ -10,12 +10,14 @@ import pytest
 
 from filbert.data.columns import ColumnNames
 from filbert.data.squad import read_predictions
+from filbert.metrics.squad import metrics_by_id
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.span_qa import Gold, SpanQA
 
 
 def gold_of(folder: Path, name: str) -> list[Gold]:
     task = SpanQA()
-    return [task.gold(row) for row in task.read(folder / name, ColumnNames())]
+    return [task.gold(row) for row in read_task_rows(task, folder / name, ColumnNames())]
 
 
 def answers_of(folder: Path, name: str) -> dict[str, str]:
@@ -32,7 +34,7 @@ def folder(shared_data: Path) -> Path:
 def test_the_scores_of_version_1_are_those_published(folder: Path) -> None:
     wanted = json.loads((folder / "expected_scores.json").read_text())["pred-v1.1-logreg"]
     gold = gold_of(folder, "dev-v1.1.json.gz")
-    figures = SpanQA().metrics_by_id(gold, answers_of(folder, "pred-v1.1-logreg.json.gz"))
+    figures = metrics_by_id(gold, answers_of(folder, "pred-v1.1-logreg.json.gz"))
     assert len(gold) == wanted.pop("total")
     assert figures == pytest.approx(wanted, abs=1e-9)
 
@@ -40,7 +42,7 @@ def test_the_scores_of_version_1_are_those_published(folder: Path) -> None:
 def test_the_scores_of_version_2_are_those_of_the_official_script(folder: Path) -> None:
     wanted = json.loads((folder / "expected_scores.json").read_text())["pred-v2.0-nlnet"]
     gold = gold_of(folder, "dev-v2.0.json.gz")
-    figures = SpanQA().metrics_by_id(gold, answers_of(folder, "pred-v2.0-nlnet.json.gz"))
+    figures = metrics_by_id(gold, answers_of(folder, "pred-v2.0-nlnet.json.gz"))
     assert len(gold) == wanted.pop("total")
     wanted["exact_match"] = wanted.pop("exact")
     assert {key: figures[key] for key in wanted} == pytest.approx(wanted, abs=1e-9)
@@ -65,7 +67,7 @@ WITH_SCORES = {
 def test_the_best_thresholds_are_those_of_the_official_script(folder: Path) -> None:
     gold = gold_of(folder, "dev-v2.0.json.gz")
     answers = answers_of(folder, "pred-v2.0-nlnet.json.gz")
-    figures = SpanQA().metrics_by_id(gold, answers)
+    figures = metrics_by_id(gold, answers)
     assert {key: figures[key] for key in WITHOUT_SCORES} == pytest.approx(WITHOUT_SCORES, abs=1e-9)
     # Scores that know a little: right answers come early more often.
     truth = {g.id: g.answers for g in gold}
@@ -73,5 +75,5 @@ def test_the_best_thresholds_are_those_of_the_official_script(folder: Path) -> N
         id: zlib.crc32(id.encode()) / 2**32 + 0.5 * (not truth[id]) * bool(text)
         for id, text in answers.items()
     }
-    figures = SpanQA().metrics_by_id(gold, answers, scores)
+    figures = metrics_by_id(gold, answers, scores)
     assert {key: figures[key] for key in WITH_SCORES} == pytest.approx(WITH_SCORES, abs=1e-9)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from filbert.metrics.calibration import expected_calibration_error
-from filbert.metrics.classification import binary_metrics, multiclass_metrics
-from filbert.metrics.ranking import best_f1_threshold, cuts
+from filbert.compare.statistics import judge
 
 # Stands in every text of the data, so that no page may hold it without being asked.
 CANARY = "zebra<script>alert('&')</script>"
@@ -42,8 +39,10 @@ def write_rows(path: Path, labels, gold, seed: int) -> None:
     words = draw.choice(WORDS, (len(gold), 6))
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for number, (label, some) in enumerate(zip(gold, words, strict=True)):
-            text = f"row {number} {' '.join(some)} {CANARY}"
-            file.write(json.dumps({"text": text, "label": labels[label]}) + "\n")
+            text = f"row {number} {' '.join(some[: 1 + number % 6])} {CANARY}"
+            place = ["none", "a city", "a river"][number % 3]
+            row = {"text": text, "label": labels[label], "place": place}
+            file.write(json.dumps(row) + "\n")
 
 
 def softmax(logits):
@@ -62,25 +61,6 @@ def scores_of(gold, hardness, skill, name: str, seed: int, num_labels: int):
     return softmax(1.35 * (noise + np.log(weights) + strength * np.eye(num_labels)[gold]))
 
 
-def measured(gold, shares, threshold, labels) -> dict:
-    if len(labels) > 2:
-        metrics = multiclass_metrics(gold, shares, labels=labels)
-        del metrics["per_label"]
-        chosen = shares.argmax(1)
-        return metrics | {"ece": expected_calibration_error(chosen == gold, shares.max(1))}
-    positive, scores = gold == 1, shares[:, 1]
-    metrics = binary_metrics(positive, scores, threshold)
-    metrics["f1_at_half"] = binary_metrics(positive, scores, 0.5)["f1"]
-    table = cuts(positive, scores)
-    for recall in (50, 80, 90, 95):
-        reached = table.hits >= recall / 100 * table.num_positives
-        metrics[f"precision_at_recall_{recall}"] = float(
-            (table.hits / table.flagged)[reached].max()
-        )
-    metrics["ece"] = expected_calibration_error(positive, scores)
-    return metrics | {"brier": float(np.mean((scores - positive) ** 2))}
-
-
 def facts(name: str, labels, gold) -> dict:
     counts = np.bincount(gold, minlength=len(labels))
     digest = hashlib.sha256(name.encode()).hexdigest()
@@ -94,203 +74,113 @@ def write_study(
     labels=("ok", "malicious"),
     contestants=CONTESTANTS,
     seeds: int = 3,
-    num_rows: int = 2000,
+    num_rows: int = 150,
     with_cleaning: bool = True,
     failed: bool = True,
     missing_seeds: bool = False,
-    every_prediction: bool = False,
 ) -> dict:
-    """A whole study; gives the content of results.json.
-
-    The figures are plausible stand-ins: widths and p values are invented, not computed. Predictions
-    are written for the seed that is best on dev only, unless `every_prediction`.
-    """
+    """A study with invented scores and costs; returns the content of results.json."""
     labels = list(labels)
     draw = np.random.default_rng(7)
     weights = [0.9, 0.1] if len(labels) == 2 else np.full(len(labels), 1 / len(labels))
-    gold = {
-        split: draw.choice(len(labels), rows, p=weights)
-        for split, rows in (("train", 4 * num_rows), ("dev", num_rows), ("test", num_rows))
-    }
+    sizes = {"train": 4 * num_rows, "dev": num_rows, "test": num_rows}
+    gold = {split: draw.choice(len(labels), rows, p=weights) for split, rows in sizes.items()}
     for number, (split, values) in enumerate(gold.items()):
         write_rows(folder / "data" / f"{split}.jsonl.gz", labels, values, number)
     hardness = {s: draw.normal(size=(num_rows, len(labels))) for s in ("dev", "test")}
-    lengths = draw.lognormal(4, 1, num_rows).astype(int) + 3
-    entries, kept = [], {}
-    for name, kind, skill, gain, seconds, pace, parameters, size in contestants:
+    entries, finished = [], {}
+    for name, kind, skill, gain, seconds, speed, parameters, size in contestants:
         for cleaned in (False, True)[: 1 + with_cleaning]:
             full = f"{name}, cleaned" if cleaned else name
             runs = []
             for seed in range(seeds):
-                place = f"contestants/{full.replace(', ', '-')}/seed-{seed}"
+                run = {"seed": seed, "folder": f"contestants/{full.replace(', ', '-')}/seed-{seed}"}
+                runs.append(run)
                 if missing_seeds and (seed == seeds - 1 or full == contestants[-1][0]):
-                    runs.append({"seed": seed, "folder": place, "status": "missing"})
+                    run |= {"status": "missing"}
                     continue
-                shares = {
-                    split: scores_of(
-                        gold[split],
-                        hardness[split],
-                        skill + gain * cleaned,
-                        full,
-                        seed,
-                        len(labels),
+                for split in ("dev", "test"):
+                    strength = skill + gain * cleaned
+                    scores = scores_of(
+                        gold[split], hardness[split], strength, full, seed, len(labels)
                     )
-                    for split in ("dev", "test")
-                }
-                threshold = 0.5
-                if len(labels) == 2:
-                    threshold = best_f1_threshold(gold["dev"] == 1, shares["dev"][:, 1])
-                run = {
-                    "seed": seed,
-                    "folder": place,
+                    path = folder / run["folder"] / "predictions" / f"{split}.jsonl"
+                    write_lines(path, predictions(labels, gold[split], scores))
+                finished.setdefault(full, {})[seed] = folder / run["folder"]
+                run |= {
                     "status": "finished",
                     "error": None,
                     "costs": {
-                        "training_seconds": seconds * (0.82 if cleaned else 1) * (1 + 0.01 * seed),
-                        "rows_per_second": pace * (1.1 if cleaned else 1),
+                        "training_seconds": seconds * (1 + 0.01 * seed),
+                        "rows_per_second": speed,
                         "parameters": parameters,
                         "bytes_on_disk": size,
                         "peak_bytes": int(4e8 + 40 * parameters),
                     },
                 }
-                for split in ("dev", "test"):
-                    run[split] = measured(gold[split], shares[split], threshold, labels)
-                    called = shares[split].argmax(1)
-                    if len(labels) == 2:
-                        called = (shares[split][:, 1] >= threshold).astype(int)
-                    kept[full, seed, split] = called, shares[split]
-                runs.append(run)
-            entry = _entry(full, kind, STEPS if cleaned else [], runs, num_rows)
-            entries.append(entry)
-            for run in runs:
-                if run["status"] == "finished" and (
-                    every_prediction or run["seed"] == entry["best_seed"]
-                ):
-                    for split in ("dev", "test") if every_prediction else ("test",):
-                        _write_predictions(
-                            folder / run["folder"] / "predictions" / f"{split}.jsonl",
-                            labels, gold[split], *kept[full, run["seed"], split], lengths,
-                        )  # fmt: skip
+            costs = [run["costs"] for run in runs if "costs" in run]
+            entries.append({
+                "name": full, "kind": kind, "cleaning": STEPS if cleaned else [], "error": None,
+                "seeds": runs, "options": {"model": name, "max_length": 128, "epochs": 2},
+                "test": {}, "costs": costs[0] if costs else {}, "best_seed": None,
+                "status": "finished" if costs else "missing",
+            })  # fmt: skip
+    if failed:
+        error = "The gradient is not finite at step 12; use a lower --lr."
+        runs = [{"seed": 0, "folder": "contestants/albert/seed-0", "status": "failed",
+                 "error": error}]  # fmt: skip
+        entries.append({
+            "name": "albert", "kind": "encoder", "cleaning": [], "status": "failed",
+            "error": error, "options": {"model": "albert", "lr": 1.0}, "seeds": runs,
+            "best_seed": None, "test": {}, "costs": {},
+        })  # fmt: skip
+    positive = labels[1] if len(labels) == 2 else None
+    judged = judge(
+        folder, finished, labels=labels, positive=positive, slices=["place"], resamples=99
+    )
+    by_name = {entry["name"]: entry for entry in entries}
+    for one in judged.pop("contestants"):
+        entry = by_name[one["name"]]
+        for run in one.pop("seeds"):
+            entry["seeds"][run["seed"]] |= run
+        entry |= one
     results = {
         "filbert": "0.1.0",
         "name": "toxic-study",
         "finished": None if missing_seeds else "2026-11-21T14:05:00Z",
         "task": "classification",
-        "positive": labels[1] if len(labels) == 2 else None,
+        "positive": positive,
         "labels": labels,
         "data": {split: facts(split, labels, values) for split, values in gold.items()}
         | {
             "source": [{"path": "train.csv.gz", "sha256": "ab" * 32, "rows": 6 * num_rows}],
             "near_duplicates": {"threshold": 0.8, "clusters": 12, "rows": 31, "between_splits": 0},
         },
-        "options": {"split": [0.7, 0.15, 0.15], "seed": 0, "seeds": seeds,
-                    "cleaning": ["none", "study"][: 1 + with_cleaning]},
-        "machine": {"device": "cpu", "processor": "some processor", "cores": 2, "python": "3.11.2"},
+        "options": {"split": [0.7, 0.15, 0.15], "seed": 0, "seeds": seeds},
+        "machine": {"device": "cpu", "processor": "some processor", "python": "3.11.2"},
         "contestants": entries,
-    }  # fmt: skip
-    if failed:
-        entries.append(
-            {"name": "albert", "kind": "encoder", "cleaning": [], "status": "failed",
-             "error": "The gradient is not finite at step 12; use a lower --lr.",
-             "options": {"model": "albert", "lr": 1.0},
-             "seeds": [{"seed": 0, "folder": "contestants/albert/seed-0", "status": "failed",
-                        "error": "The gradient is not finite at step 12; use a lower --lr."}],
-             "best_seed": None, "test": {}, "costs": {}}
-        )  # fmt: skip
-    shown = [e for e in entries if e["test"]]
-    calls = {e["name"]: kept[e["name"], e["best_seed"], "test"] for e in shown}
-    results["pairs"] = _pairs(shown, calls, gold["test"], num_rows)
-    results["agreement"] = {
-        "names": list(calls),
-        "matrix": [[float((a == b).mean()) for b, _ in calls.values()] for a, _ in calls.values()],
+        **judged,
     }
-    results["slices"] = _slices(calls, gold["test"], lengths, labels)
     save(folder, results)
     return results
 
 
-def _write_predictions(path, labels, gold, called, shares, lengths) -> None:
-    write_lines(
-        path,
-        (
-            {
-                "row": row,
-                "line": row + 1,
-                "gold": labels[gold[row]],
-                "label": labels[called[row]],
-                "score": float(shares[row, called[row]]),
-                "scores": dict(zip(labels, shares[row].tolist(), strict=True)),
-                "num_tokens": int(lengths[row]),
-                "truncated": bool(lengths[row] > 128),
-            }
-            for row in range(len(gold))
-        ),
-    )
+def predictions(labels, gold, scores):
+    """Lines of predictions, as `finetune` writes them."""
+    for row, (true, shares) in enumerate(zip(gold, scores, strict=True)):
+        best = int(shares.argmax())
+        yield {
+            "row": row,
+            "line": row + 1,
+            "gold": labels[true],
+            "label": labels[best],
+            "score": float(shares[best]),
+            "scores": dict(zip(labels, shares.tolist(), strict=True)),
+            "num_tokens": 20,
+            "truncated": False,
+        }
 
 
 def save(folder: Path, results: dict) -> None:
     text = json.dumps(results, indent=2)
     (folder / "results.json").write_text(text, encoding="utf-8")
-
-
-def _entry(name, kind, cleaning, runs, num_rows) -> dict:
-    done = [run for run in runs if run["status"] == "finished"]
-    entry = {"name": name, "kind": kind, "cleaning": cleaning, "error": None, "seeds": runs,
-             "options": {"model": name, "max_length": 128, "epochs": 2}, "test": {}, "costs": {},
-             "status": "finished" if done else "missing", "best_seed": None}  # fmt: skip
-    if not done:
-        return entry
-    key = "pr_auc" if "pr_auc" in done[0]["dev"] else "macro_f1"
-    best = max(done, key=lambda run: run["dev"][key])
-    entry["best_seed"] = best["seed"]
-    for metric, found in best["test"].items():
-        values = [run["test"][metric] for run in done]
-        half = 1.3 / num_rows**0.5 * (0.4 if metric in ("roc_auc", "accuracy") else 1)
-        entry["test"][metric] = {
-            "value": float(np.mean(values)),
-            "low": max(found - half, 0.0),
-            "high": min(found + half, 1.0),
-            "interval_of": found,
-            "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-            "seeds": values,
-        }
-    entry["costs"] = {
-        cost: float(np.mean([run["costs"][cost] for run in done])) for cost in done[0]["costs"]
-    }
-    return entry
-
-
-def _pairs(shown, calls, gold, num_rows) -> list[dict]:
-    metrics = ["pr_auc", "roc_auc", "f1"]
-    if shown and "macro_f1" in shown[0]["test"]:
-        metrics = ["macro_f1", "accuracy"]
-    found = []
-    for one, other in combinations(shown, 2):
-        pair = {"one": one["name"], "other": other["name"]}
-        for metric in metrics:
-            difference = one["test"][metric]["interval_of"] - other["test"][metric]["interval_of"]
-            half = 0.9 / num_rows**0.5 * (0.4 if metric in ("roc_auc", "accuracy") else 1)
-            p = float(np.exp(-1.4 * (1.6 * difference / half) ** 2))
-            ends = {"low": difference - half, "high": difference + half}
-            pair[metric] = {"difference": difference, **ends, "p": p, "p_holm": min(30 * p, 1.0)}
-        right = [calls[e["name"]][0] == gold for e in (one, other)]
-        only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
-        p = float(np.exp(-((only[0] - only[1]) ** 2) / (2 * max(sum(only), 1))))
-        pair["mcnemar"] = {"p": p, "p_holm": min(30 * p, 1.0),
-                           "only_one": only[0], "only_other": only[1]}  # fmt: skip
-        found.append(pair)
-    return found
-
-
-def _slices(calls, gold, lengths, labels) -> list[dict]:
-    group = np.random.default_rng(5).integers(3, size=len(gold))
-    cut = [("tokens", f"{a}–{b - 1}", (lengths >= a) & (lengths < b))
-           for a, b in ((1, 32), (32, 64), (64, 128), (128, 256), (256, 100_000))]  # fmt: skip
-    cut += [("mentions", name, group == n) for n, name in enumerate(["none", "a city", "a river"])]
-    found = []
-    for by, name, chosen in cut:
-        rows = {n: measured(gold[chosen], s[chosen], 0.5, labels) for n, (_, s) in calls.items()}
-        positives = int((gold[chosen] == 1).sum()) if len(labels) == 2 else None
-        found.append({"by": by, "slice": name, "rows": int(chosen.sum()), "positives": positives,
-                      "contestants": rows})  # fmt: skip
-    return found

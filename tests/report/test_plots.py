@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from filbert.report import canvas, plots
-from filbert.report.comparison_plots import class_balance, pareto
+from filbert.report.comparison_plots import pareto
 from filbert.report.plots import Ranking
 
 
@@ -42,14 +42,6 @@ def test_bars_beyond_the_border_count_exactly_the_texts_that_are_cut(lengths, ma
     assert bars.get("whole", 0) == len(lengths) - num_cut
 
 
-def test_very_long_texts_share_one_bar_that_says_so():
-    figure = plots.length_histogram([*[20] * 99, 30, 5000, 9000], 256)
-    bars = {c.get_label(): sum(b.get_height() for b in c) for c in figure.axes[0].containers}
-    (name,) = [name for name in bars if "or more" in name]
-    assert bars[name] == 2
-    assert 256 < int(name.split()[1]) < 5000
-
-
 def test_the_legend_of_a_roc_plot_gives_every_area():
     chance = np.random.default_rng(0)
     gold = chance.random(100) < 0.4
@@ -57,22 +49,6 @@ def test_the_legend_of_a_roc_plot_gives_every_area():
     both.append(Ranking("guess $x$", gold, np.full(100, 0.5)))
     labels = lines_of(plots.ranking_plot(both, "roc").axes[0])
     assert "model  1.000" in labels and r"guess \$x\$  0.500" in labels
-
-
-def test_a_long_curve_is_thinned_but_keeps_its_ends():
-    chance = np.random.default_rng(0)
-    gold = chance.random(20_000) < 0.5
-    figure = plots.ranking_plot([Ranking("m", gold, chance.random(20_000))], "roc")
-    curve = figure.axes[0].get_lines()[-1]
-    assert len(curve.get_xdata()) == plots.MOST_POINTS
-    assert (curve.get_xdata()[0], curve.get_xdata()[-1]) == (0, 1)
-
-
-def test_the_threshold_plot_peaks_where_f1_is_best():
-    gold, scores = np.array([False, True, True]), np.array([0.2, 0.6, 0.9])
-    f1 = lines_of(plots.threshold_plot(gold, scores, None).axes[0])["F1"]
-    assert f1.get_ydata() == pytest.approx([2 / 3, 1, 0.8])
-    assert f1.get_xdata() == pytest.approx([0.9, 0.6, 0.2])
 
 
 def test_plots_do_not_touch_the_state_that_other_code_shares():
@@ -85,35 +61,12 @@ def test_plots_do_not_touch_the_state_that_other_code_shares():
     assert _pylab_helpers.Gcf.figs == {}
 
 
-def test_the_interval_of_a_share_equals_that_of_scipy():
-    from scipy.stats import binomtest
-
-    for hits, num_rows in ((0, 3), (2, 5), (97, 100)):
-        judge = binomtest(hits, num_rows).proportion_ci(method="wilson")
-        found = plots.wilson_interval(hits / num_rows, num_rows)
-        # 1e-4: 1.96 for 1.959964.
-        assert found == pytest.approx((judge.low, judge.high), abs=1e-4)
-
-
 def test_a_name_is_shortened_to_one_line():
     assert canvas.plain("a\n b") == "a b"
     assert len(canvas.plain("x" * 100)) == canvas.LONGEST_NAME
     for longest in (18, 22, 23):
         assert len(canvas.plain("bert-base-uncased-max-256", longest)) == longest
         assert canvas.plain("bert-base-uncased-max-256", longest).endswith("max-256")
-
-
-def test_labels_that_have_no_bar_of_their_own_share_one():
-    counts = {"train": list(range(1, 11)), "test": [0] * 9 + [5]}
-    drawn = class_balance([f"label {i}" for i in range(10)], counts)
-    (axes,) = drawn.axes
-    names = axes.get_legend_handles_labels()[1]
-    assert names == [*(f"label {i}" for i in range(6)), "4 other labels"]
-    widths = np.array([bar.get_width() for bar in axes.patches]).reshape(7, 2)
-    np.testing.assert_allclose(widths.sum(0), 1.0)
-    assert widths[-1].tolist() == [34 / 55, 1.0]
-    seven = class_balance([f"label {i}" for i in range(7)], {"train": [1] * 7})
-    assert seven.axes[0].get_legend_handles_labels()[1][-1] == "label 6"
 
 
 def test_pareto_points_are_those_that_no_other_point_dominates():

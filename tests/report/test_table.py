@@ -39,22 +39,6 @@ def test_a_name_in_square_brackets_is_printed_as_it_is(make_run):
     assert "[red]odd[/red]" in printed(run)
 
 
-def test_a_name_of_usual_length_keeps_its_line_beside_intervals_at_80_columns(make_run):
-    _, run = make_run()
-    run["model"]["source"] = "filbert-mini"
-    interval = {"low": 0.657, "high": 0.747}
-    run["intervals"] = {"filbert-mini": dict.fromkeys(("roc_auc", "pr_auc", "f1"), interval)}
-    text = printed(run, width=80)
-    assert "filbert-mini " in text and text.count("0.657–0.747") == 3 and "…" not in text
-
-
-def test_a_run_without_measurements_still_prints_a_table(make_run):
-    _, run = make_run()
-    for key in ("metrics", "data", "baselines", "seconds", "model"):
-        run.pop(key)
-    assert "–" in printed(run)
-
-
 def test_the_best_loss_is_the_lowest_and_the_best_score_the_highest(make_run):
     _, run = make_run("multiclass")
     model, baseline = (row.metrics for row in result_rows(run))
@@ -68,10 +52,3 @@ def test_the_best_loss_is_the_lowest_and_the_best_score_the_highest(make_run):
 )
 def test_a_metric_is_written_with_four_decimals(value, text):
     assert numbers.metric(value) == text
-
-
-def test_durations_and_sizes_are_written_for_people():
-    durations = [numbers.seconds(s) for s in (0.43, 95.3, 305, 12_000, None)]
-    assert durations == ["0.4 s", "95 s", "5 min 5 s", "3 h 20 min", "–"]
-    sizes = [numbers.parameters(n) for n in (950, 12_345, 22_713_986, None)]
-    assert sizes == ["950", "12.3 k", "22.7 M", "–"]

@@ -15,13 +15,12 @@ from filbert.report.predictions import (
     confusion_by_word,
     kinds_of_errors,
     mistakes,
-    null_threshold,
     positions,
     question_scores,
 )
 from filbert.report.run import overflow, title_of, verdict, write_run_report
-from filbert.report.table import best_values, is_better, result_table, short_columns
-from filbert.report.worst_errors import excerpt, mean_ranks, worst_errors
+from filbert.report.table import best_values, is_better
+from filbert.report.worst_errors import excerpt
 
 _spec = importlib.util.spec_from_file_location("folders", Path(__file__).with_name("folders.py"))
 folders = importlib.util.module_from_spec(_spec)
@@ -106,28 +105,6 @@ def test_texts_of_a_changed_file_are_not_shown_and_the_page_says_so(tmp_path, un
     assert "has changed since the run" in page and "zebra" not in page
 
 
-def test_texts_of_a_file_that_is_gone_are_not_shown_and_the_page_says_so(tmp_path, undrawn):
-    folders.write_task_run(tmp_path / "span_qa", "span_qa")
-    (tmp_path / "span_qa.jsonl").unlink()
-    page = write_run_report(tmp_path / "span_qa", show_texts=True).read_text(encoding="utf-8")
-    assert "does not exist" in page and "zebra" not in page
-
-
-def test_a_file_whose_columns_do_not_fit_the_options_is_named_and_not_shown(tmp_path, undrawn):
-    run = folders.write_task_run(tmp_path / "regression", "regression")
-    run["options"]["text_column"] = "nothing"
-    (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
-    page = write_run_report(tmp_path / "regression", show_texts=True).read_text(encoding="utf-8")
-    assert "cannot be read as in the run" in page and "zebra" not in page
-
-
-def test_half_a_character_in_a_text_does_not_stop_the_report(tmp_path, undrawn):
-    run = folders.write_task_run(tmp_path / "regression", "regression")
-    run["name"] = "\ud800"
-    (tmp_path / "regression" / "run.json").write_text(json.dumps(run))
-    assert write_run_report(tmp_path / "regression").is_file()
-
-
 def test_a_long_text_is_cut_around_the_place_that_matters():
     text = "a" * 500 + "HERE" + "b" * 500
     shown = excerpt(text, 500)
@@ -135,23 +112,6 @@ def test_a_long_text_is_cut_around_the_place_that_matters():
     assert excerpt(text) == "a" * 300 + "…"
     assert excerpt(text, 1004) == "…" + "b" * 300
     assert excerpt("short", 3) == "short"
-
-
-@pytest.mark.parametrize(
-    ("task", "headings"),
-    [
-        ("regression", ["Spearman", "Pearson", "MSE"]),
-        ("tagging", ["entity F1", "precision", "recall"]),
-        ("span_qa", ["F1 (%)", "exact match (%)"]),
-        ("multiple_choice", ["accuracy", "loss"]),
-        ("cosine", ["Spearman", "Pearson"]),
-        ("contrastive", ["pair accuracy", "MRR"]),
-    ],
-)
-def test_the_headline_metrics_are_those_of_the_task_and_were_measured(runs, task, headings):
-    run = json.loads((runs[task][0] / "run.json").read_text())
-    assert [heading for _, heading in short_columns(run)] == headings
-    assert [str(column.header) for column in result_table(run).columns][1:-2] == headings
 
 
 def test_less_is_better_for_errors_in_the_table_and_in_the_verdict(runs):
@@ -187,14 +147,6 @@ def test_questions_are_scored_as_the_metrics_do(runs):
     assert (exact, f1) == pytest.approx((metrics["exact_match"], metrics["f1"]), abs=1e-9)
 
 
-def test_the_threshold_lies_between_the_answered_and_the_empty(runs):
-    folder = read_run_folder(runs["span_qa"][0])
-    found = null_threshold(folder)
-    assert all((row["null_score"] > found) == (not row["answer"]) for row in folder.rows)
-    folder.run["null_threshold"] = 1.5
-    assert null_threshold(folder) == 1.5
-
-
 def test_places_count_the_right_down_and_the_chosen_across(runs):
     folder = read_run_folder(runs["multiple_choice"][0])
     counts = positions(folder)
@@ -203,19 +155,12 @@ def test_places_count_the_right_down_and_the_chosen_across(runs):
     assert counts[2].sum() == sum(row["gold"] == 2 for row in folder.rows)
 
 
-def test_places_of_equal_values_are_shared():
-    assert mean_ranks([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
-
-
 @pytest.mark.parametrize(
     ("problem", "rule", "wanted"),
     [
         ("binary", "truncate", "lost their end (truncate)"),
-        ("binary", "head-tail", "lost their middle (head-tail)"),
         ("binary", "window", "in windows with a stride of 32 tokens"),
-        ("regression", "error", "would have been refused"),
         ("tagging", "truncate", "were read whole, in windows."),
-        ("span_qa", "truncate", "read whole, in windows with a stride of 32"),
         ("embedding", "truncate", "Each text is a sequence of its own"),
     ],
 )
@@ -225,7 +170,7 @@ def test_the_page_says_what_became_of_long_texts(tmp_path, problem, rule, wanted
     assert wanted in sentence and "64 tokens" in sentence
 
 
-def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_path):
+def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_path, undrawn):
     folder = tmp_path / "five"
     run = folders.write_task_run(folder, "regression")
     values = {"spearman": [0.71, 0.83, 0.79], "mse": [0.4, 0.35, 0.5]}
@@ -240,28 +185,11 @@ def test_several_seeds_get_a_section_with_all_values_and_the_failed_ones(tmp_pat
     assert title_of(read_run_folder(folder)) == "five"
 
 
-def test_a_run_with_one_seed_has_no_section_about_seeds(runs):
-    assert 'id="seeds"' not in runs["regression"][1]
-
-
-def test_trained_and_frozen_parameters_processes_and_resume_are_listed(tmp_path, undrawn):
-    task = "regression"
-    run = folders.write_task_run(tmp_path / task, task, num_rows=40)
-    run["options"] |= {"resume": True, "distributed": "fsdp"}
-    (tmp_path / task / "run.json").write_text(json.dumps(run))
-    page = write_run_report(tmp_path / task).read_text(encoding="utf-8")
-    part = page[page.index('id="how-it-was-made"') :]
-    cells = cells_in(part)
-    listed = dict(zip(cells[::2], cells[1::2], strict=False))
-    assert (listed["trained"], listed["frozen"]) == ("400", "600")
-    assert listed["processes"] == "2 (fsdp)" and "--resume" in listed["resumed"]
-
-
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["tagging", "span_qa", "contrastive"])
 def test_a_report_is_written_when_anything_is_missing(tmp_path, undrawn, task):
     folder = tmp_path / task
     run = folders.write_task_run(folder, task, num_rows=20)
-    for key in run:
+    for key in ("data", "metrics", "model", "options"):
         (folder / "run.json").write_text(json.dumps({k: v for k, v in run.items() if k != key}))
         assert "How it was made" in write_run_report(folder).read_text(encoding="utf-8")
     run["data"]["dev"]["lengths"] = [None] * 20
@@ -278,10 +206,3 @@ def test_a_single_row_is_enough(tmp_path, task):
     folders.write_task_run(tmp_path / task, task, num_rows=1)
     with np.errstate(all="raise"):
         assert write_run_report(tmp_path / task, show_texts=True).is_file()
-
-
-def test_all_right_is_said_without_a_list(tmp_path):
-    folder = RunFolder(tmp_path, {"problem": "multiple_choice", "metrics": {"dev": {}}})
-    folder.predictions["dev"] = [{"gold": 1, "choice": 1, "scores": [0.1, 0.9]}]
-    errors = worst_errors(folder, show_texts=True)
-    assert errors["text"].startswith("0 of 1 dev rows are wrong") and not errors["table"].rows

@@ -133,7 +133,7 @@ def test_vectors_of_inner_layers_are_right_while_other_batches_could_run(tiny_mo
 
 
 # What packs sequences, by import, and what runs an encoder, by call.
-_PACKING = {"collate", "pack", "by_length", "few_shapes", "few_rows"}
+_PACKING = {"collate", "pack", "by_length"}
 # An export runs its graph, attention maps are read while it runs, and explain needs gradients.
 _EXCEPTIONS = {
     "data/examples.py": {"pack"},

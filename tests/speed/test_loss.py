@@ -3,7 +3,7 @@
 import pytest
 
 from filbert.errors import ConfigError
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision_loss import precision_loss
 from filbert.tasks.classification import Classification
 from filbert.tasks.span_qa import SpanQA
 
@@ -31,14 +31,14 @@ def test_a_limit_is_about_shares_also_where_a_task_counts_in_percent():
     """One answer lost of 10,570, as exact match has it."""
     task = SpanQA()
     exact, other = {"exact_match": 90.5393}, {"exact_match": 90.5298}
-    found = precision_loss(exact, other, ["exact_match"], whole=whole_of(task))
+    found = precision_loss(exact, other, ["exact_match"], whole=task.spec.metric_scale)
     assert found.worst is not None
     assert found.worst.loss == pytest.approx(0.0095)
     assert found.worst.share == pytest.approx(0.000095)
     found.check(0.0001, "m")
     with pytest.raises(ConfigError, match="from 90.5393 to 90.5298, by 0.0095 of 100"):
         found.check(0.00005, "m")
-    assert whole_of(Classification(labels=("a", "b"))) == 1.0
+    assert Classification(labels=("a", "b")).spec.metric_scale == 1.0
 
 
 @pytest.mark.parametrize("exact", [{"loss": 1.0}, {"loss": 1.0, "f1": None}])

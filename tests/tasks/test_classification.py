@@ -10,8 +10,14 @@ from filbert.data.examples import Example
 from filbert.data.labels import is_set, label_name
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
-from filbert.tasks.base import Targets, TaskOptions, task_class, task_names
+from filbert.tasks.base import (
+    Targets,
+    TaskOptions,
+    task_class,
+    task_names,
+)
 from filbert.tasks.classification import Classification
+from filbert.tasks.rows import read_task_rows
 
 
 def rows(*labels, key="label"):
@@ -31,7 +37,7 @@ def new(**options) -> Classification:
 
 
 def fitted(*labels, **options) -> Classification:
-    return new(**options).fit_labels(rows(*labels))
+    return new(**options).fit(rows(*labels))
 
 
 def test_labels_are_found_in_the_rows_and_sorted_numbers_by_value():
@@ -102,7 +108,7 @@ def test_the_loss_is_a_sum_so_that_any_split_into_micro_batches_adds_up():
 
 
 def multi(*labels, **options) -> Classification:
-    return new(multilabel=True, **options).fit_labels(rows(*labels, key="labels"))
+    return new(multilabel=True, **options).fit(rows(*labels, key="labels"))
 
 
 def test_multilabel_rows_give_lists_or_names_between_commas():
@@ -135,7 +141,7 @@ def test_a_label_that_all_rows_have_has_no_balanced_weight():
 def test_label_columns_hold_zero_or_one():
     task = Classification.from_options(TaskOptions(), ColumnNames(label_columns=("x", "y")))
     good = Row({"text": "t", "x": "1", "y": "0"}, "a.csv", 2)
-    task = task.fit_labels([good])
+    task = task.fit([good])
     assert task.gold(good).tolist() == [True, False]
     with pytest.raises(InputError, match=r"a.csv:3: column 'y' holds '2'"):
         task.gold(Row({"text": "t", "x": "1", "y": "2"}, "a.csv", 3))
@@ -192,15 +198,6 @@ def test_multilabel_thresholds_are_tuned_per_label():
     assert tuned.metrics(gold, answers)["macro_f1"] == 1.0
 
 
-def test_what_filbert_json_keeps_makes_the_same_task_again():
-    task = multi(["a"], ["b"]).calibrate(
-        [np.array([1, 0], bool), np.array([0, 1], bool)],
-        torch.tensor([[2.0, -1], [-1, 1]]),
-        examples(2),
-    )
-    assert Classification.from_dict(task.to_dict()) == task
-
-
 def test_a_misspelt_task_is_refused_with_the_nearest_name():
     assert "classification" in task_names()
     with pytest.raises(ConfigError, match="Did you mean 'classification'"):
@@ -211,33 +208,6 @@ def test_a_task_from_outside_loads_by_module_and_class():
     assert task_class("filbert.tasks.classification:Classification") is Classification
     with pytest.raises(ConfigError, match="cannot be imported"):
         task_class("no.such.module:Task")
-
-
-def test_a_foreign_prediction_needs_a_label_or_scores():
-    task = fitted("a", "b")
-    assert task.check_prediction({"label": "a"}, "p:1")["scores"] == {"a": 1.0, "b": 0.0}
-    assert task.check_prediction({"scores": {"a": 0.2, "b": 0.8}}, "p:1")["label"] == "b"
-    with pytest.raises(InputError, match=r"p:1: a prediction needs 'label'"):
-        task.check_prediction({}, "p:1")
-    with pytest.raises(InputError, match="p:2: the scores are for"):
-        task.check_prediction({"scores": {"z": 1.0}}, "p:2")
-
-
-@pytest.mark.parametrize(
-    ("rubbish", "words"),
-    [
-        ({"label": "z", "scores": {"a": 0.1, "b": 0.9}}, "not one of the labels"),
-        ({"label": "a", "scores": 0.7}, "cannot be read"),
-        ({"label": ["a", "b"]}, "cannot be read"),
-        ({"label": "a", "scores": {"a": "x", "b": 1}}, "cannot be read"),
-        ({"label": "a", "scores": {"a": None, "b": 1}}, "cannot be read"),
-        ({"label": "a", "scores": {"a": 7, "b": 1}}, "not a probability"),
-        ({"label": "a", "scores": {"a": float("nan"), "b": 1}}, "not a probability"),
-    ],
-)
-def test_a_foreign_prediction_that_makes_no_sense_is_refused_with_its_place(rubbish, words):
-    with pytest.raises(InputError, match=f"p.jsonl:7: .*{words}"):
-        fitted("a", "b").check_prediction(rubbish, "p.jsonl:7")
 
 
 @pytest.mark.parametrize(
@@ -259,20 +229,12 @@ def test_multilabel_rows_may_be_read_from_columns_or_lists_whatever_training_rea
     task = Classification(
         labels=("x", "y"), multilabel=True, label_columns=("x", "y"), declared=True
     )
-    assert task.reading(ColumnNames()).label_columns == ("x", "y")
-    assert task.reading(ColumnNames(label_column="tags")).label_columns is None
     with pytest.raises(ConfigError, match="the labels are"):
-        task.reading(ColumnNames(label_columns=("x",)))
+        read_task_rows(task, "rows.csv", ColumnNames(label_columns=("x",)))
     with pytest.raises(ConfigError, match="multi-label models"):
-        fitted("a", "b").reading(ColumnNames(label_columns=("a", "b")))
+        read_task_rows(fitted("a", "b"), "rows.csv", ColumnNames(label_columns=("a", "b")))
     (tmp_path / "lists.jsonl").write_text('{"text": "t", "labels": ["y"]}\n')
     (tmp_path / "both.jsonl").write_text('{"text": "t", "labels": ["y"], "x": 1, "y": 0}\n')
     for name, wanted in (("lists", [False, True]), ("both", [True, False])):
-        (row,) = task.read(tmp_path / f"{name}.jsonl", ColumnNames())
+        (row,) = read_task_rows(task, tmp_path / f"{name}.jsonl", ColumnNames())
         assert task.gold(row).tolist() == wanted, name
-
-
-def test_scoring_knows_the_labels_of_rows_and_predictions_together():
-    task = new()
-    judged = task.with_labels_of(rows("x", "y"), [{"scores": {"x": 0.1, "y": 0.2, "z": 0.7}}])
-    assert judged.labels == ("x", "y", "z")

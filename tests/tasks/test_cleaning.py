@@ -10,7 +10,15 @@ from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
 from filbert.data.records import Row
 from filbert.errors import ConfigError
-from filbert.tasks.base import TaskOptions, task_class, task_names, uncleaned
+from filbert.tasks.base import (
+    TaskOptions,
+    task_class,
+    task_from_dict,
+    task_names,
+    task_to_dict,
+)
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import row_texts
 from filbert.text.clean import STEPS, Cleaning
 from filbert.train.prepare import tokenise
 
@@ -27,7 +35,7 @@ def row(**values) -> Row:
 def made(name: str, clean: str | None, **options):
     task = task_class(name).from_options(TaskOptions(clean=clean, **options), NAMES)
     rows = [row(label="1"), row(label="2")]
-    return task.fit_labels(rows)
+    return task.fit(rows)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -40,14 +48,14 @@ def test_a_raw_text_makes_the_tokens_of_its_cleaned_form(name, rule, tiny):
     (raw,) = plain.examples([row(text=RAW)], tiny, **given)
     np.testing.assert_array_equal(one.input_ids, other.input_ids)
     assert one.num_tokens == other.num_tokens == len(one.input_ids) < raw.num_tokens
-    assert cleaning.sequences(row(text=RAW)) == [CLEAN]
+    assert row_texts(cleaning, row(text=RAW)) == [CLEAN]
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_both_texts_of_a_pair_are_cleaned_and_the_row_stays_raw(name, tiny):
     pair = row(text=RAW, text_pair="The END!")
     cleaning, plain = made(name, "study"), made(name, None)
-    assert cleaning.sequences(pair) == [(CLEAN, "end")]
+    assert row_texts(cleaning, pair) == [(CLEAN, "end")]
     given = {"max_length": 64, "with_targets": False}
     (one,) = cleaning.examples([pair], tiny, **given)
     (other,) = plain.examples([row(text=CLEAN, text_pair="end")], tiny, **given)
@@ -60,25 +68,25 @@ def test_both_texts_of_a_pair_are_cleaned_and_the_row_stays_raw(name, tiny):
 @pytest.mark.parametrize("clean", [None, "none", "study", "urls,stop-words,drop-negations"])
 def test_a_task_is_read_back_with_its_cleaning(name, clean):
     task = made(name, clean)
-    content = json.loads(json.dumps(task.to_dict()))
-    assert task_class(name).from_dict(content) == task
+    content = json.loads(json.dumps(task_to_dict(task)))
+    assert task_from_dict(task_class(name), content) == task
     if clean == "study":
         assert content["clean"] == list(STEPS)
-    assert task_class(name).from_dict({**content, "clean": None}).clean is None
+    assert task_from_dict(task_class(name), {**content, "clean": None}).clean is None
 
 
 def test_multi_label_rows_are_cleaned_too():
     names = ColumnNames(label_columns=("a", "b"))
     task = task_class("classification").from_options(TaskOptions(clean="study"), names)
-    assert task.multilabel and task.sequences(row(text=RAW)) == [CLEAN]
+    assert task.multilabel and row_texts(task, row(text=RAW)) == [CLEAN]
 
 
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("damage", ["urk", ["urls", 5], 5, {"steps": []}])
 def test_a_cleaning_that_nobody_knows_is_refused_when_a_folder_is_read(name, damage):
-    content = made(name, None).to_dict()
+    content = task_to_dict(made(name, None))
     with pytest.raises(ConfigError, match="clean"):
-        task_class(name).from_dict({**content, "clean": damage})
+        task_from_dict(task_class(name), {**content, "clean": damage})
 
 
 @pytest.mark.parametrize("name", sorted(set(task_names()) - set(TASKS)))
@@ -105,7 +113,7 @@ def test_no_text_is_kept_once_it_is_cleaned(tiny):
     seen = weakref.ref(text)
     task, rows = made("classification", "study"), [row(text=text)]
     task.examples(rows, tiny, max_length=64, with_targets=True)
-    assert task.sequences(rows[0]) == [f"{CLEAN} held"]
+    assert row_texts(task, rows[0]) == [f"{CLEAN} held"]
     del text, rows
     assert seen() is None
 
@@ -116,7 +124,7 @@ def test_rows_are_tokenised_in_pieces_with_each_text_cleaned_once(tiny, monkeypa
     monkeypatch.setattr(Cleaning, "__call__", lambda *a: calls.append(a[1]) or clean(*a))
     rows = [row(text=f"{RAW} {number}") for number in range(5)]
     task = made("classification", "study")
-    assert uncleaned(task).sequences(rows[0]) == [f"{RAW} 0"]
+    assert row_texts(task, rows[0], clean=False) == [f"{RAW} 0"]
     monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 2)
     monkeypatch.setattr("filbert.train.prepare.file_digest", lambda path: "")
     split = tokenise("train", "train.csv", rows, task, tiny, 64)
@@ -131,7 +139,7 @@ def test_the_doctor_names_the_rows_that_cleaning_empties(tmp_path, tiny):
     seen, plain = (
         check(
             [("train", path)],
-            kind.from_options(TaskOptions(clean=clean), NAMES),
+            RowCheck(kind.from_options(TaskOptions(clean=clean), NAMES)),
             NAMES,
             tokenizer=tiny,
             max_length=9,

@@ -121,7 +121,7 @@ def test_relations_have_as_many_heads_as_in_the_paper_where_they_divide(student,
 def test_the_loss_is_the_weighted_sum_of_the_means_of_each_kind():
     layer_losses = (LayerLoss("cosine", ((2, 4),), 3.0), LayerLoss("patient", ((1, 2),), 7.0))
     task = LayerDistillation(layer_losses, soft_weight=5.0, masked_weight=2.0)
-    assert task.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
+    assert task.spec.loss_names == ("cosine_loss", "patient_loss", "soft_loss", "mlm_loss")
     examples = rows(3)
     tokens = sum(len(e.input_ids) for e in examples)
     assert task.count(task.targets(examples)) == (tokens, 3, tokens, 6)

@@ -14,9 +14,11 @@ from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
-from filbert.model.heads import Model
+from filbert.model.heads import Model, new_head
 from filbert.tasks.base import Targets, TaskOptions
+from filbert.tasks.checking import RowCheck
 from filbert.tasks.multiple_choice import MultipleChoice
+from filbert.tasks.rows import read_task_rows, row_labels, row_of_value
 from filbert.text.tokenizer import Tokenizer
 
 CODAH = ColumnNames(
@@ -46,7 +48,7 @@ def test_a_label_is_the_number_of_a_choice_or_its_text(label):
 @pytest.mark.parametrize("label", [3, -1, "3", 1.5, True, "a film", "-1", ["a play"]])
 def test_a_label_that_is_no_choice_is_refused_with_file_and_line(label):
     with pytest.raises(InputError, match=r"train.jsonl:5: label .* neither a number from 0 to 2"):
-        MultipleChoice().labels_of(row(label, line=5))
+        row_labels(MultipleChoice(), row(label, line=5))
 
 
 @pytest.mark.parametrize("label", [None, ""])
@@ -64,13 +66,13 @@ def test_a_label_that_reads_both_ways_is_a_number_and_the_doctor_says_so():
     both = row("1", ("1", "2", "3"))
     task = MultipleChoice()
     assert task.gold(both) == 1
-    assert [f.kind for f in task.findings([both], None, 128)] == ["ambiguous_label"]
-    assert not list(task.findings([row(1, ("1", "2")), row("1", ("0", "1"))], None, 128))
+    assert [f.kind for f in RowCheck(task).findings([both], None, 128)] == ["ambiguous_label"]
+    assert not list(RowCheck(task).findings([row(1, ("1", "2")), row("1", ("0", "1"))], None, 128))
 
 
 def test_empty_and_repeated_choices_are_found_where_they_stand():
     rows = [row(0), row(0, ("a", " "), 3), row(0, ("a", "a"), 4)]
-    found = list(MultipleChoice().findings(rows, None, 128))
+    found = list(RowCheck(MultipleChoice()).findings(rows, None, 128))
     assert [(f.level, f.kind, f.where) for f in found] == [
         ("warning", "empty_choice", "train.jsonl:3"),
         ("warning", "repeated_choice", "train.jsonl:4"),
@@ -78,14 +80,14 @@ def test_empty_and_repeated_choices_are_found_where_they_stand():
 
 
 def test_the_first_row_sets_the_number_of_choices_and_uneven_rows_are_refused():
-    task = MultipleChoice().fit_labels([row(0), row(1)])
+    task = MultipleChoice().fit([row(0), row(1)])
     assert task.num_choices == 3
     uneven = row(0, ("a", "b"), 9)
-    for check in (task.gold, task.labels_of, lambda r: MultipleChoice().fit_labels([row(0), r])):
+    for check in (task.gold, lambda r: MultipleChoice().fit([row(0), r])):
         with pytest.raises(InputError, match="train.jsonl:9: 2 choices; the training rows have 3"):
             check(uneven)
     with pytest.raises(InputError, match="no training row"):
-        task.fit_labels([])
+        task.fit([])
 
 
 def test_reading_hands_over_each_row_that_cannot_be_used_and_goes_on(tmp_path):
@@ -101,7 +103,7 @@ def test_reading_hands_over_each_row_that_cannot_be_used_and_goes_on(tmp_path):
     )
     bad: list[str] = []
     task = MultipleChoice()
-    rows = list(task.read(path, ColumnNames(), on_error=lambda e: bad.append(str(e))))
+    rows = list(read_task_rows(task, path, ColumnNames(), on_error=lambda e: bad.append(str(e))))
     assert [r.line for r in rows] == [1, 7]
     sentences = [
         "c.jsonl:2: 3 choices; the first row has 2",
@@ -113,7 +115,7 @@ def test_reading_hands_over_each_row_that_cannot_be_used_and_goes_on(tmp_path):
     assert len(bad) == len(sentences)
     assert all(sentence in found for sentence, found in zip(sentences, bad, strict=True))
     with pytest.raises(InputError, match="c.jsonl:2: 3 choices"):
-        list(task.read(path, ColumnNames()))
+        list(read_task_rows(task, path, ColumnNames()))
 
 
 def test_rows_to_predict_need_no_label_and_may_differ_in_choices(tmp_path):
@@ -122,7 +124,7 @@ def test_rows_to_predict_need_no_label_and_may_differ_in_choices(tmp_path):
         {"context": "x", "choices": ["a", "b"]},
         {"context": "y", "choices": ["a", "b", "c"]},
     )
-    rows = list(MultipleChoice(num_choices=4).read(path, ColumnNames(), labelled=False))
+    rows = list(read_task_rows(MultipleChoice(num_choices=4), path, ColumnNames(), labelled=False))
     assert [len(r.values["choices"]) for r in rows] == [2, 3]
 
 
@@ -141,17 +143,17 @@ def test_lists_and_columns_and_parquet_give_the_same_rows(tmp_path):
     parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
     names = ColumnNames(context_column="ctx", choice_columns=("one", "two"))
     task = MultipleChoice()
-    wanted = [r.values for r in task.read(lists, ColumnNames())]
-    assert [r.values for r in task.read(table, names)] == wanted
-    assert [r.values for r in task.read(tmp_path / "a.parquet", ColumnNames())] == wanted
-    assert [r.line for r in task.read(table, names)] == [2, 3]
+    wanted = [r.values for r in read_task_rows(task, lists, ColumnNames())]
+    assert [r.values for r in read_task_rows(task, table, names)] == wanted
+    assert [r.values for r in read_task_rows(task, tmp_path / "a.parquet", ColumnNames())] == wanted
+    assert [r.line for r in read_task_rows(task, table, names)] == [2, 3]
 
 
 def test_a_table_without_named_choice_columns_says_what_to_pass(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("context,choices,label\nx,y,0\n")
     with pytest.raises(InputError, match="Pass --choice-columns"):
-        MultipleChoice().read(path, ColumnNames())
+        read_task_rows(MultipleChoice(), path, ColumnNames())
 
 
 @pytest.mark.parametrize(
@@ -173,27 +175,6 @@ def test_only_error_and_truncate_are_taken_for_long_pairs(rule):
         MultipleChoice.from_options(TaskOptions(on_overflow=rule), ColumnNames())
 
 
-def test_a_task_comes_back_from_its_json_as_it_was():
-    task = MultipleChoice(num_choices=4, on_overflow="error")
-    content = json.loads(json.dumps(task.to_dict()))
-    assert content == {"name": "multiple_choice", "num_choices": 4, "on_overflow": "error"}
-    assert MultipleChoice.from_dict(content) == task
-    with pytest.raises(ValueError, match="num_choices is 1"):
-        MultipleChoice.from_dict({"num_choices": 1})
-    with pytest.raises(ConfigError, match="names 4 columns; the model was trained with 3"):
-        MultipleChoice(num_choices=3).reading(CODAH)
-
-
-def test_a_value_from_python_is_a_mapping_with_context_and_choices():
-    task = MultipleChoice()
-    found = task.row({"context": "x", "choices": ("a", "b")}, 0)
-    assert task.sequences(found) == [("x", "a"), ("x", "b")]
-    with pytest.raises(InputError, match="Item 3 is a str; a mapping with"):
-        task.row("x", 3)
-    with pytest.raises(InputError, match="Item 3: 1 choice; at least two"):
-        task.row({"context": "x", "choices": ["a"]}, 3)
-
-
 def test_the_longest_sequence_counts_and_any_cut_one_marks_the_row(tiny):
     task = MultipleChoice()
     rows = [row(0), row(1, ("a", "the film was not very good", "he"))]
@@ -205,7 +186,7 @@ def test_the_longest_sequence_counts_and_any_cut_one_marks_the_row(tiny):
 
 def test_uneven_rows_are_decoded_each_by_its_own_choices(tiny):
     task = MultipleChoice()
-    rows = [task.row({"context": "x", "choices": ["a"] * count}, 0) for count in (2, 3)]
+    rows = [row_of_value(task, {"context": "x", "choices": ["a"] * count}, 0) for count in (2, 3)]
     examples = task.examples(rows, tiny, max_length=8, with_targets=False)
     outputs = [torch.tensor(score) for score in (0.0, 1.0, 2.0, 0.0, 0.0)]
     found = task.decode(outputs, examples)
@@ -230,49 +211,33 @@ def test_the_loss_does_not_depend_on_how_rows_fall_into_micro_batches():
 def test_accuracy_and_loss_are_those_of_a_hand_computed_table():
     task = MultipleChoice(num_choices=2)
     given = [{"scores": [0.75, 0.25]}, {"choice": 0, "scores": [0.4, 0.6]}, {"scores": [0.2, 0.8]}]
-    predictions = [task.check_prediction(p, f"p.jsonl:{i}") for i, p in enumerate(given)]
+    predictions = [{"choice": int(np.argmax(p["scores"]))} | p for p in given]
     assert [p["choice"] for p in predictions] == [0, 0, 1]
     found = task.metrics([0, 1, 1], predictions)
     assert found == {
         "accuracy": pytest.approx(2 / 3),
         "loss": pytest.approx(-np.log([0.75, 0.6, 0.8]).mean()),
     }
-    sure = [task.check_prediction({"choice": c}, "p.jsonl:1") for c in (0, 1, 0)]
+    sure = [{"choice": c} for c in (0, 1, 0)]
     assert task.metrics([0, 1, 1], sure) == {"accuracy": pytest.approx(2 / 3), "loss": None}
-
-
-@pytest.mark.parametrize(
-    ("prediction", "sentence"),
-    [
-        ({"label": 1}, "needs 'choice', 'scores', or both"),
-        ({"choice": 2}, "the choice is not a number from 0 to 1"),
-        ({"choice": "b"}, "the choice is not a number from 0 to 1"),
-        ({"scores": [0.5]}, "1 scores for 2 choices"),
-        ({"scores": [0.5, float("nan")]}, "not a probability"),
-        ({"scores": 3}, "not a list of numbers"),
-    ],
-)
-def test_a_prediction_from_elsewhere_that_cannot_be_scored_is_refused(prediction, sentence):
-    with pytest.raises(InputError, match=f"p.jsonl:4: .*{sentence}"):
-        MultipleChoice(num_choices=2).check_prediction(prediction, "p.jsonl:4")
 
 
 def test_codah_is_read_as_published(shared_data):
     task = MultipleChoice.from_options(TaskOptions(), CODAH)
-    rows = list(task.read(shared_data / "codah" / "full_data.tsv.gz", CODAH))
-    fitted = task.fit_labels(rows)
+    rows = list(read_task_rows(task, shared_data / "codah" / "full_data.tsv.gz", CODAH))
+    fitted = task.fit(rows)
     assert fitted.num_choices == 4
     assert np.bincount([fitted.gold(row) for row in rows]).tolist() == [689, 684, 697, 706]
-    kinds = [f.kind for f in fitted.findings(rows, None, 128)]
+    kinds = [f.kind for f in RowCheck(fitted).findings(rows, None, 128)]
     # The first: endings that are small numbers, such as "2".
     assert (kinds.count("ambiguous_label"), kinds.count("repeated_choice")) == (5, 3)
 
 
 def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_data):
     task = MultipleChoice()
-    reader = task.read(shared_data / "codah" / "fold_0_train.tsv.gz", CODAH)
+    reader = read_task_rows(task, shared_data / "codah" / "fold_0_train.tsv.gz", CODAH)
     rows = [next(reader) for _ in range(8)]
-    task = task.fit_labels(rows)
+    task = task.fit(rows)
     bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
     examples = task.examples(rows, bert, max_length=64, with_targets=True)
     torch.manual_seed(0)
@@ -284,7 +249,7 @@ def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_da
         intermediate_size=32,
         max_position_embeddings=128,
     )
-    net = Model(Encoder(config), task.head(config)).eval()
+    net = Model(Encoder(config), new_head(task.spec.head_kind, config, task.spec.num_labels)).eval()
     targets = task.targets(examples)
     assert targets.groups == (4,) * 8 and task.count(targets) == 8
     with torch.no_grad():
@@ -299,7 +264,7 @@ def test_the_loss_on_codah_is_the_cross_entropy_of_the_table_of_scores(shared_da
     found = task.decode(list(output), examples)
     assert [f["choice"] for f in found] == judge.argmax(1).tolist()
     np.testing.assert_allclose([f["scores"] for f in found], judge.softmax(1), atol=1e-6)
-    assert list(task.metrics(gold.tolist(), found)) == list(task.metric_names)
+    assert list(task.metrics(gold.tolist(), found)) == list(task.spec.metric_names)
 
 
 def _by_hand(rows, bert) -> list[Example]:

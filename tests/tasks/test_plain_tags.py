@@ -17,7 +17,8 @@ from filbert.data.records import Row
 from filbert.data.tags import breaks, spread_tags, to_bio
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
-from filbert.tasks.base import TaskOptions
+from filbert.tasks.base import TaskOptions, task_from_dict, task_to_dict
+from filbert.tasks.rows import row_labels
 from filbert.tasks.tagging import Tagging
 
 # "IN" and "B" words begin as tags of entities do.
@@ -58,23 +59,23 @@ def test_they_break_no_scheme_and_are_read_as_they_are():
 
 def test_labels_are_the_tags_of_the_rows_or_the_declared_ones():
     rows = [_row("NN IN"), _row("CC NN")]
-    task = Tagging().fit_labels(rows)
+    task = Tagging().fit(rows)
     assert task.labels == ("CC", "IN", "NN")
     assert [task.gold(row).tags for row in rows] == [["NN", "IN"], ["CC", "NN"]]
-    assert task.labels_of(rows[0]) == ["NN", "IN"]
-    assert Tagging.from_dict(task.to_dict()) == task
+    assert row_labels(task, rows[0]) == ["NN", "IN"]
+    assert task_from_dict(Tagging, task_to_dict(task)) == task
     declared = Tagging.from_options(TaskOptions(labels=("NN", "IN", "CC", "VB")), ColumnNames())
-    assert declared.fit_labels(rows).labels == ("NN", "IN", "CC", "VB")
+    assert declared.fit(rows).labels == ("NN", "IN", "CC", "VB")
     with pytest.raises(InputError, match=r"tag 'VB' is not one of \['CC', 'IN', 'NN'\]"):
         task.gold(_row("NN VB"))
     with pytest.raises(InputError, match=r"tag 'NN' is not one of \['IN', 'CC'\]"):
-        Tagging.from_options(TaskOptions(labels=("IN", "CC")), ColumnNames()).fit_labels(rows)
+        Tagging.from_options(TaskOptions(labels=("IN", "CC")), ColumnNames()).fit(rows)
 
 
 def test_a_file_has_tags_of_one_form():
     rows = [_row("O B-a I-a", 3), _row("a a", 7)]
     with pytest.raises(InputError, match=r'f\.jsonl:7: the tag "a" is neither .* f\.jsonl:3'):
-        Tagging().fit_labels(rows)
+        Tagging().fit(rows)
     with pytest.raises(InputError, match="tag 'a' is not one of"):
         Tagging(("O", "B-a", "I-a")).gold(rows[1])
     with pytest.raises(InputError, match="entity type 'NN' is not one of"):
@@ -83,16 +84,6 @@ def test_a_file_has_tags_of_one_form():
         Tagging.from_options(TaskOptions(labels=("O", "B-a", "X")), ColumnNames())
     with pytest.raises(ConfigError, match='lack the tag "O"'):
         Tagging.from_options(TaskOptions(labels=("B-a", "I-a")), ColumnNames())
-
-
-def test_predictions_from_elsewhere_may_be_tags_or_spans():
-    row = Row({"tokens": ["he", "ran", "."], "tags": ["PRP", "VBD", "."]}, "f.jsonl", 1)
-    spans = [{"start": 0, "end": 2, "label": "PRP"}, {"start": 3, "end": 6, "label": "NN"}]
-    for answer in ({"tags": ["PRP", "NN", "O"]}, {"entities": spans}):
-        task = Tagging().with_labels_of([row], [answer])
-        assert task.labels == (".", "NN", "PRP", "VBD")
-        found = task.metrics([task.gold(row)], [task.check_prediction(answer, "p:1")])
-        assert (found["precision"], found["recall"], found["accuracy"]) == (1 / 2, 1 / 3, 1 / 3)
 
 
 def test_a_model_of_parts_of_speech_is_trained_used_and_measured(tiny_model, tmp_path, capsys):

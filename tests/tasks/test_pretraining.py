@@ -37,8 +37,8 @@ def test_a_pair_objective_asks_every_sequence():
     targets = task.targets(ROWS)
     assert targets.pair.tolist() == [0, 1, 1]
     assert task.count(targets) == (3.0, 3.0)
-    assert task.loss_names == ("mlm_loss", "nsp_loss") and task.head_kind == "pretraining"
-    assert Pretraining(pair="sop").loss_names[1] == "sop_loss"
+    assert task.spec.loss_names == ("mlm_loss", "nsp_loss") and task.head_kind == "pretraining"
+    assert Pretraining(pair="sop").spec.loss_names[1] == "sop_loss"
     assert Pretraining().head_kind == "masked_lm"
 
 

@@ -16,7 +16,7 @@ from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import Embedding
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
-from filbert.tasks.soft_labels import SoftLabels, by_row, layout
+from filbert.tasks.soft_labels import SoftLabels
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 
@@ -44,7 +44,7 @@ def losses(objective, examples, output):
     targets = objective.targets(examples)
     sums = objective.loss(torch.tensor(output), targets)
     counts = objective.count(targets)
-    assert len(sums) == len(counts) == len(objective.loss_names)
+    assert len(sums) == len(counts) == len(objective.spec.loss_names)
     return [s / (c or 1.0) for s, c in zip(sums.tolist(), counts, strict=True)]
 
 
@@ -128,7 +128,7 @@ def test_a_teacher_whose_answers_have_no_share_is_not_asked():
         raise AssertionError("a pass of the teacher for nothing")
 
     objective = SoftLabels(TWO, asked, alpha=1.0)
-    assert objective.loss_names == ("hard_loss",)
+    assert objective.spec.loss_names == ("hard_loss",)
     (hard,) = losses(objective, [example(0, target=1)], [[1.0, 0.0]])
     assert hard == pytest.approx(-math.log(softmax(1, 0)[1]))
 
@@ -139,7 +139,7 @@ def test_a_teacher_whose_answers_have_no_share_is_not_asked():
 )
 def test_rows_without_labels_have_the_answers_alone(task, sizes, width):
     targets = {"sequence": 1, "tokens": np.array([1, 0]), "spans": (1, 1)}
-    kind = task.head_kind
+    kind = task.spec.head_kind
     length = sizes if kind == "spans" else (4, 4, 4)
     rows = [np.arange(1, n + 1) for n in sizes]
     examples = [
@@ -169,18 +169,3 @@ def test_answers_may_come_with_the_output_and_equal_ones_cost_nothing():
     loss.sum().backward()
     assert loss.item() == pytest.approx(0.0, abs=1e-7)
     assert logits.grad.abs().max() == pytest.approx(0.0, abs=1e-7)
-
-
-def test_the_gradient_of_uneven_rows_is_finite():
-    objective = soft(MultipleChoice(), [1.0, 0.0, 0.0, 2.0, 0.0])
-    scores = torch.zeros(5, requires_grad=True)
-    targets = objective.targets([example(0)] * 2 + [example(1)] * 3)
-    objective.loss(scores, targets).sum().backward()
-    assert torch.isfinite(scores.grad).all() and scores.grad.abs().sum() > 0
-
-
-def test_every_task_has_a_form_in_which_two_models_are_compared():
-    at, groups = layout(TWO, [example(0), example(0), example(1)])
-    assert at is None and groups == (2, 1)
-    rows = by_row(TWO, torch.tensor([[2.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), groups)
-    assert rows.tolist() == [[1.0, 0.0], [1.0, 1.0]]

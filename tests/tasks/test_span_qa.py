@@ -15,7 +15,10 @@ from torch.nn import functional as F
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError
-from filbert.tasks.base import Prediction, TaskOptions
+from filbert.metrics.squad import metrics_by_id
+from filbert.tasks.base import Prediction, TaskOptions, task_from_dict, task_to_dict
+from filbert.tasks.predictions import official_files
+from filbert.tasks.rows import row_labels, row_of_value
 from filbert.tasks.span_qa import TASK, Gold, SpanQA
 from filbert.text.tokenizer import Tokenizer
 
@@ -32,7 +35,7 @@ def question(
 
 
 def made(task: SpanQA, tiny: Tokenizer, *items: dict[str, Any], max_length: int = 32) -> Any:
-    rows = [task.row(item, i) for i, item in enumerate(items)]
+    rows = [row_of_value(task, item, i) for i, item in enumerate(items)]
     return task.examples(rows, tiny, max_length=max_length, with_targets=True)
 
 
@@ -280,7 +283,7 @@ def test_the_fitted_threshold_has_the_best_f1(tiny: Tokenizer) -> None:
         scores(e, {4: 0.0, 0: null}, {4: 0.0, 0: 0.0})
         for e, null in zip(examples, (-1.0, 3.0, 5.0, 2.0), strict=True)
     ]
-    gold = [task.gold(task.row(item, i)) for i, item in enumerate(items)]
+    gold = [task.gold(row_of_value(task, item, i)) for i, item in enumerate(items)]
     fitted = task.calibrate(gold, outputs, examples)
     assert fitted.null_threshold == -1.0
     outputs[3] = scores(examples[3], {4: 0.0, 0: 4.0}, {4: 0.0, 0: 0.0})
@@ -298,12 +301,12 @@ def test_a_task_is_stored_and_read_back() -> None:
     options = TaskOptions(stride=7, max_question_length=8, max_answer_length=9, n_best=3)
     task = TASK.from_options(options, ColumnNames())
     assert (task.stride, task.max_question_length, task.max_answer_length) == (7, 8, 9)
-    rows = [task.row(question(("film", 4)), 0), task.row(question(), 1)]
-    assert task.fit_labels(rows[:1]).metric_names == ("exact_match", "f1")
-    fitted = task.fit_labels(rows)
-    assert fitted.has_unanswerable and "best_f1" in fitted.metric_names
-    assert [task.labels_of(row) for row in rows] == [["answerable"], ["unanswerable"]]
-    assert SpanQA.from_dict(json.loads(json.dumps(fitted.to_dict()))) == fitted
+    rows = [row_of_value(task, question(("film", 4)), 0), row_of_value(task, question(), 1)]
+    assert task.fit(rows[:1]).spec.metric_names == ("exact_match", "f1")
+    fitted = task.fit(rows)
+    assert fitted.has_unanswerable and "best_f1" in fitted.spec.metric_names
+    assert [row_labels(task, row) for row in rows] == [["answerable"], ["unanswerable"]]
+    assert task_from_dict(SpanQA, json.loads(json.dumps(task_to_dict(fitted)))) == fitted
 
 
 @pytest.mark.parametrize("name", ["stride", "max_question_length", "max_answer_length", "n_best"])
@@ -318,7 +321,7 @@ def test_numbers_below_one_are_refused(name: str) -> None:
 )
 def test_a_damaged_description_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        SpanQA.from_dict(content)
+        task_from_dict(SpanQA, content)
 
 
 def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> None:
@@ -326,7 +329,7 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
     examples = made(task, tiny, question(id="a"), question(id="b"))
     outputs = [scores(e, {4: 5.0}, {4: 5.0}) for e in examples]
     predictions = task.decode(outputs, examples)
-    files = task.files([Gold("a", ()), Gold("b", ("x",))], predictions)
+    files = official_files(task, [Gold("a", ()), Gold("b", ("x",))], predictions)
     assert files["predictions.json"] == {"a": "film", "b": "film"}
     assert files["null_odds.json"] == {"a": -28.0, "b": -28.0}
     best = files["nbest_predictions.json"]["a"][0]
@@ -334,18 +337,8 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
     assert json.dumps(files, allow_nan=False)
 
 
-def test_predictions_from_elsewhere_are_checked() -> None:
-    task = SpanQA()
-    assert task.check_prediction({"answer": "x"}, "p:1") == {"answer": "x"}
-    given = {"prediction_text": "", "no_answer_probability": 1, "id": "a"}
-    assert task.check_prediction(given, "p:1") == {"answer": "", "null_score": 1.0, "id": "a"}
-    for wrong in ({}, {"answer": 1}, {"answer": "x", "null_score": "1"}):
-        with pytest.raises(InputError, match="p:1"):
-            task.check_prediction(wrong, "p:1")
-
-
 def test_predictions_for_other_questions_are_refused() -> None:
     with pytest.raises(InputError, match="no id is in both"):
-        SpanQA().metrics_by_id([Gold("a", ("x",))], {"b": "x"})
+        metrics_by_id([Gold("a", ("x",))], {"b": "x"})
     with pytest.raises(InputError, match="no no-answer score"):
-        SpanQA().metrics_by_id([Gold("a", ("x",))], {"a": "x"}, {"b": 0.0})
+        metrics_by_id([Gold("a", ("x",))], {"a": "x"}, {"b": 0.0})

@@ -16,8 +16,11 @@ from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
-from filbert.model.heads import Model
-from filbert.tasks.base import TaskOptions, task_class
+from filbert.model.heads import Model, new_head
+from filbert.tasks.base import TaskOptions, task_class, task_from_dict, task_to_dict
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.predictions import gold_json
+from filbert.tasks.rows import read_task_rows, row_labels, row_of_value, row_texts
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
 
@@ -50,10 +53,10 @@ def _outputs(task: Tagging, examples: list[Example], tags: list[list[str]]) -> l
 
 def test_labels_are_o_and_then_both_tags_of_every_type_by_name():
     rows = [_row(["v", "w"], "B-b I-b"), _row(["v"], "B-a")]
-    task = Tagging().fit_labels(rows)
+    task = Tagging().fit(rows)
     assert task.labels == LABELS
-    assert task.num_labels == 5
-    assert Tagging.from_dict(task.to_dict()) == task
+    assert task.spec.num_labels == 5
+    assert task_from_dict(Tagging, task_to_dict(task)) == task
     assert task_class("tagging") is Tagging
 
 
@@ -62,7 +65,7 @@ def test_declared_labels_may_be_types_or_tags():
     assert (task.labels, task.declared, task.repair_tags) == (LABELS, True, True)
     task = Tagging.from_options(TaskOptions(labels=("B-b", "O", "I-b")), NAMES)
     assert task.labels == ("B-b", "O", "I-b")
-    assert task.fit_labels([_row(["v"], "B-b")]) is task
+    assert task.fit([_row(["v"], "B-b")]) is task
     for wrong in (("B-a", "I-a"), ("a", "a"), ("O", "O"), ("O", "X-a"), ("",)):
         with pytest.raises(ConfigError, match="--labels"):
             Tagging.from_options(TaskOptions(labels=wrong), NAMES)
@@ -70,9 +73,8 @@ def test_declared_labels_may_be_types_or_tags():
 
 def test_a_type_that_is_not_among_the_labels_is_refused_with_its_line():
     row = Row({"tokens": ["v", "w"], "tags": ["O", "B-c"], "lines": [5, 6]}, "f.conll", 5)
-    for call in (Tagging(LABELS).gold, Tagging(LABELS).labels_of):
-        with pytest.raises(InputError, match=r"^f\.conll:6: entity type 'c' is not one of"):
-            call(row)
+    with pytest.raises(InputError, match=r"^f\.conll:6: entity type 'c' is not one of"):
+        Tagging(LABELS).gold(row)
     task = Tagging(("O", "B-a"), declared=True)
     with pytest.raises(InputError, match="tag 'I-a' is not one of"):
         task._ids(_row(["v", "w"], "B-a I-a"))
@@ -80,11 +82,11 @@ def test_a_type_that_is_not_among_the_labels_is_refused_with_its_line():
 
 def test_rows_without_any_entity_teach_nothing():
     with pytest.raises(InputError, match="no entity at all"):
-        Tagging().fit_labels([_row(["v"], "O")])
+        Tagging().fit([_row(["v"], "O")])
 
 
 def test_labels_of_a_row_are_the_types_of_its_entities():
-    assert Tagging().labels_of(_row(["v"] * 4, "B-a I-a B-a B-b")) == ["a", "a", "b"]
+    assert row_labels(Tagging(), _row(["v"] * 4, "B-a I-a B-a B-b")) == ["a", "a", "b"]
 
 
 # Rows
@@ -100,20 +102,20 @@ def test_labels_of_a_row_are_the_types_of_its_entities():
     ],
 )
 def test_a_python_value_is_a_text_or_a_list_of_words(item: Any, text: str):
-    assert Tagging().sequences(Tagging().row(item, 0)) == [text]
+    assert row_texts(Tagging(), row_of_value(Tagging(), item, 0)) == [text]
 
 
 @pytest.mark.parametrize("item", [3, None, {"id": 3}, ["a", 3]])
 def test_another_python_value_is_refused_with_its_number(item: Any):
     with pytest.raises(InputError, match=r"Item 4|texts:5"):
-        Tagging().row(item, 4)
+        row_of_value(Tagging(), item, 4)
 
 
 def test_wnut_has_the_published_entities(shared_data: Path):
     found = {}
     for name in ("train", "dev"):
-        rows = Tagging().read(shared_data / "wnut17" / f"{name}.conll.gz", NAMES)
-        found[name] = Counter(label for row in rows for label in Tagging().labels_of(row))
+        rows = read_task_rows(Tagging(), shared_data / "wnut17" / f"{name}.conll.gz", NAMES)
+        found[name] = Counter(label for row in rows for label in row_labels(Tagging(), row))
     assert found["train"] == {
         "person": 660,
         "location": 548,
@@ -190,7 +192,7 @@ def test_windows_of_a_long_sentence_teach_every_word_once_and_lose_nothing(tiny:
 def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
     task = Tagging(LABELS)
     text = "The  GREAT, \u200bfílm   was playing!"
-    rows = [task.row(text, 0), task.row(["the great", "film", ""], 1)]
+    rows = [row_of_value(task, text, 0), row_of_value(task, ["the great", "film", ""], 1)]
     examples = task.examples(rows, tiny, max_length=64, with_targets=False)
     wanted = [["O", "I-a", "O", "O", "B-b", "O", "I-b", "I-b"], ["B-a", "I-a", "O"]]
     first, second = task.decode(_outputs(task, examples, wanted), examples)
@@ -255,7 +257,7 @@ def test_two_thousand_words_get_one_tag_each_through_real_tokenizers(
     task = Tagging(LABELS)
     tags = [draw.choice(["O", "B-a", "B-b"]) for _ in words]
     for item, given in ((words, tags), (text, None)):
-        row = task.row(item, 0)
+        row = row_of_value(task, item, 0)
         examples = task.examples([row], tokenizer, max_length=max_length, with_targets=False)
         expected = given or [
             draw.choice(["O", "B-a"]) for _ in range(len(examples[0].source.sentence.words))
@@ -285,7 +287,7 @@ def test_two_thousand_words_get_one_tag_each_through_real_tokenizers(
 
 def test_offsets_of_wordpiece_name_the_first_piece_of_each_word(shared_data: Path):
     tokenizer = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
-    rows = list(Tagging().read(shared_data / "wnut17" / "dev.conll.gz", NAMES))[:200]
+    rows = list(read_task_rows(Tagging(), shared_data / "wnut17" / "dev.conll.gz", NAMES))[:200]
     rows = [row for row in rows if all(word.isascii() for word in row.values["tokens"])]
     task = Tagging(LABELS)
     for example in task.examples(rows, tokenizer, max_length=512, with_targets=False):
@@ -307,7 +309,9 @@ def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tin
         max_position_embeddings=64,
     )
     task = Tagging(LABELS)
-    model = Model(Encoder(config), task.head(config)).eval()
+    model = Model(
+        Encoder(config), new_head(task.spec.head_kind, config, task.spec.num_labels)
+    ).eval()
     words = ["the", "film", "was", "playing", "great"]
     rows = [_row(words * 40), _row(words), _row(["not", "good"])]
 
@@ -330,15 +334,14 @@ def test_gold_tags_score_one_and_answers_may_come_as_entities():
     task = Tagging(LABELS)
     row = Row({"text": "one two six", "spans": [[0, 7, "a"]]}, "f.jsonl", 3)
     gold = task.gold(row)
-    assert task.gold_json(gold) == ["B-a", "I-a", "O"]
+    assert gold_json(task, gold) == ["B-a", "I-a", "O"]
     for prediction in (
         {"tags": ["B-a", "I-a", "O"]},
         {"entities": [{"label": "a", "start": 0, "end": 7, "text": "one two", "score": 0.5}]},
         {"tags": ["B-a", "E-a", "O"]},
     ):
-        checked = task.check_prediction(prediction, "p.jsonl:1")
-        assert task.metrics([gold], [checked])["f1"] == 1.0
-    assert set(task.metric_names) < set(task.metrics([gold], [{"tags": ["O"] * 3}]))
+        assert task.metrics([gold], [prediction])["f1"] == 1.0
+    assert set(task.spec.metric_names) < set(task.metrics([gold], [{"tags": ["O"] * 3}]))
 
 
 def test_predictions_of_our_own_are_scored_as_they_are(tiny: Tokenizer):
@@ -350,7 +353,6 @@ def test_predictions_of_our_own_are_scored_as_they_are(tiny: Tokenizer):
     assert task.calibrate(gold, outputs, examples) is task
     predictions = task.decode(outputs, examples)
     assert task.metrics(gold, predictions)["f1"] == 1.0
-    assert task.files(gold, predictions) == {}
 
 
 def test_a_prediction_with_too_few_tags_is_refused_with_both_counts():
@@ -358,15 +360,6 @@ def test_a_prediction_with_too_few_tags_is_refused_with_both_counts():
     gold = task.gold(_row(["v", "w"], "O O", line=9))
     with pytest.raises(InputError, match=r"^f\.jsonl:9: 2 words, but its prediction has 1 tags"):
         task.metrics([gold], [{"tags": ["O"]}])
-
-
-def test_predictions_from_elsewhere_bring_their_types_unless_labels_were_declared():
-    rows, predictions = [_row(["v"], "B-b")], [{"tags": ["B-a"]}]
-    assert Tagging().with_labels_of(rows, predictions).labels == LABELS
-    declared = Tagging(("O", "B-b", "I-b"), declared=True)
-    assert declared.with_labels_of(rows, predictions) is declared
-    with pytest.raises(InputError, match=r"^p:1: entity type 'a' is not one of \['b'\]"):
-        declared.check_prediction(predictions[0], "p:1")
 
 
 # The data doctor
@@ -381,14 +374,14 @@ def test_the_doctor_names_broken_tags_and_words_that_vanish(tiny: Tokenizer):
         Row({"text": "one", "spans": [[0, 1], [1, 2]]}, "g", 1),
     ]
     task = Tagging()
-    found = [(f.level, f.kind, f.where) for f in task.findings(rows, tiny, 64)]
+    found = [(f.level, f.kind, f.where) for f in RowCheck(task).findings(rows, tiny, 64)]
     assert found == [
         ("error", "broken_bio", "f:3"),
         ("warning", "widened_span", "g:1, characters 0 to 1"),
         ("warning", "lost_span", "g:1, characters 1 to 2"),
         ("note", "word_without_token", "f:4"),
     ]
-    assert [f.kind for f in task.findings(rows, None, 64)] == [
+    assert [f.kind for f in RowCheck(task).findings(rows, None, 64)] == [
         "broken_bio",
         "widened_span",
         "lost_span",

@@ -38,22 +38,6 @@ def test_a_tokenizer_fits_a_table_of_its_size_and_not_a_smaller_one(tiny):
         tiny.check_fits(33, 2, Path("model"))
 
 
-def test_a_special_id_of_the_template_counts_as_an_id(vocab, tmp_path):
-    def change(content):
-        content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [70]
-
-    tokenizer = edited(vocab, tmp_path, change)
-    tokenizer.check_fits(71, 2, tmp_path)
-    with pytest.raises(FormatError, match="uses the id 70"):
-        tokenizer.check_fits(70, 2, tmp_path)
-
-
-def test_a_table_with_far_more_rows_than_the_tokenizer_has_entries_is_noted(tiny):
-    assert tiny.check_fits(tiny.vocab_size + 256, 2, Path("model")) == ()
-    (note,) = tiny.check_fits(tiny.vocab_size + 257, 2, Path("model"))
-    assert note.startswith("model: the word table has 291 rows, the tokenizer only 34 entries")
-
-
 def test_a_token_type_beyond_the_table_is_refused(vocab, tmp_path):
     def change(content):
         content["post_processor"]["pair"][3]["Sequence"]["type_id"] = 3
@@ -76,14 +60,6 @@ def test_for_a_model_without_a_second_type_all_types_are_0(vocab, types):
     for encoding in (pair, window):
         assert encoding.token_type_ids.tolist() == [0] * 5
         assert tokenizer.tokens(encoding.input_ids)[2] == "[SEP]"
-
-
-def test_a_token_type_that_is_no_byte_is_refused_at_once(vocab, tmp_path):
-    def change(content):
-        content["post_processor"]["pair"][3]["Sequence"]["type_id"] = 256
-
-    with pytest.raises(FormatError, match="token type 256"):
-        edited(vocab, tmp_path, change)
 
 
 def test_without_special_tokens_an_empty_text_is_one_unknown_token(vocab, tmp_path):

@@ -44,18 +44,6 @@ def test_unused_entries_give_their_places_first_and_then_the_vocabulary_grows(
     )
 
 
-def test_unused_entries_stay_on_request(with_unused: Tokenizer) -> None:
-    grown = add_entries(with_unused, ["covid"], reuse_unused=False)
-    assert list(grown.rows_from) == [14]
-    assert grown.tokenizer.id_of("[unused0]") == 1
-
-
-def test_the_old_tokenizer_stays_as_it_is(with_unused: Tokenizer) -> None:
-    add_entries(with_unused, ["covid"])
-    assert with_unused.id_of("[unused0]") == 1
-    assert cut(with_unused, "covid") == ["co", "##vi", "##d"]
-
-
 def test_an_entry_that_is_there_or_given_twice_is_taken_once(with_unused: Tokenizer) -> None:
     grown = add_entries(with_unused, ["covid", "COVID", "the", "[MASK]", "[unused2]"])
     assert list(grown.rows_from) == [1]
@@ -131,14 +119,6 @@ def test_saved_entries_come_back_here_and_in_transformers(
     text = "Of tocilizumab, for covid-19 and a cat."
     ids = new.encode([text])[0].input_ids.tolist()
     assert ids == judge(text)["input_ids"] == back.encode([text])[0].input_ids.tolist()
-
-
-def test_words_of_a_text_file_keep_the_new_lines_of_vocab_txt(
-    with_unused: Tokenizer, tmp_path: Path
-) -> None:
-    add_entries(with_unused, ["covid"]).tokenizer.save(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    assert cut(Tokenizer.load(tmp_path), "the covid") == ["the", "covid"]
 
 
 @pytest.mark.parametrize("name", KINDS)

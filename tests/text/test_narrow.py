@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers
+from tokenizers import models
 
 from filbert.data.records import read_rows
-from filbert.errors import ConfigError
 from filbert.samples import path as sample
 from filbert.text.extend import (
     count_changed,
@@ -71,14 +69,6 @@ def test_the_corpus_is_cut_into_the_same_tokens_and_pairs_too(real, texts, tmp_p
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_ids_are_the_old_ones_without_gaps(real, name):
-    tokenizer, _, small = real[name]
-    ids = small.tokenizer.backend.get_vocab(with_added_tokens=True)
-    assert sorted(ids.values()) == list(range(len(small.kept)))
-    assert all(tokenizer.id_of(text) == small.kept[number] for text, number in ids.items())
-
-
-@pytest.mark.parametrize("name", KINDS)
 def test_the_most_frequent_entries_fill_a_size_and_no_known_word_becomes_unknown(real, texts, name):
     tokenizer, use, whole = real[name]
     size = len(whole.kept) - 300
@@ -94,12 +84,6 @@ def test_the_most_frequent_entries_fill_a_size_and_no_known_word_becomes_unknown
     assert unknown[1] <= unknown[0]
     often = useful_entries(tokenizer, use, min_count=5)
     assert often < set(whole.kept)
-
-
-def test_a_size_without_room_for_the_letters_is_refused(real):
-    tokenizer, use, _ = real["bert-base-uncased"]
-    with pytest.raises(ConfigError, match="vocabulary_size 40: the special tokens and the letters"):
-        useful_entries(tokenizer, use, size=40)
 
 
 def wordpiece(folder: Path, entries: list[str]) -> Tokenizer:
@@ -146,42 +130,3 @@ def test_entries_of_byte_level_bpe_stay_with_what_they_are_merged_from(real):
     ids = small.tokenizer.backend.get_vocab()
     assert all(len(text) == 1 or text in made or text[0] == "<" for text in ids)
     assert sum(len(text) == 1 for text in ids) == 256
-
-
-def test_merges_of_entries_with_a_prefix_inside_of_words_are_followed(tmp_path):
-    specials = ["<s>", "</s>", "<unk>", "<pad>", "<mask>"]
-    entries = [*specials, "t", "h", "e", "##h", "##e", "th", "the", "a", "##a"]
-    model = models.BPE(
-        {entry: number for number, entry in enumerate(entries)},
-        [("t", "##h"), ("th", "##e")],
-        unk_token="<unk>",
-        continuing_subword_prefix="##",
-    )
-    backend = Backend(model)
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.add_special_tokens(specials)
-    backend.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = Tokenizer.load(tmp_path)
-    cut = without_others(tokenizer, useful_entries(tokenizer, count_entries(tokenizer, ["the"])))
-    (ours,) = cut.tokenizer.encode(["the"])
-    assert cut.tokenizer.tokens(ours.input_ids) == ["the"]
-    assert "##a" not in cut.tokenizer.backend.get_vocab()
-
-
-@pytest.mark.parametrize("name", ["bert-base-uncased", "albert-base-v2"])
-def test_tokens_that_were_added_behind_the_vocabulary_stay(real, name):
-    tokenizer = copy.copy(real[name][0])
-    tokenizer.backend = Backend.from_str(tokenizer.backend.to_str())
-    tokenizer.backend.add_tokens(["<city>"])
-    tokenizer.vocab_size += 1
-    small = narrowed(tokenizer, ["a <city> film"])
-    (encoding,) = small.tokenizer.encode(["a <city> film"])
-    assert "<city>" in small.tokenizer.tokens(encoding.input_ids)
-
-
-def test_counting_does_not_depend_on_how_texts_are_handed_over(real, texts, monkeypatch):
-    tokenizer, whole, _ = real["bert-base-uncased"]
-    monkeypatch.setattr("filbert.text.extend._CHUNK_CHARACTERS", 100)
-    in_parts = count_entries(tokenizer, iter(texts))
-    assert np.array_equal(whole.counts, in_parts.counts)
-    assert whole.tried == in_parts.tried

@@ -7,7 +7,6 @@ import json
 import lzma
 import unicodedata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -83,12 +82,6 @@ def test_bert_vocabularies_equal_transformers(shared_data, sentences, name):
     assert ids(ours, sentences) == judge(sentences)["input_ids"]
 
 
-def test_chinese_characters_stand_alone(shared_data):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers/bert-base-chinese")
-    (found,) = tokenizer.encode(["中文字符abc"])
-    assert tokenizer.tokens(found.input_ids)[1:5] == ["中", "文", "字", "符"]
-
-
 def test_roberta_equals_transformers(shared_data, sentences):
     from transformers import RobertaTokenizer
 
@@ -123,19 +116,6 @@ def test_albert_equals_the_original_code_over_sentencepiece(shared_data, sentenc
     assert ids(Tokenizer.load(folder), sentences) == expected
 
 
-def test_albert_equals_transformers_where_that_equals_the_original(shared_data, sentences):
-    """Its class, given spiece.model, does not split "1," and splits behind user-defined pieces."""
-    from transformers import AlbertTokenizer
-
-    folder = shared_data / "tokenizers/albert-base-v2"
-    judge = AlbertTokenizer.from_pretrained(str(folder))
-    marks = dict.fromkeys(map(ord, '()"-.–£€'), " ")
-    plain = [text.translate(marks).replace(",", " , ") for text in sentences]
-    plain = [text for text in plain if "``" not in text]
-    assert len(plain) > 800
-    assert ids(Tokenizer.load(folder), plain) == judge(plain)["input_ids"]
-
-
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])
 def test_pairs_equal_transformers_with_types_and_cuts(shared_data, questions, name):
     from transformers import BertTokenizer, RobertaTokenizer
@@ -164,59 +144,3 @@ def test_pairs_equal_transformers_with_types_and_cuts(shared_data, questions, na
                 assert found.token_type_ids.tolist() == expected["token_type_ids"][row]
                 known = [-1 if s is None else s for s in expected.sequence_ids(row)]
                 assert found.sequence.tolist() == known
-
-
-@pytest.mark.parametrize(
-    "name", ["bert-base-uncased", "bert-base-cased", "roberta-base", "albert-base-v2"]
-)
-def test_what_is_saved_loads_in_transformers_with_the_same_ids(
-    shared_data, sentences, tmp_path, name
-):
-    from transformers import AutoTokenizer
-
-    ours = Tokenizer.load(shared_data / "tokenizers" / name)
-    ours.save(tmp_path)
-    judge = AutoTokenizer.from_pretrained(str(tmp_path))
-    texts = sentences[::3]
-    assert ids(ours, texts) == judge(texts)["input_ids"]
-    pair = ("one text", "another")
-    found = judge(*pair)
-    assert ours.encode([pair])[0].input_ids.tolist() == found["input_ids"]
-    if name != "roberta-base":
-        assert ours.encode([pair])[0].token_type_ids.tolist() == found["token_type_ids"]
-    else:
-        assert "token_type_ids" not in found
-    assert (judge.mask_token_id, judge.pad_token_id) == (ours.mask_id, ours.pad_id)
-    assert Tokenizer.load(tmp_path).fingerprint == ours.fingerprint
-
-
-def test_a_saved_word_limit_survives_in_transformers(shared_data, tmp_path):
-    from transformers import AutoTokenizer
-
-    folder = shared_data / "tokenizers/bert-base-uncased"
-    Tokenizer.load(folder, as_google=True).save(tmp_path)
-    judge = AutoTokenizer.from_pretrained(str(tmp_path))
-    assert judge.unk_token_id not in judge("a" * 150)["input_ids"]
-
-
-def test_token_types_can_be_left_out_for_models_without_them(shared_data, tmp_path):
-    from transformers import AutoTokenizer
-
-    ours = Tokenizer.load(shared_data / "tokenizers/bert-base-uncased")
-    ours.save(tmp_path, token_type_ids=False)
-    judge = AutoTokenizer.from_pretrained(str(tmp_path))
-    assert sorted(judge("text")) == ["attention_mask", "input_ids"]
-
-
-def test_the_albert_vocabulary_is_the_converters(shared_data):
-    """transformers' converter of the published tokenizer.json: the same scores and marks."""
-    from transformers.convert_slow_tokenizer import AlbertConverter
-
-    folder = shared_data / "tokenizers/albert-base-v2"
-    original = SimpleNamespace(
-        vocab_file=str(folder / "spiece.model"), keep_accents=False, do_lower_case=True
-    )
-    converter = AlbertConverter(original)
-    ours = json.loads(Tokenizer.load(folder).backend.to_str())["model"]
-    assert [tuple(entry) for entry in ours["vocab"]] == converter.vocab(converter.proto)
-    assert ours["unk_id"] == converter.proto.trainer_spec.unk_id

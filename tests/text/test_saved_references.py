@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import lzma
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def test_the_classic_files_alone_give_the_same_ids_in_transformers(saved, novels
             (classic / path.name).write_bytes(path.read_bytes())
     judge = AutoTokenizer.from_pretrained(str(classic))
     texts = ODD + novels[::6]
-    if tokenizer.convention.class_name == "AlbertTokenizer":
+    if tokenizer.vocabulary.convention.class_name == "AlbertTokenizer":
         texts = plain(texts)
     check(tokenizer, judge, texts)
 
@@ -150,7 +151,7 @@ def test_the_published_files_are_read_as_the_familys_class_reads_them(folder, no
     import transformers
 
     tokenizer = read_tokenizer(folder)
-    name = tokenizer.convention.class_name
+    name = tokenizer.vocabulary.convention.class_name
     judge = getattr(transformers, name).from_pretrained(
         str(folder), do_lower_case=tokenizer.lowercase
     )
@@ -170,12 +171,10 @@ def test_a_model_file_comes_back_as_it_was_or_as_its_own_library_writes_it(saved
     tokenizer, target = saved
     if tokenizer.kind != "unigram":
         pytest.skip("not a SentencePiece vocabulary")
-    (name,) = vocabulary_files(tokenizer)
+    (name,) = vocabulary_files(tokenizer.vocabulary)
     original = (folder / name).read_bytes()
     assert (target / name).read_bytes() == original
-    tokenizer.spiece, kept = None, tokenizer.spiece
-    (written,) = vocabulary_files(tokenizer).values()
-    tokenizer.spiece = kept
+    (written,) = vocabulary_files(replace(tokenizer.vocabulary, spiece=None)).values()
     message = messages.ModelProto()
     message.ParseFromString(written)
     assert message.SerializeToString() == written
@@ -192,10 +191,9 @@ def test_a_written_model_file_gives_its_own_library_our_ids(folder, novels):
     import sentencepiece
 
     tokenizer = read_tokenizer(folder)
-    if tokenizer.convention.order is None:
+    if tokenizer.vocabulary.convention.order is None:
         pytest.skip("the file alone does not lower-case; test_references.py has that judge")
-    tokenizer.spiece = None
-    (written,) = vocabulary_files(tokenizer).values()
+    (written,) = vocabulary_files(replace(tokenizer.vocabulary, spiece=None)).values()
     judge = sentencepiece.SentencePieceProcessor(model_proto=written)
     texts = [text for text in ODD[:7] if "\u200b" not in text and "\x85" not in text] + novels
     expected = judge.encode(texts, out_type=str)

@@ -16,7 +16,7 @@ from filbert.text.extend import add_entries
 from filbert.text.saving import vocabulary_files
 from filbert.text.spiece import SentencePieceModel, write_spiece
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.vocabulary import SPIECE_NAMES, Vocabulary
+from filbert.text.vocabulary import Vocabulary
 
 LETTERS = "abcéß中12,"
 words = st.lists(st.text(LETTERS, min_size=1, max_size=4), unique=True, max_size=20)
@@ -86,13 +86,6 @@ KINDS = {
     "XLMRobertaTokenizer": fairseq("XLMRobertaTokenizer"),
     "CamembertTokenizer": fairseq("CamembertTokenizer"),
 }
-CLASSIC = {
-    "BertTokenizer": ["vocab.txt"],
-    "RobertaTokenizer": ["vocab.json", "merges.txt"],
-    "AlbertTokenizer": ["spiece.model"],
-    "XLMRobertaTokenizer": ["sentencepiece.bpe.model"],
-    "CamembertTokenizer": ["sentencepiece.bpe.model"],
-}
 
 
 def ids(tokenizer: Tokenizer, some: list) -> list[list[int]]:
@@ -128,25 +121,14 @@ def kind(request, tmp_path) -> tuple[str, Tokenizer]:
     return name, KINDS[name](tmp_path / "source", ["the", "film", "1,"], False)
 
 
-def test_each_kind_has_its_classic_files_and_they_can_be_asked_for_alone(kind, tmp_path):
-    name, tokenizer = kind
-    tokenizer.save(tmp_path / "out")
-    files = vocabulary_files(tokenizer)
-    assert list(files) == CLASSIC[name]
-    common = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        [*common, *CLASSIC[name]]
-    )
-    for file, data in files.items():
-        assert (tmp_path / "out" / file).read_bytes() == data
-
-
 def test_added_tokens_keep_ids_and_flags_without_tokenizer_json(kind, tmp_path):
     name, tokenizer = kind
     tokenizer.backend.add_tokens([AddedToken("[new]", lstrip=True, single_word=True)])
     tokenizer.backend.add_special_tokens([AddedToken("<tag>", rstrip=True, normalized=False)])
     before = Tokenizer(
-        Vocabulary(tokenizer.backend, tokenizer.specials, convention=tokenizer.convention)
+        Vocabulary(
+            tokenizer.backend, tokenizer.specials, convention=tokenizer.vocabulary.convention
+        )
     )
     before.save(tmp_path / "out")
     (tmp_path / "out/tokenizer.json").unlink()
@@ -169,15 +151,6 @@ def test_rules_that_no_class_knows_make_the_class_the_generic_one(tmp_path):
         assert (tmp_path / "out/vocab.txt").is_file()
 
 
-def test_without_a_family_or_with_other_names_the_class_is_the_generic_one(tmp_path):
-    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n"  # no [MASK], which the class would add
-    (tmp_path / "vocab.txt").write_text(vocab)
-    for convention in (None, CONVENTIONS["BertTokenizer"]):
-        Tokenizer.load(tmp_path / "vocab.txt", convention=convention).save(tmp_path / "out")
-        config = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
-        assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
-
-
 def test_the_switches_are_what_the_tokenizer_does_and_not_what_a_file_said(tmp_path):
     tokenizer = albert(tmp_path, ["the"], True)
     tokenizer.save(tmp_path / "out")
@@ -195,21 +168,11 @@ def test_a_model_file_that_nothing_has_changed_stays_byte_for_byte(tmp_path):
     path.write_bytes(marked)
     same = Tokenizer.load(tmp_path, convention=CONVENTIONS["AlbertTokenizer"])
     assert same.fingerprint == tokenizer.fingerprint
-    assert vocabulary_files(same) == {"spiece.model": marked}
+    assert vocabulary_files(same.vocabulary) == {"spiece.model": marked}
     same.save(tmp_path / "out")
-    assert vocabulary_files(Tokenizer.load(tmp_path / "out")) == {"spiece.model": marked}
+    assert vocabulary_files(Tokenizer.load(tmp_path / "out").vocabulary) == {"spiece.model": marked}
     grown = add_entries(same, ["zebra"]).tokenizer
-    assert vocabulary_files(grown)["spiece.model"] != marked
-
-
-def test_an_entry_behind_the_mask_of_a_fixed_order_leaves_tokenizer_json_alone(tmp_path):
-    tokenizer = add_entries(fairseq("XLMRobertaTokenizer")(tmp_path, ["the"], False), ["film"])
-    with pytest.raises(FormatError, match="end in <mask>"):
-        vocabulary_files(tokenizer.tokenizer)
-    tokenizer.tokenizer.save(tmp_path)
-    assert not any((tmp_path / name).exists() for name in SPIECE_NAMES)
-    again = Tokenizer.load(tmp_path)
-    assert ids(again, ["the film"]) == ids(tokenizer.tokenizer, ["the film"])
+    assert vocabulary_files(grown.vocabulary)["spiece.model"] != marked
 
 
 def holes(tmp_path: Path, number: int, token: str = "film") -> Tokenizer:
@@ -223,7 +186,7 @@ def holes(tmp_path: Path, number: int, token: str = "film") -> Tokenizer:
 def test_an_id_without_entry_gets_one_that_no_text_is_cut_into(tmp_path):
     tokenizer = holes(tmp_path, 12)
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/vocab.txt").write_bytes(vocabulary_files(tokenizer)["vocab.txt"])
+    (tmp_path / "out/vocab.txt").write_bytes(vocabulary_files(tokenizer.vocabulary)["vocab.txt"])
     classic = Tokenizer.load(tmp_path / "out")
     some = ["the film", "[unused-9] the [unused-10]film"]
     assert ids(classic, some) == ids(tokenizer, some)
@@ -233,7 +196,7 @@ def test_an_id_without_entry_gets_one_that_no_text_is_cut_into(tmp_path):
 def test_a_vocabulary_that_lines_cannot_hold_is_refused_and_saved_without_them(tmp_path):
     tokenizer = holes(tmp_path, 7, "fi\nlm")
     with pytest.raises(FormatError, match="with id 7 cannot be a line of vocab.txt"):
-        vocabulary_files(tokenizer)
+        vocabulary_files(tokenizer.vocabulary)
     tokenizer.save(tmp_path / "out")
     assert not (tmp_path / "out/vocab.txt").exists()
     assert Tokenizer.load(tmp_path / "out").fingerprint == tokenizer.fingerprint
@@ -242,11 +205,3 @@ def test_a_vocabulary_that_lines_cannot_hold_is_refused_and_saved_without_them(t
 def test_ids_that_would_fill_the_memory_are_refused(tmp_path):
     with pytest.raises(FormatError, match="8 entries, but ids up to 2147483648"):
         holes(tmp_path, 2**31)
-
-
-def test_files_of_an_earlier_tokenizer_do_not_stay_beside_the_new_one(tmp_path):
-    for name in ("BertTokenizer", "AlbertTokenizer"):
-        (tmp_path / name).mkdir()
-        KINDS[name](tmp_path / name, ["the"], False).save(tmp_path / "out")
-    assert not (tmp_path / "out/vocab.txt").exists()
-    assert (tmp_path / "out/spiece.model").is_file()

@@ -27,10 +27,6 @@ ORDER = PieceOrder(
 )
 
 
-def single(value: float) -> float:
-    return struct.unpack("<f", struct.pack("<f", value))[0]
-
-
 scores = st.floats(-50, 0, width=32)
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 models = st.dictionaries(texts, scores, min_size=1, max_size=30).flatmap(
@@ -74,15 +70,6 @@ def test_an_order_replaces_the_first_pieces_and_can_be_undone():
 def test_a_model_that_is_not_in_the_familys_order_is_refused(model, sentence):
     with pytest.raises(FormatError, match=sentence):
         ORDER.apply(model, PATH)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [("<s>", "<pad>", "<unk>", "a"), ("<s>", "<mask>"), ("<pad>", "<s>", "<unk>", "<mask>")],
-)
-def test_entries_out_of_order_cannot_be_written_in_it(names):
-    with pytest.raises(FormatError, match="no SentencePiece model can stand for it"):
-        ORDER.undo(small(*names))
 
 
 def test_another_algorithm_than_unigram_is_refused_with_the_way_out():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import shutil
@@ -134,7 +133,7 @@ def test_special_tokens_by_other_names_are_found(folder):
         ("vocab.txt", b"[CLS]\n\xff\n", "vocab.txt: byte 6 is not UTF-8"),
         ("tokenizer.json", b"{", "tokenizer.json: damaged"),
         ("vocab.json", b'{"a": 0}', "vocab.json without merges.txt"),
-        ("vocab.json", b"[1]", "expected a JSON object"),
+        ("vocab.json", b"[1]", "not an object"),
         ("spiece.model", b"\x0a\xff\xff", "not a whole SentencePiece model: it ends at byte 3"),
         ("spiece.model", b"", "it holds no pieces"),
     ],
@@ -153,25 +152,6 @@ def test_a_merge_of_unknown_tokens_is_named_by_line(tmp_path):
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\na c\n")
     with pytest.raises(FormatError, match=r"merges.txt:3: not a merge"):
         Tokenizer.load(tmp_path)
-
-
-def test_broken_settings_are_refused(folder):
-    (folder / "tokenizer_config.json").write_text("{nope")
-    with pytest.raises(FormatError, match=r"tokenizer_config.json: broken JSON"):
-        Tokenizer.load(folder)
-
-
-def test_a_tokenizer_json_of_whole_words_is_refused(tmp_path):
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models
-
-    Backend(models.WordLevel({"x": 0}, unk_token="none")).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(FormatError, match="a WordLevel tokenizer"):
-        Tokenizer.load(tmp_path)
-
-
-def test_the_path_of_a_file_itself_will_do(vocab):
-    assert Tokenizer.load(vocab / "vocab.txt").fingerprint == Tokenizer.load(vocab).fingerprint
 
 
 def test_damaged_sentencepiece_files_raise_nothing_but_format_errors(shared_data, tmp_path):
@@ -194,16 +174,6 @@ def test_damaged_sentencepiece_files_raise_nothing_but_format_errors(shared_data
     assert refused > 75  # every cut file, and some of the others
 
 
-def test_saving_and_loading_keeps_the_fingerprint_and_the_limit(folder, tmp_path):
-    write(folder / "tokenizer_config.json", {"model_max_length": 64})
-    before = Tokenizer.load(folder, as_google=True)
-    before.save(tmp_path / "saved")
-    after = Tokenizer.load(tmp_path / "saved")
-    assert after.fingerprint == before.fingerprint
-    assert (after.max_length, after.lowercase, after.kind) == (64, True, "wordpiece")
-    assert (tmp_path / "saved/vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-
-
 def test_a_gpt2_folder_loads_without_special_tokens(shared_data):
     loaded = Tokenizer.load(shared_data / "tokenizers/gpt2")
     text = "Hello world, déjà vu 中文"
@@ -211,77 +181,6 @@ def test_a_gpt2_folder_loads_without_special_tokens(shared_data):
     assert (loaded.cls_id, loaded.sep_id, loaded.kind) == (None, None, "bytebpe")
     assert loaded.decode(found.input_ids) == text
     assert found.input_ids[:2].tolist() == [15496, 995]  # GPT-2's published ids of "Hello world"
-
-
-def test_roberta_from_two_files_equals_its_own_tokenizer_json(shared_data, tmp_path):
-    source = shared_data / "tokenizers/roberta-base"
-    (tmp_path / "tokenizer.json").write_bytes(
-        gzip.decompress((source / "tokenizer.json.gz").read_bytes())
-    )
-    parts, whole = Tokenizer.load(source), Tokenizer.load(tmp_path)
-    texts = [
-        "Hello  world",
-        " a<mask> b <mask>",
-        ("one", "two"),
-        "</s>",
-        "naïve 中文 \U0001f600",
-        "",
-    ]
-    for one, other in zip(
-        parts.encode(texts, with_offsets=True), whole.encode(texts, with_offsets=True), strict=True
-    ):
-        assert one.input_ids.tolist() == other.input_ids.tolist()
-        assert one.offsets.tolist() == other.offsets.tolist()
-    assert parts.mask_id == 50264 and parts.vocab_size == 50265
-
-
-@pytest.mark.parametrize("key", ["strip_accents", "do_lower_case", "tokenize_chinese_chars"])
-@pytest.mark.parametrize("value", ["yes", 1, [], {}])
-def test_a_setting_that_is_not_true_or_false_is_refused(folder, key, value):
-    write(folder / "tokenizer_config.json", {key: value})
-    with pytest.raises(FormatError, match=f"tokenizer_config.json: {key} is .* true or false"):
-        Tokenizer.load(folder)
-
-
-def test_a_byte_order_mark_does_not_belong_to_the_first_entry(folder):
-    path = folder / "vocab.txt"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert Tokenizer.load(folder).pad_id == 0
-
-
-@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
-def test_an_empty_vocabulary_is_refused(folder, kind):
-    Tokenizer.load(folder).save(folder)
-    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    content |= {"added_tokens": [], "post_processor": None}
-    model = {"type": kind, "vocab": {}}
-    content["model"] = model | ({"merges": []} if kind == "BPE" else WORDPIECE)
-    write(folder / "tokenizer.json", content)
-    with pytest.raises(FormatError, match="tokenizer.json: an empty vocabulary"):
-        Tokenizer.load(folder)
-
-
-WORDPIECE = {
-    "unk_token": "[UNK]",
-    "continuing_subword_prefix": "##",
-    "max_input_chars_per_word": 100,
-}
-
-
-def test_a_vocabulary_that_may_not_be_read_says_why(folder, monkeypatch):
-    def refuse(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    for name in ("vocab.txt", "spiece.model"):
-        (folder / name).touch()
-        with pytest.raises(FormatError, match=f"{name} cannot be read: Permission denied"):
-            Tokenizer.load(folder / name)
-
-
-def test_a_folder_name_that_the_system_refuses_is_an_error_of_ours():
-    with pytest.raises(FormatError, match="cannot be read: File name too long"):
-        Tokenizer.load("x" * 5000)
 
 
 def test_added_tokens_get_the_ids_that_the_folder_states(folder):
@@ -340,14 +239,6 @@ def test_a_vocab_json_whose_numbers_cannot_be_ids_is_refused(tmp_path, content):
     write(tmp_path / "vocab.json", {"a": 0, "b": 10**9})
     with pytest.raises(FormatError, match="2 entries, but ids up to 1000000000"):
         Tokenizer.load(tmp_path)
-
-
-def test_words_that_another_program_cuts_are_refused_in_a_sentence(folder):
-    write(folder / "tokenizer_config.json", {"word_tokenizer_type": "mecab"})
-    with pytest.raises(FormatError, match="words are cut by 'mecab' here"):
-        Tokenizer.load(folder)
-    write(folder / "tokenizer_config.json", {"word_tokenizer_type": "basic"})
-    assert tokens(Tokenizer.load(folder), "the film") == ["the", "film"]
 
 
 def test_byte_level_entries_with_added_special_tokens_and_a_template_load(tmp_path):

@@ -24,7 +24,7 @@ def measured(task_name, metric, model, train, dev, *, start=None, dev_name="dev"
         name: [Row(values, name, line) for line, values in enumerate(part)]
         for name, part in (("train", train), (dev_name, dev))
     }
-    task = task.fit_labels(rows["train"])
+    task = task.fit(rows["train"])
     splits = {
         name: Split(name, name, part, [task.gold(row) for row in part], [], "")
         for name, part in rows.items()

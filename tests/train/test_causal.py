@@ -15,6 +15,7 @@ from filbert.cli.verbs.convert import convert
 from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
+from filbert.tasks.rows import read_task_rows
 from filbert.train.options import FinetuneOptions
 from filbert.train.trainable import layers_to_keep
 
@@ -80,8 +81,8 @@ def test_a_causal_classifier_answers_after_saving_as_it_did_before(causal_run):
     lines = (causal_run.folder / "predictions" / "dev.jsonl").read_text().splitlines()
     before = [json.loads(line)["score"] for line in lines]
     model = filbert.load(str(causal_run.folder / "model"))
-    assert model.model.config.attention.causal and model.task.name == "classification"
-    rows = model.task.read(causal_run.facts["data"]["dev"]["path"], ColumnNames())
+    assert model.model.config.attention.causal and model.task.spec.name == "classification"
+    rows = read_task_rows(model.task, causal_run.facts["data"]["dev"]["path"], ColumnNames())
     after = [answer["score"] for answer in model.predict_rows(rows)]
     assert after == pytest.approx(before, abs=1e-6)
     assert any("causal: tokens attend" in note for note in causal_run.facts["model"]["notes"])
@@ -169,7 +170,7 @@ def test_every_task_trains_a_causal_and_cut_encoder_and_reads_it_again(
     )  # fmt: skip
     model = filbert.load(str(done.folder / "model"))
     assert model.model.config.attention.causal and model.model.config.num_hidden_layers == 2
-    assert model.task.name == task
+    assert model.task.spec.name == task
 
 
 def test_a_frozen_causal_encoder_keeps_the_token_that_its_head_reads(

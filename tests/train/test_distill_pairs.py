@@ -20,7 +20,7 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model
 from filbert.tasks.tagging import Tagging
 from filbert.train.augment import WordFiller
-from filbert.train.distill import digest_of_tokens, distill, layer_losses_of
+from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.folder import recorded
 from filbert.train.options import changed
@@ -120,17 +120,6 @@ def test_what_does_not_go_together_is_refused_before_training(
     assert not (tmp_path / "x").exists()
 
 
-def test_beta_is_the_weight_of_the_mean_over_layers_whatever_the_width():
-    given = {"teacher": "t", "out": "o", "train": "a.csv", "method": "pkd", "beta": 60.0}
-    sizes = {"vocab_size": 9, "num_attention_heads": 2, "intermediate_size": 8,
-             "max_position_embeddings": 9}  # fmt: skip
-    student, teacher = (
-        EncoderConfig.of(hidden_size=16, num_hidden_layers=n, **sizes) for n in (4, 8)
-    )
-    (loss,) = layer_losses_of(DistillOptions.from_keywords(given).loss, student, teacher)
-    assert len(loss.layers) == 3 and loss.weight == 20.0
-
-
 def test_no_word_is_replaced_by_what_the_model_reads_as_the_same(masked_lm):
     filler = WordFiller(masked_lm, 99, torch.device("cpu"))
     (((upper, other),)) = filler.words(["GOOD film"], [[(0, 4), (5, 9)]])
@@ -152,15 +141,6 @@ def test_labels_that_the_teacher_does_not_know_are_named(taught, tmp_path):
     rows.write_text("text\ngood film\n")
     with pytest.raises(InputError, match="label"):
         distill(taught("classification", tmp_path / "x", train=str(rows)))
-
-
-def test_tokens_that_are_cut_into_other_words_have_another_digest():
-    def digest(words, types=(0, 0, 0)):
-        source = SimpleNamespace(words=np.array(words), rows=np.array(words) + 1)
-        return digest_of_tokens([Example(0, np.arange(3), np.array(types), 3, None, source)])
-
-    assert digest([0]) == digest([0])
-    assert len({digest([0]), digest([0, 1]), digest([0], (0, 0, 1))}) == 3
 
 
 def test_answers_from_a_cache_make_another_run_wherever_the_folder_is():

@@ -66,8 +66,8 @@ def test_the_run_folder_holds_what_the_interface_promises(film_run):
 
 def test_the_threshold_and_temperature_of_dev_are_stored_and_used(film_run):
     stored = json.loads((film_run.folder / "model" / "filbert.json").read_text())["task"]
-    assert stored["thresholds"] == list(film_run.model.task.thresholds)
-    assert stored["temperature"] == film_run.model.task.temperature != 1.0
+    assert stored["thresholds"] == list(film_run.model.task.spec.thresholds)
+    assert stored["temperature"] == film_run.model.task.spec.temperature != 1.0
     line = json.loads((film_run.folder / "predictions" / "test.jsonl").read_text().splitlines()[0])
     assert line["scores"].keys() == {"pos", "neg"}
     assert "text" not in line
@@ -249,7 +249,7 @@ def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_p
         task="classification", model=str(tiny_model), train=str(path), dev=str(path),
         out=str(tmp_path / "x"), steps=60, lr=3e-3, precision="float32",
     )  # fmt: skip
-    assert done.model.task.multilabel and done.model.task.labels == ("bad", "good", "x")
+    assert done.model.task.spec.multilabel and done.model.task.spec.labels == ("bad", "good", "x")
     assert done.metrics["dev"]["micro_f1"] > 0.9
     assert set(done.model.predict(["film good"])[0]["labels"]) == {"good", "x"}
     # The same in a table, and what looks through files or judges predictions sees it, too.

@@ -20,6 +20,7 @@ from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
+from filbert.tasks.rows import row_of_value
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
@@ -68,7 +69,7 @@ def trained(tiny_model: Path, tmp_path: Path) -> Any:
 
 def start(folder: Path, task: Task, **options: Any) -> tuple[Model, list[str]]:
     """The model before its first step, and what is logged of it."""
-    given = {"task": task.name, "model": str(folder), "train": "train.csv", "out": "run"}
+    given = {"task": task.spec.name, "model": str(folder), "train": "train.csv", "out": "run"}
     chosen = FinetuneOptions.from_keywords(given | options)
     torch.manual_seed(chosen.run.seed)
     checkpoint, _, _ = load_for_task(chosen, task)
@@ -77,7 +78,7 @@ def start(folder: Path, task: Task, **options: Any) -> tuple[Model, list[str]]:
 
 def logits(model: Model, folder: Path, task: Task, item: Any) -> Tensor:
     examples = task.examples(
-        [task.row(item, 0)], Tokenizer.load(folder), max_length=32, with_targets=False
+        [row_of_value(task, item, 0)], Tokenizer.load(folder), max_length=32, with_targets=False
     )
     exact = Precision("float32", "test")
     return torch.stack(run_model(model, examples, max_tokens=100, precision=exact))

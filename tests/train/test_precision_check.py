@@ -48,7 +48,9 @@ def test_the_losses_are_those_of_the_folder(task: str, fast: None, tmp_path: Pat
         return evaluate_model(Predictor.load(folder, precision=name), str(dev), ColumnNames())
 
     exact = measured("float32")
-    names = [n for n in Predictor.load(folder).known_task().metric_names if exact[n] is not None]
+    names = [
+        n for n in Predictor.load(folder).known_task().spec.metric_names if exact[n] is not None
+    ]
     shares = [name for name in names if name not in ("loss", "mse")]
     for precision_name in ("bf16", "int8"):
         said, rounded = run[f"{precision_name}_loss"], measured(precision_name)

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-import filbert
 from filbert.data.build import build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, Interrupted
@@ -226,17 +225,6 @@ def clock(step: float) -> SimpleNamespace:
     return SimpleNamespace(perf_counter=lambda: next(ticks) * step, process_time=time.process_time)
 
 
-def test_a_run_in_time_ends_with_the_step_that_passes_its_budget(place, tmp_path, monkeypatch):
-    # The trainer looks once before the first step and twice in each: a step takes a second.
-    monkeypatch.setattr(trainer, "time", clock(0.5))
-    run = pretrain(options(place, tmp_path / "x", time="20s", steps=None))
-    assert run["status"] == "done" and run["steps"] == 20
-    made = steps(tmp_path / "x")
-    sizes = [line["sequences"] for line in made]
-    assert sizes[12:] == [2] * 8, "the second phase begins after 12 of 20 seconds"
-    assert made[-1]["lr"] == pytest.approx(1e-3 * (20 - 19) / 18)
-
-
 def test_a_resumed_run_in_time_goes_on_with_the_clock_where_it_was(place, tmp_path, monkeypatch):
     out, real = tmp_path / "x", trainer.accumulate
 
@@ -311,28 +299,5 @@ def test_the_model_folder_loads_in_transformers_with_nothing_missing(killed, cas
         assert not any(story.values())
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_model_folder_fills_masks(killed, case):
-    folder = killed / case.replace(", ", "-") / "model"
-    if "replaced" in case:
-        folder = folder / "generator"
-    answer = filbert.load(folder).fill("the film was [MASK] .", top=3)
-    assert len(answer["candidates"][0]) == 3
-
-
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]))
-
-
-def test_the_python_face_gives_metrics_and_a_model(place, tmp_path):
-    run = filbert.pretrain(
-        corpus=[place / "train.txt"],
-        dev=place / "dev.txt",
-        tokenizer=place / "vocab",
-        out=tmp_path / "run",
-        **SETTINGS | {"steps": 2, "second_length": None},
-    )
-    assert run.metrics["dev"]["perplexity"] > 1
-    assert run.model.fill("the [MASK] .")["candidates"]
-    with pytest.raises(filbert.ConfigError, match="command line"):
-        filbert.pretrain(corpus="x", out="y", dry_run=True)

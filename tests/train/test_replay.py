@@ -63,19 +63,6 @@ def test_the_model_folder_alone_is_enough_wherever_it_and_the_data_went(place, m
     assert verdict.is_same and verdict.same_weights
 
 
-def test_the_base_model_is_not_taken_for_the_model_when_both_are_called_model(place):
-    Path("other").mkdir()
-    Path("base").rename("other/model")
-    change_story(place / "runs/x/model", model="model")
-    told = json.loads(Path("runs/x/run.json").read_text())
-    told["options"]["model"] = str(place / "other/model")
-    Path("runs/x/run.json").write_text(json.dumps(told))
-    assert replay("runs/x", device="cpu").same_weights
-    Path("runs/x/run.json").unlink()
-    with pytest.raises(InputError, match=r"model is not the model.*--model"):
-        replay("runs/x", out="runs/again")
-
-
 def test_a_changed_data_file_is_named_before_anything_is_trained(place):
     rows = Path("data/train.csv").read_bytes()
     Path("data/train.csv").write_bytes(rows.replace(b"neg", b"pos", 1))

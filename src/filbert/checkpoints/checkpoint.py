@@ -82,9 +82,9 @@ class Checkpoint:
         """
         model = meta_model(self.config, self.head, self.num_labels)
         wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        found = {name: tensor.shape for name, tensor in self.tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
         odd = sorted(
-            name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+            name for name in wanted.keys() | shapes.keys() if wanted.get(name) != shapes.get(name)
         )
         if odd:
             raise ValueError(f"missing, unexpected or mis-shaped tensors: {', '.join(odd)}")
@@ -279,7 +279,7 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
             tensors[f"encoder.layers.{new}.{name[match.end() :]}"] = tensor
     groups = None if config.layer_groups is None else len(layers)
     heads = config.attention.heads_per_layer and tuple(config.heads_of(layer) for layer in layers)
-    kept = ", ".join(map(str, layers))
+    listed = ", ".join(map(str, layers))
     return replace(
         checkpoint,
         config=config.changed(
@@ -288,6 +288,6 @@ def with_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
             heads_per_layer=heads,
         ),
         tensors=tensors,
-        notes=(*checkpoint.notes, f"layers kept: {kept} of 0 to {count - 1}."),
+        notes=(*checkpoint.notes, f"layers kept: {listed} of 0 to {count - 1}."),
         filbert=None,
     )

@@ -30,19 +30,16 @@ _ACTIVATIONS = {
     "gelu_accurate": "gelu_tanh",
     "relu": "relu",
 }
-# Fields of EncoderConfig with a name for a value: theirs to ours.
+# Settings whose values are names: theirs to ours.
 _CHOICES = {"hidden_act": _ACTIVATIONS, "pooled": {name: name for name in POOLED}}
 _WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
-_FLOATS = frozenset(
-    (
-        "layer_norm_eps",
-        "hidden_dropout",
-        "attention_dropout",
-        "head_dropout",
-        "initializer_range",
-        "rotary_base",
-        "local_rotary_base",
-    )
+_FLOATS = (
+    "layer_norm_eps",
+    "hidden_dropout",
+    "attention_dropout",
+    "initializer_range",
+    "rotary_base",
+    "local_rotary_base",
 )
 # Suffixes of transformers' classes whose head predicts the next token.
 _NEXT_TOKEN = ("LMHeadModel", "ForCausalLM")
@@ -77,35 +74,27 @@ def _number(raw: dict[str, Any], key: str, default: Any, path: Path, *, real: bo
 
 # Key of config.json: layer to its removed heads. transformers 4 reads it; 5 has no pruning.
 _PRUNED_HEADS = "pruned_heads"
-_MOST_LAYERS = 9999
 
 
-def _heads_per_layer(
-    raw: dict[str, Any], layers: int, heads: int, path: Path
-) -> tuple[int, ...] | None:
+def _heads_per_layer(raw: dict[str, Any], values: dict[str, Any], path: Path) -> list[int] | None:
     """Return the number of heads of each layer; None if no head was removed."""
-    pruned = raw.get(_PRUNED_HEADS)
+    pruned, heads = raw.get(_PRUNED_HEADS), values["num_attention_heads"]
     if not pruned:
         return None
-
-    def is_valid(layer: str, numbers: Any) -> bool:
-        return (
-            layer.isdecimal()
-            and len(layer) < 5
-            and int(layer) < min(layers, _MOST_LAYERS)
-            and isinstance(numbers, list)
-            and all(type(number) is int and 0 <= number < heads for number in numbers)
-            and len(set(numbers)) == len(numbers) < heads
-        )
-
-    if not isinstance(pruned, dict) or not all(is_valid(*entry) for entry in pruned.items()):
+    # EncoderConfig refuses more layers than this.
+    layers = min(values["num_hidden_layers"], 512)
+    counts = [heads] * layers
+    try:
+        for layer, numbers in pruned.items():
+            if not set(numbers) < set(range(min(heads, 1024))) or not layer.isdecimal():
+                raise ValueError
+            counts[int(layer)] -= len(set(numbers))
+    except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise FormatError(
             f"{path}: {_PRUNED_HEADS} is {short(pruned)}; it must map layers (0 to "
             f"{layers - 1}) to removed heads (0 to {heads - 1}), and leave each layer one head."
-        )
-    left = {int(key): heads - len(numbers) for key, numbers in pruned.items()}
-    found = tuple(left.get(layer, heads) for layer in range(min(layers, _MOST_LAYERS)))
-    return found if set(found) != {heads} else None
+        ) from error
+    return counts if set(counts) != {heads} else None
 
 
 def stated_causal(raw: dict[str, Any], family: Family) -> bool:
@@ -137,15 +126,9 @@ def encoder_config(
         _check_causal(raw, family, kind, has_pooler=has_pooler, path=path)
     if family.flattened is not None:
         raw = family.flattened(raw, path)
-    values: dict[str, Any] = dict(family.constants)
+    values = {**family.constants, "causal": causal}
     for name, (key, default) in family.keys.items():
-        if name not in _CHOICES:
-            values[name] = _number(raw, key, default, path, real=name in _FLOATS)
-            continue
-        choices, given = _CHOICES[name], raw.get(key, default)
-        if not isinstance(given, str) or given not in choices:
-            raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
-        values[name] = choices[given]
+        values[name] = _setting(raw, name, key, default, path)
     if head.activation not in (None, values["hidden_act"]):
         raise FormatError(
             f"{path}: {family.keys['hidden_act'][0]} is {values['hidden_act']}; a "
@@ -157,13 +140,12 @@ def encoder_config(
     if family.offset_by_pad:
         values["position_offset"] = _number(raw, "pad_token_id", 1, path, real=False) + 1
     values["head_dropout"] = values["hidden_dropout"]
-    dropout_key, default = head.dropout
-    if dropout_key is not None and raw.get(dropout_key, default) is not None:
-        values["head_dropout"] = _number(raw, dropout_key, default, path, real=True)
+    key_of_dropout, default = head.dropout
+    if key_of_dropout is not None and raw.get(key_of_dropout, default) is not None:
+        values["head_dropout"] = _number(raw, key_of_dropout, default, path, real=True)
+    counts = _heads_per_layer(raw, values, path)
+    values["heads_per_layer"] = None if counts is None else tuple(counts)
     slot = head.pooler if has_pooler else None
-    layers, heads = values["num_hidden_layers"], values["num_attention_heads"]
-    values["heads_per_layer"] = _heads_per_layer(raw, layers, heads, path)
-    values["causal"] = causal
     values["pooler"] = slot.activation if slot else None
     values["pooler_dropout"] = slot is not None and slot.dropout_before
     try:
@@ -173,15 +155,31 @@ def encoder_config(
         for name, (key, _) in family.keys.items():
             text = text.replace(name, key)
         raise FormatError(f"{path}: {text}") from error
+    _check_groups(config, path)
+    return config
+
+
+def _setting(raw: dict[str, Any], name: str, key: str, default: Any, path: Path) -> Any:
+    """Return the value of one setting of EncoderConfig."""
+    if name not in _CHOICES:
+        return _number(raw, key, default, path, real=name in _FLOATS)
+    choices, given = _CHOICES[name], raw.get(key, default)
+    if not isinstance(given, str) or given not in choices:
+        raise FormatError(f"{path}: {key} is {short(given)}, not one of {', '.join(choices)}.")
+    return choices[given]
+
+
+def _check_groups(config: EncoderConfig, path: Path) -> None:
+    """Refuse numbers of groups for which transformers computes other groups.
+
+    It uses floating point, which rounds wrongly for a few pairs, such as 18 layers in 14 groups.
+    """
     layers, groups = config.num_hidden_layers, config.num_groups
-    # transformers computes the group in floating point, which rounds to another group for a few
-    # pairs, such as 18 layers in 14 groups.
     if any(int(i / (layers / groups)) != i * groups // layers for i in range(layers)):
         raise FormatError(
             f"{path}: {layers} layers in {groups} groups; "
             "use a number of groups that divides the layers."
         )
-    return config
 
 
 def _check_causal(
@@ -210,14 +208,7 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     if given is None:
         given = _inverted(raw.get("label2id"))
     if given is None:
-        # transformers sometimes wrote its internal name, the second, until 2020.
-        key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
-        if key is None:
-            return None
-        count = _number(raw, key, 2, path, real=False)
-        if not 1 <= count <= 1_000_000:
-            raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
-        return tuple(f"LABEL_{i}" for i in range(count))
+        return _numbered_labels(raw, path)
     if (
         not isinstance(given, dict)
         or not given
@@ -228,19 +219,29 @@ def label_names(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
             f'{path}: id2label is {short(given)}; it must give a name to "0", "1", ... .'
         )
     names = tuple(str(given[str(i)]) for i in range(len(given)))
-    if len(set(names)) < len(names):
-        counts = Counter(names)
-        twice = next(name for name in names if counts[name] > 1)
-        raise FormatError(
-            f"{path}: id2label gives the label {short(twice)} to two ids; rename one of them."
-        )
-    for name in names:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise FormatError(
+                f"{path}: id2label gives the label {short(name)} to two ids; rename one of them."
+            )
         if unprintable(name):
             raise FormatError(
                 f"{path}: id2label has the label {printable(ascii(name))}, which holds a control "
                 "character or half a surrogate pair; rename it."
             )
     return names
+
+
+def _numbered_labels(raw: dict[str, Any], path: Path) -> tuple[str, ...] | None:
+    """Return LABEL_0, LABEL_1 ... if config.json gives their number."""
+    # transformers sometimes wrote its internal name, the second, until 2020.
+    key = next((k for k in ("num_labels", "_num_labels") if raw.get(k) is not None), None)
+    if key is None:
+        return None
+    count = _number(raw, key, 2, path, real=False)
+    if not 1 <= count <= 1_000_000:
+        raise FormatError(f"{path}: {key} is {count}; it must be 1 to 1000000.")
+    return tuple(f"LABEL_{i}" for i in range(count))
 
 
 def _inverted(label2id: Any) -> dict[str, Any] | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from filbert.checkpoints.checkpoint import Checkpoint
@@ -53,30 +52,11 @@ class GroupDifference:
     only: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     largest: float = 0.0
     relative: float | None = 0.0
-    _squares: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_same(self) -> bool:
         """Whether nothing in it differs."""
         return not (self.different or self.shapes or any(self.only))
-
-    def add(self, name: str, first: Tensor, second: Tensor) -> None:
-        """Compare two tensors of the same shape."""
-        largest, (squares, norm) = 0.0, self._squares
-        flat, others = first.reshape(-1), second.reshape(-1)
-        for begin in range(0, flat.numel(), _BLOCK):
-            one = flat[begin : begin + _BLOCK].to(torch.float64)
-            difference = one - others[begin : begin + _BLOCK].to(torch.float64)
-            largest = max(largest, float(difference.abs().max()))
-            squares += float(difference.square().sum())
-            norm += float(one.square().sum())
-        if largest == 0.0:
-            self.equal += 1
-        else:
-            self.different.append(name)
-        self.largest = max(self.largest, largest)
-        self._squares = (squares, norm)
-        self.relative = 0.0 if squares == 0 else math.sqrt(squares / norm) if norm else None
 
 
 def group_of(name: str) -> str:
@@ -91,22 +71,45 @@ def tensor_differences(
     first: Mapping[str, Tensor], second: Mapping[str, Tensor]
 ) -> list[GroupDifference]:
     """Compare the tensors of two models by filbert's names, from the embeddings to the head."""
-    groups: dict[str, GroupDifference] = {}
+    names: dict[str, list[str]] = {}
     for name in dict.fromkeys([*first, *second]):
-        group = groups.setdefault(group_of(name), GroupDifference(group_of(name)))
-        if name not in first or name not in second:
-            group.only[name not in first].append(name)
-        elif first[name].shape != second[name].shape:
-            group.shapes[name] = (tuple(first[name].shape), tuple(second[name].shape))
-        else:
-            group.add(name, first[name], second[name])
+        names.setdefault(group_of(name), []).append(name)
     order = {"embeddings": -1, "pooler": 10**6, "head": 10**7}
-    return sorted(
-        groups.values(),
-        key=lambda group: (
-            int(group.name[6:]) if group.name.startswith("layer ") else order.get(group.name, 10**5)
-        ),
-    )
+
+    def place(group: str) -> int:
+        return int(group[6:]) if group.startswith("layer ") else order.get(group, 10**5)
+
+    return [_compared(group, names[group], first, second) for group in sorted(names, key=place)]
+
+
+def _compared(
+    group: str, names: list[str], first: Mapping[str, Tensor], second: Mapping[str, Tensor]
+) -> GroupDifference:
+    result = GroupDifference(group)
+    squares = norm = 0.0
+    for name in names:
+        if name not in first or name not in second:
+            result.only[name not in first].append(name)
+            continue
+        ours, theirs = first[name], second[name]
+        if ours.shape != theirs.shape:
+            result.shapes[name] = (tuple(ours.shape), tuple(theirs.shape))
+            continue
+        largest = 0.0
+        flat, others = ours.reshape(-1), theirs.reshape(-1)
+        for begin in range(0, flat.numel(), _BLOCK):
+            one = flat[begin : begin + _BLOCK].double()
+            difference = one - others[begin : begin + _BLOCK].double()
+            largest = max(largest, float(difference.abs().max()))
+            squares += float(difference.square().sum())
+            norm += float(one.square().sum())
+        if largest == 0.0:
+            result.equal += 1
+        else:
+            result.different.append(name)
+        result.largest = max(result.largest, largest)
+    result.relative = 0.0 if squares == 0 else math.sqrt(squares / norm) if norm else None
+    return result
 
 
 @dataclass(frozen=True)
@@ -154,13 +157,12 @@ class ModelDifferences:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        content = {one.name: getattr(self, one.name) for one in fields(self)}
-        groups = [asdict(group) for group in content.pop("groups")]
+        content = asdict(self)
         return {
             "same_weights": self.same_weights,
             "same_answers": self.same_answers,
-            **content,
-            "tensors": [{k: v for k, v in group.items() if k != "_squares"} for group in groups],
+            **{name: value for name, value in content.items() if name != "groups"},
+            "tensors": content["groups"],
         }
 
 
@@ -208,8 +210,8 @@ def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
 
 def _mapping(content: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return an object of filbert.json; {} if the entry is not an object."""
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _about(checkpoint: Checkpoint, place: Path) -> dict[str, Any]:
@@ -268,7 +270,6 @@ def _tokenizers(first: Tokenizer | None, second: Tokenizer | None) -> dict[str, 
         return {} if kinds == (None, None) else {"kind": kinds}
     if first.fingerprint == second.fingerprint:
         return _differing({"max_length": first.max_length}, {"max_length": second.max_length})
-    both = (first, second)
     facts = [
         {
             "kind": one.kind,
@@ -277,19 +278,13 @@ def _tokenizers(first: Tokenizer | None, second: Tokenizer | None) -> dict[str, 
             "max_length": one.max_length,
             "special tokens": dict(sorted(one.specials.items())),
         }
-        for one in both
+        for one in (first, second)
     ]
-    found = _differing(*facts)
-    words, others = (one.backend.get_vocab(with_added_tokens=True) for one in both)
-    only = (
-        sorted(words.keys() - others.keys(), key=words.__getitem__),
-        sorted(others.keys() - words.keys(), key=others.__getitem__),
-    )
-    moved = sum(others.get(word, number) != number for word, number in words.items())
+    pairs = _differing(*facts)
+    ours, theirs = (one.backend.get_vocab(with_added_tokens=True) for one in (first, second))
+    only = [sorted(one.keys() - other.keys()) for one, other in ((ours, theirs), (theirs, ours))]
     if any(only):
-        found["entries of its own"] = (len(only[0]), len(only[1]))
-        found["such as"] = (only[0][:_NAMED], only[1][:_NAMED])
-    if moved:
-        found["shared entries with another id"] = (moved, moved)
+        pairs["entries of its own"] = (len(only[0]), len(only[1]))
+        pairs["such as"] = (only[0][:_NAMED], only[1][:_NAMED])
     # The same vocabulary, but texts are normalised or split by other rules.
-    return found or {"rules (sha256)": (first.fingerprint, second.fingerprint)}
+    return pairs or {"rules (sha256)": (first.fingerprint, second.fingerprint)}

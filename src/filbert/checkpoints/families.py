@@ -1,7 +1,8 @@
 """Tables of the model families, and of the files that a model consists of.
 
-Families are named here and in the tokenizers' conventions only. Sources: transformers 5,
-models/*/configuration_*.py and modeling_*.py.
+A family is a row over the grammar of EncoderConfig: config.json's keys to its flat settings, and
+tensor names to filbert's. Families are named here and in the tokenizers' conventions only.
+Sources: transformers 5, models/*/configuration_*.py and modeling_*.py.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class PoolerSlot:
 
     Attributes:
         name: Hugging Face's module.
-        activation: EncoderConfig.pooler.
-        dropout_before: EncoderConfig.pooler_dropout.
+        activation: The setting `pooler`.
+        dropout_before: The setting `pooler_dropout`.
         required: whether the head cannot run without it.
     """
 
@@ -67,7 +68,7 @@ class HeadLayout:
         modules: our module ("head.out") to theirs ("classifier").
         pooler: the pooler that goes with this head, None for none.
         tied: their tensors that repeat another of theirs.
-        dropout: (config key, default) of EncoderConfig.head_dropout; a key of None, or a value of
+        dropout: (config key, default) of the setting `head_dropout`; a key of None, or a value of
             None, means the hidden dropout.
         activation: the only `hidden_act` with which this head is what transformers runs, None for
             any.
@@ -96,11 +97,11 @@ class Family:
         qkv: their three modules of our fused one, or theirs where it is fused too.
         layer_modules: theirs, in the order of LAYER_MODULES.
         final_norm: their LayerNorm after the last layer, where there is one.
-        keys: EncoderConfig field to (config key, default); REQUIRED for none.
-        repeated: further keys that hold such a field's value again.
+        keys: Setting of EncoderConfig to (config key, default); REQUIRED for no default.
+        repeated: further keys that hold such a setting's value again.
         flattened: takes a config.json and its path, for messages, and gives one in which `keys`
             are found, for those that are nested in newer versions; None where all are flat.
-        constants: EncoderConfig fields for which there is no key.
+        constants: Settings for which there is no key.
         heads: head kind to layout; None is the bare encoder.
         written: further keys for config.json.
         must: config keys and the values that the encoder can express; an absent key is fine.
@@ -208,6 +209,14 @@ MUST: dict[str, tuple[Any, ...]] = {
 CAUSAL_KEY = "is_decoder"
 CAUSAL_MUST: dict[str, tuple[Any, ...]] = {**MUST, CAUSAL_KEY: (False, True, None)}
 CLASSIFIER_DROPOUT = ("classifier_dropout", None)
+OUT = {"head.out": "classifier"}
+OUT_PROJECTION = {"head.out": "classifier.out_proj"}
+SPANS = {"head.out": "qa_outputs"}
+
+
+def masked_lm_names(head: str, transform: str, norm: str, *, part: str = "head") -> dict[str, str]:
+    """Return the modules of a masked-LM head, ours to theirs."""
+    return {part: head, f"{part}.transform": transform, f"{part}.norm": norm}
 
 
 def tied_names(table: str, projection: str, bias: str | None = None) -> dict[str, str]:
@@ -223,6 +232,28 @@ def head_layout(suffix: str, modules: dict[str, str] | None = None, **rest: Any)
     )
 
 
+def task_heads(
+    *,
+    sequence: tuple[dict[str, str], PoolerSlot | None] = (OUT, None),
+    choices: PoolerSlot | None = None,
+    **common: Any,
+) -> dict[str | None, HeadLayout]:
+    """Return the classes that every family has for the tasks.
+
+    Args:
+        sequence: Modules and pooler of the classifier of sequences.
+        choices: Pooler of the multiple-choice class.
+        common: Further fields of each HeadLayout.
+    """
+    modules, pooler = sequence
+    return {
+        "sequence": head_layout("ForSequenceClassification", modules, pooler=pooler, **common),
+        "choices": head_layout("ForMultipleChoice", OUT, pooler=choices, **common),
+        "tokens": head_layout("ForTokenClassification", OUT, **common),
+        "spans": head_layout("ForQuestionAnswering", SPANS, **common),
+    }
+
+
 # ModernBERT.
 
 
@@ -231,19 +262,30 @@ _THETAS = {_FAR: "global_rope_theta", _NEAR: "local_rope_theta"}
 _FAR_THETA, _NEAR_THETA = 160_000.0, 10_000.0
 
 
+# No release has other values.
+_MODERNBERT_FLAGS = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "tie_word_embeddings": True,
+}
+
+
 def modernbert() -> Family:
     """Return the table of ModernBERT."""
     transform = {"head.transform": "head.dense", "head.norm": "head.norm"}
-    classifier = {**transform, "head.out": "classifier"}
-    masked_lm = {**transform, "head": "decoder"}
     words = "model.embeddings.tok_embeddings"
+    # Ours has one activation for layers and heads.
     common: dict[str, Any] = {
         "dropout": ("classifier_dropout", 0.0),
-        # Ours has one activation for layers and heads.
         "activation": "gelu",
         "must": {"classifier_activation": ("gelu",)},
     }
-    labelled = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    # Many releases have a `position_embedding_type`, which transformers does not read.
+    must = {key: value for key, value in MUST.items() if key != "position_embedding_type"}
     return Family(
         model_type="modernbert",
         class_prefix="ModernBert",
@@ -254,7 +296,7 @@ def modernbert() -> Family:
         layer_modules=("attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
         final_norm="model.final_norm",
         keys={
-            **{name: KEYS[name] for name in (*labelled, "intermediate_size", "initializer_range")},
+            **{name: KEYS[name] for name in (*same, "intermediate_size", "initializer_range")},
             "max_position_embeddings": ("max_position_embeddings", 8192),
             "hidden_act": ("hidden_activation", "gelu"),
             "layer_norm_eps": ("norm_eps", 1e-5),
@@ -268,41 +310,27 @@ def modernbert() -> Family:
         },
         repeated={"embedding_dropout": "hidden_dropout"},
         flattened=_flattened,
-        constants={
-            "type_vocab_size": 0,
-            "gated": True,
-            "pre_norm": True,
-            "biases": False,
-            "head_transform": True,
-        },
-        # No release has other values; `position_embedding_type` is written in many, and unread.
+        constants=dict(
+            type_vocab_size=0, gated=True, pre_norm=True, biases=False, head_transform=True
+        ),
         must={
-            **{key: value for key, value in MUST.items() if key != "position_embedding_type"},
-            "attention_bias": (False,),
-            "mlp_bias": (False,),
-            "norm_bias": (False,),
-            "classifier_bias": (False,),
-            "decoder_bias": (True,),
-            "tie_word_embeddings": (True,),
+            **must,
+            **{key: (value,) for key, value in _MODERNBERT_FLAGS.items()},
             "rope_scaling": (None,),
         },
-        written={
-            "attention_bias": False,
-            "mlp_bias": False,
-            "norm_bias": False,
-            "classifier_bias": False,
-            "decoder_bias": True,
-            "tie_word_embeddings": True,
-        },
+        written=_MODERNBERT_FLAGS,
         heads={
-            None: head_layout("Model", **{**common, "activation": None, "must": {}}),
+            None: head_layout("Model", dropout=common["dropout"]),
             "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm, tied=tied_names(words, "decoder"), **common
+                "ForMaskedLM",
+                {**transform, "head": "decoder"},
+                tied=tied_names(words, "decoder"),
+                **common,
             ),
-            "sequence": head_layout("ForSequenceClassification", classifier, **common),
-            "choices": head_layout("ForMultipleChoice", classifier, **common),
-            "tokens": head_layout("ForTokenClassification", classifier, **common),
-            "spans": head_layout("ForQuestionAnswering", classifier, **common),
+            **{
+                kind: replace(layout, modules={**transform, **OUT})
+                for kind, layout in task_heads(**common).items()
+            },
         },
     )
 
@@ -370,21 +398,11 @@ def _every(raw: dict[str, Any], path: Path) -> int:
 def _bert() -> Family:
     pooler = PoolerSlot(name="bert.pooler.dense", activation="tanh")
     optional = replace(pooler, required=False)
-    words = "bert.embeddings.word_embeddings"
-    tied = tied_names(words, "cls.predictions.decoder", "cls.predictions.bias")
-    transform = "cls.predictions.transform"
-    pretraining = {
-        "head.masked_lm": "cls.predictions",
-        "head.masked_lm.transform": f"{transform}.dense",
-        "head.masked_lm.norm": f"{transform}.LayerNorm",
-        "head.pair.out": "cls.seq_relationship",
-    }
-    masked_lm = {
-        "head": "cls.predictions",
-        "head.transform": f"{transform}.dense",
-        "head.norm": f"{transform}.LayerNorm",
-    }
-    classifier = {"head.out": "classifier"}
+    lm = "cls.predictions"
+    names = (lm, f"{lm}.transform.dense", f"{lm}.transform.LayerNorm")
+    tied = tied_names("bert.embeddings.word_embeddings", f"{lm}.decoder", f"{lm}.bias")
+    pair = "cls.seq_relationship"
+    pretraining = {**masked_lm_names(*names, part="head.masked_lm"), "head.pair.out": pair}
     return Family(
         model_type="bert",
         class_prefix="Bert",
@@ -398,15 +416,12 @@ def _bert() -> Family:
         causal_key=CAUSAL_KEY,
         heads={
             None: head_layout("Model", pooler=optional),
-            "masked_lm": head_layout("ForMaskedLM", masked_lm, pooler=optional, tied=tied),
-            "pretraining": head_layout("ForPreTraining", pretraining, pooler=pooler, tied=tied),
-            "pair": head_layout(
-                "ForNextSentencePrediction", {"head.out": "cls.seq_relationship"}, pooler=pooler
+            "masked_lm": head_layout(
+                "ForMaskedLM", masked_lm_names(*names), pooler=optional, tied=tied
             ),
-            "sequence": head_layout("ForSequenceClassification", classifier, pooler=pooler),
-            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler),
-            "tokens": head_layout("ForTokenClassification", classifier),
-            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
+            "pretraining": head_layout("ForPreTraining", pretraining, pooler=pooler, tied=tied),
+            "pair": head_layout("ForNextSentencePrediction", {"head.out": pair}, pooler=pooler),
+            **task_heads(sequence=(OUT, pooler), choices=pooler),
         },
     )
 
@@ -415,14 +430,7 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
     pooler = PoolerSlot(name="roberta.pooler.dense", activation="tanh")
     optional = replace(pooler, required=False)
     first_token = PoolerSlot(name="classifier.dense", activation="tanh", dropout_before=True)
-    masked_lm = {
-        "head": "lm_head",
-        "head.transform": "lm_head.dense",
-        "head.norm": "lm_head.layer_norm",
-    }
-    classifier = {"head.out": "classifier"}
-    out_proj = {"head.out": "classifier.out_proj"}
-    tied = tied_names("roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias")
+    tasks = task_heads(sequence=(OUT_PROJECTION, first_token), choices=pooler)
     return Family(
         model_type=model_type,
         class_prefix=class_prefix,
@@ -437,35 +445,31 @@ def _roberta(model_type: str, class_prefix: str) -> Family:
         offset_by_pad=True,
         heads={
             None: head_layout("Model", pooler=optional),
-            # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act says.
             "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm, pooler=optional, tied=tied, activation="gelu"
+                "ForMaskedLM",
+                masked_lm_names("lm_head", "lm_head.dense", "lm_head.layer_norm"),
+                pooler=optional,
+                tied=tied_names(
+                    "roberta.embeddings.word_embeddings", "lm_head.decoder", "lm_head.bias"
+                ),
+                # transformers' RobertaLMHead is always erf-gelu, whatever hidden_act says.
+                activation="gelu",
             ),
-            "sequence": head_layout("ForSequenceClassification", out_proj, pooler=first_token),
-            "choices": head_layout(
-                "ForMultipleChoice", classifier, pooler=pooler, dropout=(None, None)
-            ),
-            "tokens": head_layout("ForTokenClassification", classifier),
-            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
+            **tasks,
+            "choices": replace(tasks["choices"], dropout=(None, None)),
         },
     )
 
 
 def _distilbert() -> Family:
     pooler = PoolerSlot(name="pre_classifier", activation="relu")
-    words = "distilbert.embeddings.word_embeddings"
     embeddings = table_names("distilbert")
     del embeddings["token_type"]
-    masked_lm = {
-        "head": "vocab_projector",
-        "head.transform": "vocab_transform",
-        "head.norm": "vocab_layer_norm",
-    }
-    classifier = {"head.out": "classifier"}
-    dropout = ("seq_classif_dropout", 0.2)
     keys = {
         name: key for name, key in KEYS.items() if name not in ("type_vocab_size", "layer_norm_eps")
     }
+    dropout = ("seq_classif_dropout", 0.2)
+    tasks = task_heads(sequence=(OUT, pooler), choices=pooler, dropout=dropout)
     return Family(
         model_type="distilbert",
         class_prefix="DistilBert",
@@ -496,16 +500,13 @@ def _distilbert() -> Family:
         heads={
             None: head_layout("Model", dropout=dropout),
             "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm, tied=tied_names(words, "vocab_projector"), dropout=dropout
+                "ForMaskedLM",
+                masked_lm_names("vocab_projector", "vocab_transform", "vocab_layer_norm"),
+                tied=tied_names("distilbert.embeddings.word_embeddings", "vocab_projector"),
+                dropout=dropout,
             ),
-            "sequence": head_layout(
-                "ForSequenceClassification", classifier, pooler=pooler, dropout=dropout
-            ),
-            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
-            "tokens": head_layout("ForTokenClassification", classifier, dropout=(None, None)),
-            "spans": head_layout(
-                "ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout
-            ),
+            **tasks,
+            "tokens": replace(tasks["tokens"], dropout=(None, None)),
         },
     )
 
@@ -513,18 +514,12 @@ def _distilbert() -> Family:
 def _albert() -> Family:
     pooler = PoolerSlot(name="albert.pooler", activation="tanh")
     optional = replace(pooler, required=False)
+    names = ("predictions", "predictions.dense", "predictions.LayerNorm")
     tied = tied_names(
         "albert.embeddings.word_embeddings", "predictions.decoder", "predictions.bias"
     )
-    modules = {
-        "": "predictions",
-        ".transform": "predictions.dense",
-        ".norm": "predictions.LayerNorm",
-    }
-    masked_lm = {f"head{part}": name for part, name in modules.items()}
-    pretraining = {f"head.masked_lm{part}": name for part, name in modules.items()}
-    pretraining["head.pair.out"] = "sop_classifier.classifier"
-    classifier = {"head.out": "classifier"}
+    pair = {"head.pair.out": "sop_classifier.classifier"}
+    pretraining = {**masked_lm_names(*names, part="head.masked_lm"), **pair}
     dropout = ("classifier_dropout_prob", 0.1)
     return Family(
         model_type="albert",
@@ -557,19 +552,12 @@ def _albert() -> Family:
         heads={
             None: head_layout("Model", pooler=optional, dropout=dropout),
             "masked_lm": head_layout(
-                "ForMaskedLM", masked_lm, pooler=optional, tied=tied, dropout=dropout
+                "ForMaskedLM", masked_lm_names(*names), pooler=optional, tied=tied, dropout=dropout
             ),
             "pretraining": head_layout(
                 "ForPreTraining", pretraining, pooler=pooler, tied=tied, dropout=dropout
             ),
-            "sequence": head_layout(
-                "ForSequenceClassification", classifier, pooler=pooler, dropout=dropout
-            ),
-            "choices": head_layout("ForMultipleChoice", classifier, pooler=pooler, dropout=dropout),
-            "tokens": head_layout("ForTokenClassification", classifier, dropout=dropout),
-            "spans": head_layout(
-                "ForQuestionAnswering", {"head.out": "qa_outputs"}, dropout=dropout
-            ),
+            **task_heads(sequence=(OUT, pooler), choices=pooler, dropout=dropout),
         },
     )
 
@@ -577,17 +565,12 @@ def _albert() -> Family:
 def _electra() -> Family:
     first_token = PoolerSlot(name="classifier.dense", activation="gelu", dropout_before=True)
     summary = PoolerSlot(name="sequence_summary.summary", activation="gelu")
-    masked_lm = {
-        "head": "generator_lm_head",
-        "head.transform": "generator_predictions.dense",
-        "head.norm": "generator_predictions.LayerNorm",
-    }
+    tasks = task_heads(sequence=(OUT_PROJECTION, first_token), choices=summary)
+    predictions = "generator_predictions"
     discriminator = {
         "head.dense": "discriminator_predictions.dense",
         "head.out": "discriminator_predictions.dense_prediction",
     }
-    classifier = {"head.out": "classifier"}
-    out_proj = {"head.out": "classifier.out_proj"}
     return Family(
         model_type="electra",
         class_prefix="Electra",
@@ -601,19 +584,19 @@ def _electra() -> Family:
         causal_key=CAUSAL_KEY,
         heads={
             None: head_layout("Model"),
-            # transformers' ElectraGeneratorPredictions is always erf-gelu too.
             "masked_lm": head_layout(
                 "ForMaskedLM",
-                masked_lm,
+                masked_lm_names(
+                    "generator_lm_head", f"{predictions}.dense", f"{predictions}.LayerNorm"
+                ),
                 tied=tied_names("electra.embeddings.word_embeddings", "generator_lm_head"),
+                # transformers' ElectraGeneratorPredictions is always erf-gelu too.
                 activation="gelu",
             ),
             "discriminator": head_layout("ForPreTraining", discriminator),
-            "sequence": head_layout("ForSequenceClassification", out_proj, pooler=first_token),
-            "choices": head_layout(
-                "ForMultipleChoice",
-                classifier,
-                pooler=summary,
+            **tasks,
+            "choices": replace(
+                tasks["choices"],
                 dropout=("summary_last_dropout", 0.1),
                 must={
                     "summary_type": ("first",),
@@ -621,8 +604,6 @@ def _electra() -> Family:
                     "summary_activation": ("gelu",),
                 },
             ),
-            "tokens": head_layout("ForTokenClassification", classifier),
-            "spans": head_layout("ForQuestionAnswering", {"head.out": "qa_outputs"}),
         },
     )
 

@@ -158,11 +158,16 @@ def fresh_checkpoint(
     for key, number in zip(_MARKS.get(family, ()), (cls_id, sep_id), strict=False):
         if number is not None:
             extra[key] = number
+    bare = Checkpoint(config, family, _drawn_encoder(config), extra=extra)
+    return replace(with_new_head(bare, head), config=config, notes=())
+
+
+def _drawn_encoder(config: EncoderConfig) -> dict[str, Tensor]:
+    """Draw the weights of an encoder from torch's default generator."""
     # On the meta device first, because the layers' own initialisation would be discarded.
     model = meta_model(config, None).to_empty(device="cpu")
     initialize(model, config.initializer_range)
-    bare = Checkpoint(config, family, model.state_dict(), extra=extra)
-    return replace(with_new_head(bare, head), config=config, notes=())
+    return model.state_dict()
 
 
 def _fill_widths(values: dict[str, Any]) -> None:
@@ -409,8 +414,7 @@ def student_checkpoint(
 ) -> Checkpoint:
     """Create a smaller model from the teacher's tensors of the same shape.
 
-    The other tensors are drawn from torch's default generator. The student has no pooler, because
-    distillation does not train it.
+    The others are drawn from torch's default generator. It has no pooler, which nothing trains.
 
     Args:
         teacher: Not changed.
@@ -435,25 +439,11 @@ def student_checkpoint(
     if not token_types and start.family in _WITHOUT_TYPES:
         start = _without_types(start)
     old = start.config
-    width = hidden_size or old.hidden_size
-    heads = num_attention_heads or old.attention.heads
-    is_same = (width, heads) == (old.hidden_size, old.attention.heads)
-    config = old.changed(
-        num_hidden_layers=len(layers),
-        hidden_size=width,
-        num_attention_heads=heads,
-        heads_per_layer=old.attention.heads_per_layer if is_same else None,
-        intermediate_size=intermediate_size
-        or max(1, round(old.feed_forward.width * width / old.hidden_size)),
-        pooler=None,
-        pooler_dropout=False,
-    )
+    config = _student_config(old, hidden_size, num_attention_heads, intermediate_size)
+    config = config.changed(num_hidden_layers=len(layers))
     # Refuse what config.json cannot express.
     config_values(config, FAMILIES[start.family], head)
-    # On the meta device first, because the layers' own initialisation would be discarded.
-    drawn = meta_model(config, None).to_empty(device="cpu")
-    initialize(drawn, config.initializer_range)
-    tensors = drawn.state_dict()
+    tensors = _drawn_encoder(config)
     if head is not None:
         tensors |= {f"head.{k}": v for k, v in new_head(head, config).state_dict().items()}
     fitting = {
@@ -461,9 +451,9 @@ def student_checkpoint(
         for name, tensor in tensors.items()
         if name in start.tensors and start.tensors[name].shape == tensor.shape
     }
-    kept = ", ".join(map(str, layers))
     note = f"student: {len(fitting)} of {len(tensors)} tensors begin as the teacher's"
-    where = "." if shared or width != old.hidden_size else f", of its layers {kept}."
+    is_cut = not shared and config.hidden_size == old.hidden_size
+    where = f", of its layers {', '.join(map(str, layers))}." if is_cut else "."
     return replace(
         start,
         config=config,
@@ -471,6 +461,22 @@ def student_checkpoint(
         source=teacher.source,
         notes=(note + where,),
         filbert=None,
+    )
+
+
+def _student_config(
+    old: EncoderConfig, hidden_size: int | None, heads: int | None, intermediate_size: int | None
+) -> EncoderConfig:
+    width, heads = hidden_size or old.hidden_size, heads or old.attention.heads
+    is_same = (width, heads) == (old.hidden_size, old.attention.heads)
+    in_proportion = max(1, round(old.feed_forward.width * width / old.hidden_size))
+    return old.changed(
+        hidden_size=width,
+        num_attention_heads=heads,
+        heads_per_layer=old.attention.heads_per_layer if is_same else None,
+        intermediate_size=intermediate_size or in_proportion,
+        pooler=None,
+        pooler_dropout=False,
     )
 
 

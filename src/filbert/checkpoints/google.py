@@ -17,7 +17,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -51,174 +51,160 @@ from filbert.text.tokenizer import Tokenizer
 
 PREFIX = "bert_model.ckpt"
 PARTS = ("discriminator", "generator")
-HIDDEN_ACTS = ("gelu", "gelu_tanh")
 
-# Names of variables. A kind of module: the last part of filbert's tensor name to what Google
-# appends to the module's name.
-_DENSE = {"weight": "/kernel", "bias": "/bias"}
-_NORM = {"weight": "/gamma", "bias": "/beta"}
-_TABLE = {"weight": ""}
-_OUTPUT = {"weight": "/output_weights", "bias": "/output_bias"}
-_BIAS = {"bias": "/output_bias"}
+# Names of variables: filbert's modules to Google's. {} is the number of the layer, or of ALBERT's
+# group; "query" is replaced to get the three modules of filbert's fused qkv.
 
-_Module = tuple[str, dict[str, str]]
-_LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.(\w+)")
 _PROJECT = "encoder.embeddings.project."
+_BERT_ENCODER = {
+    "encoder.embeddings.word": "bert/embeddings/word_embeddings",
+    "encoder.embeddings.position": "bert/embeddings/position_embeddings",
+    "encoder.embeddings.token_type": "bert/embeddings/token_type_embeddings",
+    "encoder.embeddings.norm": "bert/embeddings/LayerNorm",
+    "encoder.layers.{}.qkv": "bert/encoder/layer_{}/attention/self/query",
+    "encoder.layers.{}.attention_out": "bert/encoder/layer_{}/attention/output/dense",
+    "encoder.layers.{}.attention_norm": "bert/encoder/layer_{}/attention/output/LayerNorm",
+    "encoder.layers.{}.up": "bert/encoder/layer_{}/intermediate/dense",
+    "encoder.layers.{}.down": "bert/encoder/layer_{}/output/dense",
+    "encoder.layers.{}.norm": "bert/encoder/layer_{}/output/LayerNorm",
+}
+_GROUP = "bert/encoder/transformer/group_{}/inner_group_0"
+_ALBERT_ENCODER = {
+    **{ours: theirs for ours, theirs in _BERT_ENCODER.items() if ".embeddings." in ours},
+    "encoder.embeddings.project": "bert/encoder/embedding_hidden_mapping_in",
+    "encoder.layers.{}.qkv": f"{_GROUP}/attention_1/self/query",
+    "encoder.layers.{}.attention_out": f"{_GROUP}/attention_1/output/dense",
+    "encoder.layers.{}.attention_norm": f"{_GROUP}/LayerNorm",
+    "encoder.layers.{}.up": f"{_GROUP}/ffn_1/intermediate/dense",
+    "encoder.layers.{}.down": f"{_GROUP}/ffn_1/intermediate/output/dense",
+    "encoder.layers.{}.norm": f"{_GROUP}/LayerNorm_1",
+}
+_ELECTRA_ENCODER = {
+    **{ours: theirs.replace("bert/", "electra/") for ours, theirs in _BERT_ENCODER.items()},
+    "encoder.embeddings.project": "electra/embeddings_project",
+}
+# The generator shares the discriminator's embedding tables.
+_GENERATOR_ENCODER = {
+    ours: theirs if "electra/embeddings/" in theirs else theirs.replace("electra/", "generator/")
+    for ours, theirs in _ELECTRA_ENCODER.items()
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Names:
-    """The variables of one family, or of one of ELECTRA's two models.
+def _masked_lm(head: str) -> dict[str, str]:
+    return {
+        head: "cls/predictions",
+        f"{head}.transform": "cls/predictions/transform/dense",
+        f"{head}.norm": "cls/predictions/transform/LayerNorm",
+    }
 
-    Attributes:
-        scopes: Prefixes of the encoder's variables.
-        embeddings: filbert's modules under "encoder.embeddings." to Google's.
-        layer: Google's name of layer i (of parameter group i), with {} for i.
-        qkv: Google's three modules of filbert's fused one.
-        layer_modules: filbert's other modules of a layer to Google's.
-        pooler: Google's module; None for a family without pooler.
-        heads: Head kind to (filbert's module to Google's); None is the bare encoder.
-    """
 
-    scopes: tuple[str, ...]
-    embeddings: dict[str, _Module]
-    layer: str
-    qkv: tuple[str, str, str]
-    layer_modules: dict[str, _Module]
-    pooler: str | None = None
-    heads: dict[str | None, dict[str, _Module]]
+# By kind; None is the bare encoder. Heads of fine-tuning come before those of pre-training, which
+# such checkpoints may still hold.
+_FINE_TUNED = ("spans", "sequence")
+_BERT_HEADS: dict[str | None, dict[str, str]] = {
+    None: {},
+    "spans": {"head.out": "cls/squad"},
+    "sequence": {"head.out": ""},
+    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": "cls/seq_relationship"},
+    "masked_lm": _masked_lm("head"),
+    "pair": {"head.out": "cls/seq_relationship"},
+}
+_DISCRIMINATOR_HEAD = {
+    "head.dense": "discriminator_predictions/dense",
+    "head.out": "discriminator_predictions/dense_1",
+}
+_GENERATOR_HEAD = {
+    "head": "generator_predictions",
+    "head.transform": "generator_predictions/dense",
+    "head.norm": "generator_predictions/LayerNorm",
+}
 
-    def variables(self, tensor: str, kind: str | None) -> tuple[str, ...]:
-        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
-        module, _, leaf = tensor.rpartition(".")
-        if module == "encoder.pooler":
-            assert self.pooler is not None
-            return (self.pooler + _DENSE[leaf],)
-        if module.startswith("encoder.embeddings."):
-            name, leaves = self.embeddings[module.removeprefix("encoder.embeddings.")]
-            return (name + leaves[leaf],)
-        if (match := _LAYER_NAME.fullmatch(module)) is None:
-            name, leaves = self.heads[kind][module]
-            return ((name + leaves[leaf]).lstrip("/"),)
-        layer = self.layer.format(match[1])
-        if match[2] == "qkv":
-            return tuple(f"{layer}/{name}{_DENSE[leaf]}" for name in self.qkv)
-        name, leaves = self.layer_modules[match[2]]
-        return (f"{layer}/{name}{leaves[leaf]}",)
 
-    def head_variables(self, kind: str | None) -> dict[str, str]:
-        """Return Google's name of every tensor of a head."""
-        return {
-            f"{module}.{leaf}": (name + suffix).lstrip("/")
-            for module, (name, leaves) in self.heads[kind].items()
-            for leaf, suffix in leaves.items()
-        }
-
-    def layers_in(self, names: Collection[str]) -> dict[int, str]:
-        """Return one name by layer number, for each layer that occurs in `names`."""
-        before, after = map(re.escape, self.layer.split("{}"))
-        pattern = re.compile(rf"{before}(\d{{1,9}}){after}/")
-        return {int(match[1]): name for name in sorted(names) if (match := pattern.match(name))}
+def _variable(module: str, leaf: str) -> str:
+    """Return the variable of a module of Google's for filbert's `leaf`, "weight" or "bias"."""
+    last = module.rpartition("/")[2]
+    if last.endswith("_embeddings"):
+        return module
+    if last.startswith("LayerNorm"):
+        return f"{module}/{'gamma' if leaf == 'weight' else 'beta'}"
+    if module in (
+        "",
+        "cls/squad",
+        "cls/seq_relationship",
+        "cls/predictions",
+        _GENERATOR_HEAD["head"],
+    ):
+        return f"{module}/output_{'weights' if leaf == 'weight' else leaf}".lstrip("/")
+    return f"{module}/{'kernel' if leaf == 'weight' else leaf}"
 
 
 def _is_transposed(variable: str) -> bool:
     return variable.endswith("/kernel")
 
 
-def _tables(scope: str, projection: str | None = None) -> dict[str, _Module]:
-    tables: dict[str, _Module] = {
-        "word": (f"{scope}/word_embeddings", _TABLE),
-        "position": (f"{scope}/position_embeddings", _TABLE),
-        "token_type": (f"{scope}/token_type_embeddings", _TABLE),
-        "norm": (f"{scope}/LayerNorm", _NORM),
-    }
-    return tables if projection is None else {**tables, "project": (projection, _DENSE)}
+@dataclass(frozen=True)
+class _Names:
+    """The variables of one family, or of one of ELECTRA's two models.
+
+    Attributes:
+        scopes: Prefixes of the encoder's variables.
+        encoder: filbert's modules to Google's.
+        heads: The same for each kind of head.
+        pooler: Google's module; None for a family without pooler.
+    """
+
+    scopes: tuple[str, ...]
+    encoder: dict[str, str]
+    heads: dict[str | None, dict[str, str]]
+    pooler: str | None = None
+
+    def variables(self, tensor: str, kind: str | None = None) -> tuple[str, ...]:
+        """Return Google's names of one of filbert's tensors: three for the fused qkv."""
+        module, _, leaf = tensor.rpartition(".")
+        number = re.match(r"encoder\.layers\.(\d+)\.", module)
+        if number is not None:
+            module = module.replace(number[1], "{}", 1)
+        if module == "encoder.pooler":
+            assert self.pooler is not None
+            return (_variable(self.pooler, leaf),)
+        theirs = {**self.encoder, **self.heads[kind]}[module]
+        theirs = theirs.format(number[1]) if number else theirs
+        parts = ("query", "key", "value") if module.endswith(".qkv") else ("query",)
+        return tuple(_variable(theirs.replace("query", part), leaf) for part in parts)
+
+    def head_variables(self, kind: str | None) -> dict[str, str]:
+        """Return Google's name of every tensor of a head."""
+        return {
+            f"{module}.{leaf}": _variable(theirs, leaf)
+            for module, theirs in self.heads[kind].items()
+            for leaf in (("bias",) if theirs.endswith("predictions") else ("weight", "bias"))
+        }
+
+    def num_layers(self, names: Collection[str]) -> int:
+        """Return one more than the largest layer number that occurs in `names`."""
+        before, _, after = self.encoder["encoder.layers.{}.qkv"].partition("{}")
+        pattern = re.compile(rf"{before}(\d{{1,9}})/")
+        return 1 + max((int(m[1]) for m in map(pattern.match, names) if m), default=-1)
 
 
-def _masked_lm(head: str) -> dict[str, _Module]:
-    return {
-        head: ("cls/predictions", _BIAS),
-        f"{head}.transform": ("cls/predictions/transform/dense", _DENSE),
-        f"{head}.norm": ("cls/predictions/transform/LayerNorm", _NORM),
-    }
-
-
-_PAIR: _Module = ("cls/seq_relationship", _OUTPUT)
-# Heads of fine-tuning come before those of pre-training, which such checkpoints may still hold.
-_FINE_TUNED = ("spans", "sequence")
-_HEADS: dict[str | None, dict[str, _Module]] = {
-    None: {},
-    "spans": {"head.out": ("cls/squad", _OUTPUT)},
-    "sequence": {"head.out": ("", _OUTPUT)},
-    "pretraining": {**_masked_lm("head.masked_lm"), "head.pair.out": _PAIR},
-    "masked_lm": _masked_lm("head"),
-    "pair": {"head.out": _PAIR},
+_FAMILIES = {
+    "bert": _Names(("bert/",), _BERT_ENCODER, _BERT_HEADS, "bert/pooler/dense"),
+    "albert": _Names(
+        ("bert/",),
+        _ALBERT_ENCODER,
+        {kind: head for kind, head in _BERT_HEADS.items() if kind != "pair"},
+        "bert/pooler/dense",
+    ),
+    "electra": _Names(
+        ("electra/",), _ELECTRA_ENCODER, {None: {}, "discriminator": _DISCRIMINATOR_HEAD}
+    ),
 }
-_BERT = _Names(
-    scopes=("bert/",),
-    embeddings=_tables("bert/embeddings"),
-    layer="bert/encoder/layer_{}",
-    qkv=("attention/self/query", "attention/self/key", "attention/self/value"),
-    layer_modules={
-        "attention_out": ("attention/output/dense", _DENSE),
-        "attention_norm": ("attention/output/LayerNorm", _NORM),
-        "up": ("intermediate/dense", _DENSE),
-        "down": ("output/dense", _DENSE),
-        "norm": ("output/LayerNorm", _NORM),
-    },
-    pooler="bert/pooler/dense",
-    heads=_HEADS,
+_DISCRIMINATOR = _FAMILIES["electra"]
+_GENERATOR = _Names(
+    ("electra/embeddings/", "generator/"),
+    _GENERATOR_ENCODER,
+    {None: {}, "masked_lm": _GENERATOR_HEAD},
 )
-_ALBERT = _Names(
-    scopes=("bert/",),
-    embeddings=_tables("bert/embeddings", "bert/encoder/embedding_hidden_mapping_in"),
-    layer="bert/encoder/transformer/group_{}/inner_group_0",
-    qkv=("attention_1/self/query", "attention_1/self/key", "attention_1/self/value"),
-    layer_modules={
-        "attention_out": ("attention_1/output/dense", _DENSE),
-        "attention_norm": ("LayerNorm", _NORM),
-        "up": ("ffn_1/intermediate/dense", _DENSE),
-        "down": ("ffn_1/intermediate/output/dense", _DENSE),
-        "norm": ("LayerNorm_1", _NORM),
-    },
-    pooler="bert/pooler/dense",
-    heads={kind: head for kind, head in _HEADS.items() if kind != "pair"},
-)
-_DISCRIMINATOR = replace(
-    _BERT,
-    scopes=("electra/",),
-    embeddings=_tables("electra/embeddings", "electra/embeddings_project"),
-    layer="electra/encoder/layer_{}",
-    pooler=None,
-    heads={
-        None: {},
-        "discriminator": {
-            "head.dense": ("discriminator_predictions/dense", _DENSE),
-            "head.out": ("discriminator_predictions/dense_1", _DENSE),
-        },
-    },
-)
-# The generator shares the discriminator's embedding tables, unless it was trained with its own.
-_GENERATOR = replace(
-    _DISCRIMINATOR,
-    scopes=("electra/embeddings/", "generator/"),
-    embeddings=_tables("electra/embeddings", "generator/embeddings_project"),
-    layer="generator/encoder/layer_{}",
-    heads={
-        None: {},
-        "masked_lm": {
-            "head": ("generator_predictions", _BIAS),
-            "head.transform": ("generator_predictions/dense", _DENSE),
-            "head.norm": ("generator_predictions/LayerNorm", _NORM),
-        },
-    },
-)
-_OWN_TABLES = replace(
-    _GENERATOR,
-    scopes=("generator/",),
-    embeddings=_tables("generator/embeddings", "generator/embeddings_project"),
-)
-_FAMILIES = {"bert": _BERT, "albert": _ALBERT, "electra": _DISCRIMINATOR}
 
 
 # Reading.
@@ -314,7 +300,7 @@ def tensor_report(prefix: Path) -> list[dict[str, Any]]:
         {
             "name": key,
             "shape": list(shape),
-            "dtype": str(bundle.dtypes[key]),
+            "dtype": bundle.dtypes[key],
             "becomes": becomes[key],
             "file": bundle.files[key].name,
         }
@@ -328,11 +314,11 @@ def _plan(bundle: TensorBundle, hidden_act: str | None, part: str | None) -> _Pl
     notes: list[str] = []
     family, keys, left_out = _usual_names(bundle.shapes, index, notes)
     shapes = {name: bundle.shapes[key] for name, key in keys.items()}
-    names, has_both = _names_in_use(family, keys, part, index)
-    path, raw = _configuration(index, family, names, shapes, has_both, notes)
+    names = _names_in_use(family, keys, part, index)
+    path, raw = _configuration(index, family, names, shapes, notes)
     raw["hidden_act"], note = _activation(raw, family, hidden_act, path)
     notes += [note] if note else []
-    kind, left_heads = _kind(shapes, family, names, raw)
+    kind = _kind(shapes, family, names, raw.get("hidden_size"))
     slot = FAMILIES[family].heads[kind].pooler
     has_pooler = slot is not None and f"{names.pooler}/kernel" in shapes
     config = encoder_config(raw, FAMILIES[family], kind, has_pooler=has_pooler, path=path)
@@ -343,14 +329,18 @@ def _plan(bundle: TensorBundle, hidden_act: str | None, part: str | None) -> _Pl
             f"{path}: {layers} layers in {groups} groups; the number of groups must divide the "
             "number of layers."
         )
+    # The outline of a model with very many layers would take long.
+    if (count := names.num_layers(keys)) != groups:
+        raise FormatError(
+            f"{path} says num_hidden_{'groups' if family == 'albert' else 'layers'} {groups}, but "
+            f"{index.name} holds {count}."
+        )
     plan = _Plan(family, kind, config, raw, names, keys, {}, left_out, notes)
-    _match(plan, bundle, left_heads, path, index)
+    _match(plan, bundle, path, index)
     return plan
 
 
-_ROOT = re.compile(r"(?P<outer>(?:.+/)?)(?P<root>[^/]+)/embeddings/word_embeddings")
-# ELECTRA's two encoders may each have embedding tables.
-_ELECTRA = ("electra", "generator")
+_ROOT = re.compile(r"(?P<prefix>.*?)(?P<root>bert|electra|generator)/embeddings/word_embeddings")
 _SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "Momentum")
 _COUNTERS = (
     "global_step",
@@ -370,10 +360,21 @@ def _usual_names(
 ) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the family, the key of each variable by its usual name, and what is left out.
 
-    All variables may have a further prefix ("module/bert/..."), or another scope than "bert". A
-    checkpoint of a training run also holds the optimizer's slots and counters.
+    All variables may have a further prefix ("module/bert/..."). A checkpoint of a training run
+    also holds the optimizer's slots and counters.
     """
-    left_out, kept = {}, []
+    keys, left_out = {}, {}
+    matches = [match for key in shapes if (match := _ROOT.fullmatch(key))]
+    prefixes = sorted({match["prefix"] for match in matches})
+    if len(prefixes) != 1:
+        listed = ", ".join(map(printable, prefixes or list(shapes)[:3])) or "nothing"
+        raise FormatError(
+            f"{index} holds {len(prefixes)} encoders under the prefixes {listed}. Save one by "
+            "itself."
+            if prefixes
+            else f"{index} holds no BERT, ALBERT or ELECTRA: none of its {len(shapes)} tensors is "
+            f"bert/embeddings/word_embeddings or electra/embeddings/word_embeddings ({listed})."
+        )
     for key in shapes:
         parent, _, leaf = key.rpartition("/")
         # TensorFlow 1 names a slot after its variable, and never one variable after another.
@@ -382,111 +383,58 @@ def _usual_names(
         elif leaf in _COUNTERS:
             left_out[key] = "counter"
         else:
-            kept.append(key)
-    matches = [match for key in kept if (match := _ROOT.fullmatch(key))]
-    roots = sorted({(match["outer"], match["root"]) for match in matches})
-    if not roots:
-        listed = ", ".join(printable(name) for name in list(shapes)[:3]) or "nothing"
-        raise FormatError(
-            f"{index} holds no BERT, ALBERT or ELECTRA: none of its {len(shapes)} tensors is a "
-            f"table of word embeddings as TensorFlow 1 names it ({listed}"
-            f"{', ...' if len(shapes) > 3 else ''})."
-        )
-    outer, root = roots[0]
-    is_electra = any(name in _ELECTRA for _, name in roots)
-    if len(roots) > 1 and not (
-        len({prefix for prefix, _ in roots}) == 1 and {name for _, name in roots} <= {*_ELECTRA}
-    ):
-        listed = ", ".join(printable(prefix + name) for prefix, name in roots)
-        raise FormatError(f"{index} holds {len(roots)} encoders ({listed}). Save one by itself.")
-    keys: dict[str, str] = {}
-    for key in kept:
-        usual = key.removeprefix(outer)
-        if not is_electra and usual.startswith(f"{root}/"):
-            usual = "bert" + usual.removeprefix(root)
-        if usual in keys:
-            raise FormatError(
-                f"{index}: {printable(keys[usual])} and {printable(key)} are two names of one "
-                "tensor."
-            )
-        keys[usual] = key
+            # A head may be outside the encoder's prefix.
+            keys[key.removeprefix(prefixes[0])] = key
+    if len(keys) + len(left_out) < len(shapes):
+        raise FormatError(f"{index}: two tensors have one name without {printable(prefixes[0])!r}.")
+    if prefixes[0]:
+        notes.append(f"read without the prefix {printable(prefixes[0])!r} of its names.")
+    if any(match["root"] != "bert" for match in matches):
+        return "electra", keys, left_out
     is_albert = any("/encoder/transformer/group_" in name for name in keys)
-    prefix = outer if is_electra or root == "bert" else f"{outer}{root}/"
-    if prefix:
-        notes.append(f"read without the prefix {printable(prefix)!r} of its names.")
-    return "electra" if is_electra else "albert" if is_albert else "bert", keys, left_out
+    return "albert" if is_albert else "bert", keys, left_out
 
 
-def _names_in_use(
-    family: str, keys: Collection[str], part: str | None, index: Path
-) -> tuple[_Names, bool]:
-    """Return the table of names, and whether the file holds both of ELECTRA's models."""
+def _names_in_use(family: str, keys: Collection[str], part: str | None, index: Path) -> _Names:
+    """Return the table of names of the family, or of one part of an ELECTRA."""
     if part is not None and part not in PARTS:
         raise ConfigError(f"part {part!r} is not one of {', '.join(PARTS)}.")
     if family != "electra":
         if part is not None:
             raise ConfigError(f"{index} is no ELECTRA; only those have a {part}.")
-        return _FAMILIES[family], False
-    has = {
-        "discriminator": any(name.startswith("electra/encoder/") for name in keys),
-        "generator": any(name.startswith("generator/encoder/") for name in keys),
-    }
-    part = part or ("generator" if has == {"discriminator": False, "generator": True} else PARTS[0])
-    if not has[part]:
-        raise FormatError(f"{index} holds no {part}: it has no layer of one.")
-    own_tables = "generator/embeddings/word_embeddings" in keys
-    generator = _OWN_TABLES if own_tables else _GENERATOR
-    return generator if part == "generator" else _DISCRIMINATOR, all(has.values())
+        return _FAMILIES[family]
+    tables = dict(zip(PARTS, (_DISCRIMINATOR, _GENERATOR), strict=True))
+    held = [name for name in PARTS if tables[name].num_layers(keys)]
+    chosen = part or (held or PARTS)[0]
+    if chosen not in held:
+        raise FormatError(f"{index} holds no {chosen}: it has no layer of one.")
+    return tables[chosen]
 
 
 def _kind(
-    shapes: Mapping[str, tuple[int, ...]], family: str, names: _Names, raw: dict[str, Any]
-) -> tuple[str | None, dict[str, str]]:
-    """Return the kind of the head, and the reason for each head variable that is left out."""
-    width = raw.get("hidden_size")
-    chosen: str | None = None
-    reasons: dict[str, str] = {}
+    shapes: Mapping[str, tuple[int, ...]], family: str, names: _Names, width: Any
+) -> str | None:
+    """Return the first kind of head whose variables, and its pooler, are all there."""
     for kind in names.heads:
         head = names.head_variables(kind)
-        present = set(head.values()) & shapes.keys()
-        if chosen is not None or not present:
-            continue
         slot = FAMILIES[family].heads[kind].pooler
         lacks_pooler = slot is not None and slot.required and f"{names.pooler}/kernel" not in shapes
-        if present != set(head.values()):
-            reasons |= dict.fromkeys(present, "incomplete head")
-        elif kind in _FINE_TUNED and not _is_linear(shapes, head, kind, width):
-            reasons |= dict.fromkeys(present, "head of another shape")
-        elif lacks_pooler:
-            reasons |= dict.fromkeys(present, "head that needs a pooler, which is missing")
-        else:
-            chosen = kind
-    used = set(names.head_variables(chosen).values())
-    return chosen, {name: reason for name, reason in reasons.items() if name not in used}
+        if head.keys() and not lacks_pooler and shapes.keys() >= set(head.values()):
+            if kind not in _FINE_TUNED:
+                return kind
+            weight, bias = (shapes[head[f"head.out.{leaf}"]] for leaf in ("weight", "bias"))
+            outputs = 2 if kind == "spans" else (*bias, 0)[0]
+            if weight == (outputs, width) and bias == (outputs,) and 1 <= outputs <= 1_000_000:
+                return kind
+    return None
 
 
-def _is_linear(
-    shapes: Mapping[str, tuple[int, ...]], head: dict[str, str], kind: str | None, width: Any
-) -> bool:
-    weight, bias = shapes[head["head.out.weight"]], shapes[head["head.out.bias"]]
-    outputs = weight[0] if weight else 0
-    fits = weight == (outputs, width) and bias == (outputs,) and 1 <= outputs <= 1_000_000
-    return fits and (kind != "spans" or outputs == 2)
-
-
-def _match(
-    plan: _Plan, bundle: TensorBundle, left_heads: dict[str, str], path: Path, index: Path
-) -> None:
+def _match(plan: _Plan, bundle: TensorBundle, path: Path, index: Path) -> None:
     """Fill in `sources` and `left_out`, and refuse what does not fit."""
     config, kind, keys = plan.config, plan.kind, plan.keys
     num_labels = None
     if kind in LABELLED:
         num_labels = bundle.shapes[keys[plan.names.head_variables(kind)["head.out.weight"]]][0]
-    if config.num_groups > len(keys):  # an outline of so many layers would take its time
-        raise FormatError(
-            f"{path} describes {config.num_groups} layers, but {index.name} holds only {len(keys)} "
-            "tensors."
-        )
     expected: dict[str, tuple[int, ...]] = {}
     is_square = config.embeddings.width == config.hidden_size
     for ours, tensor in meta_model(config, kind, num_labels).state_dict().items():
@@ -507,48 +455,21 @@ def _match(
             other = PARTS[plan.names.scopes == ("electra/",)]
             plan.left_out[keys[name]] = f"of the {other} (--part {other})"
         else:
-            reason = left_heads.get(name, "head, or other variable outside the encoder")
-            plan.left_out[keys[name]] = reason
-    _refuse_others(plan, expected.keys() - keys.keys(), unexpected, path, index)
+            plan.left_out[keys[name]] = "another head, or other variable outside the encoder"
+    for odd, what in ((expected.keys() - keys.keys(), "missing"), (unexpected, "unexpected")):
+        if odd:
+            listed = ", ".join(printable(name, 120) for name in sorted(odd)[:3])
+            raise FormatError(
+                f"{index} does not hold the tensors of the model that {path.name} describes: "
+                f"{len(odd)} {what} ({listed})."
+            )
     for name, shape in expected.items():
-        key, dtype = keys[name], bundle.dtypes[keys[name]]
-        if bundle.shapes[key] != shape:
+        key = keys[name]
+        if bundle.shapes[key] != shape or "float" not in bundle.dtypes[key]:
             raise FormatError(
-                f"{index}: {printable(key, 120)} has shape {bundle.shapes[key]}; {path.name} "
-                f"requires {shape}."
+                f"{index}: {printable(key, 120)} has shape {bundle.shapes[key]} and dtype "
+                f"{bundle.dtypes[key]}; {path.name} requires {shape} in floating point."
             )
-        if dtype != "bfloat16" and not (
-            isinstance(dtype, np.dtype) and np.issubdtype(dtype, np.floating)
-        ):
-            raise FormatError(
-                f"{index}: {printable(key, 120)} has dtype {dtype}; only floating point can be "
-                "read."
-            )
-
-
-def _refuse_others(
-    plan: _Plan, missing: Collection[str], unexpected: Collection[str], path: Path, index: Path
-) -> None:
-    """Refuse a checkpoint with missing or unexpected tensors."""
-    if not missing and not unexpected:
-        return
-    layers = plan.names.layers_in(plan.keys)
-    if layers and max(layers) + 1 != plan.config.num_groups:
-        unit = "groups" if "num_hidden_groups" in FAMILIES[plan.family].keys else "layers"
-        raise FormatError(
-            f"{path} says num_hidden_{unit} {plan.config.num_groups}, but {index.name} holds "
-            f"{max(layers) + 1}, the last with {printable(plan.keys[layers[max(layers)]], 120)}."
-        )
-    parts = []
-    for names, what in ((missing, "missing"), (unexpected, "unexpected")):
-        if names:
-            listed = ", ".join(printable(name, 120) for name in sorted(names)[:3])
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            parts.append(f"{len(names)} {what} ({listed}{more})")
-    raise FormatError(
-        f"{index} does not hold the tensors of the model that {path.name} describes: "
-        f"{', '.join(parts)}."
-    )
 
 
 def _read_tensor(plan: _Plan, bundle: TensorBundle, ours: str) -> Tensor:
@@ -651,7 +572,6 @@ def _configuration(
     family: str,
     names: _Names,
     shapes: Mapping[str, tuple[int, ...]],
-    has_both: bool,
     notes: list[str],
 ) -> tuple[Path, dict[str, Any]]:
     """Return the configuration's path and content; inferred from the shapes for ELECTRA."""
@@ -659,14 +579,16 @@ def _configuration(
     if path is not None:
         raw = read_json(path)
         check_expressible(raw, {**FAMILIES[family].must, **_MUST}, path)
-        kernel = shapes.get(f"{names.layer.format(0)}/{names.qkv[0]}/kernel", ())
-        if not has_both or raw.get("hidden_size") in kernel[:1]:
-            if family == "electra" and "embedding_size" not in raw:
-                word = shapes.get(names.embeddings["word"][0], ())
-                raw["embedding_size"] = word[-1] if word else 128
+        if family != "electra":
+            return path, raw
+        # The file may describe the other one of ELECTRA's two models.
+        kernel = shapes.get(names.variables("encoder.layers.0.qkv.weight")[0], ())
+        if raw.get("hidden_size") in kernel[:1]:
+            word = shapes.get(names.encoder["encoder.embeddings.word"], ())
+            raw.setdefault("embedding_size", word[-1] if word else 128)
             return path, raw
         notes.append(f"{printable(path.name)} is not used: its hidden_size is not this part's.")
-    if family != "electra":
+    elif family != "electra":
         raise FormatError(
             f"{index.parent} has no {GOOGLE_CONFIGS[family == 'albert']}, without which the number "
             "of attention heads is unknown. Put the model's own next to the checkpoint."
@@ -682,24 +604,20 @@ def _configuration(
 
 def _inferred(shapes: Mapping[str, tuple[int, ...]], names: _Names, index: Path) -> dict[str, Any]:
     """Return the configuration that the tensors' shapes imply."""
-    layer = names.layer.format(0)
     axes = {
-        "vocab_size": (names.embeddings["word"][0], 0),
-        "embedding_size": (names.embeddings["word"][0], 1),
-        "max_position_embeddings": (names.embeddings["position"][0], 0),
-        "type_vocab_size": (names.embeddings["token_type"][0], 0),
-        "hidden_size": (f"{layer}/{names.qkv[0]}/kernel", 0),
-        "intermediate_size": (f"{layer}/{names.layer_modules['up'][0]}/kernel", 1),
+        "vocab_size": ("embeddings.word", 0),
+        "embedding_size": ("embeddings.word", 1),
+        "max_position_embeddings": ("embeddings.position", 0),
+        "type_vocab_size": ("embeddings.token_type", 0),
+        "hidden_size": ("layers.0.qkv", 0),
+        "intermediate_size": ("layers.0.up", 1),
     }
-    raw: dict[str, Any] = {"hidden_act": "gelu"}
-    for key, (name, axis) in axes.items():
+    raw: dict[str, Any] = {"hidden_act": "gelu", "num_hidden_layers": names.num_layers(shapes)}
+    for key, (module, axis) in axes.items():
+        name = names.variables(f"encoder.{module}.weight")[0]
         if len(shapes.get(name, ())) != 2:
-            raise FormatError(
-                f"{index} has no matrix {name}, which would give its {key}, and there is no "
-                f"{GOOGLE_CONFIGS[0]} next to it."
-            )
+            raise FormatError(f"{index} has no matrix {name}, which would give its {key}.")
         raw[key] = shapes[name][axis]
-    raw["num_hidden_layers"] = max(names.layers_in(shapes)) + 1
     width = raw["hidden_size"]
     if width > _HEAD_SIZE and width % _HEAD_SIZE:
         raise FormatError(
@@ -714,27 +632,24 @@ def _activation(
     raw: dict[str, Any], family: str, asked: str | None, path: Path
 ) -> tuple[str, str | None]:
     """Return Hugging Face's name of the activation, and a note if "gelu" had to be interpreted."""
-    if asked is not None and asked not in HIDDEN_ACTS:
-        raise ConfigError(f"hidden_act {asked!r} is not one of {', '.join(HIDDEN_ACTS)}.")
-    given = raw.get("hidden_act", "gelu")
+    given, stated = raw.get("hidden_act", "gelu"), raw.get(_FORM_KEY)
+    if asked is not None and (asked not in _FORMS or given != "gelu"):
+        raise ConfigError(
+            f"hidden_act {asked!r} does not fit hidden_act {short(given)} in {path}; it chooses "
+            f'between the two forms of "gelu": {", ".join(_FORMS)}.'
+        )
     if given != "gelu":
-        if asked is not None:
-            raise ConfigError(
-                f"{path} says hidden_act {short(given)}; --hidden-act only chooses between the two "
-                'forms of "gelu".'
-            )
         return given, None
-    stated = raw.get(_FORM_KEY)
-    if stated not in (None, *_FORMS.values()):
-        listed = ", ".join(_FORMS.values())
-        raise FormatError(f"{path}: {_FORM_KEY} is {short(stated)}, not one of {listed}.")
     form, why = _MEANING[family]
     if asked is not None:
         form, why = asked, f"{_FORMS[asked]} form, as asked"
     elif stated is not None:
-        form = next(name for name, value in _FORMS.items() if value == stated)
-        why = f"{stated} form, as {_FORM_KEY} in {path.name} says"
-    other = next(name for name in HIDDEN_ACTS if name != form)
+        forms = [name for name, value in _FORMS.items() if value == stated]
+        if not forms:
+            listed = ", ".join(_FORMS.values())
+            raise FormatError(f"{path}: {_FORM_KEY} is {short(stated)}, not one of {listed}.")
+        form, why = forms[0], f"{stated} form, as {_FORM_KEY} in {path.name} says"
+    other = next(name for name in _FORMS if name != form)
     note = f'hidden_act "gelu" is read as the {why} (else: filbert convert --hidden-act {other}).'
     return {"gelu": "gelu", "gelu_tanh": "gelu_new"}[form], note
 
@@ -746,7 +661,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path) -> None:
     raw = {key: values[key] for key in _KEYS}
     for key, fixed in _FURTHER_KEYS[family].items():
         raw[key] = values[key] if fixed is None else fixed
-    if config.feed_forward.activation in HIDDEN_ACTS:
+    if config.feed_forward.activation in _FORMS:
         raw["hidden_act"] = "gelu"
         if config.feed_forward.activation != _MEANING[family][0]:
             raw[_FORM_KEY] = _FORMS[config.feed_forward.activation]
@@ -828,7 +743,9 @@ def _write_vocabulary(tokenizer: Tokenizer, family: str, folder: Path) -> None:
         )
     (everything / name).replace(folder / name)
     shutil.rmtree(everything)
-    stated = {key: value for key, value in switches(tokenizer).items() if key in _SWITCHES}
+    stated = {
+        key: value for key, value in switches(tokenizer.vocabulary).items() if key in _SWITCHES
+    }
     case = {"do_lower_case": tokenizer.lowercase}
     path, probe = folder / "tokenizer_config.json", ""
     for values in ({}, case, {**case, **stated}):

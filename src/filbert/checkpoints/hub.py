@@ -44,14 +44,13 @@ def hub_failures() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, RuntimeError, http, xet, errors.EntryNotFoundError)
 
 
-_FULL = "The disk of {cache} is full. Free some space, or set HF_HOME to another disk."
-_NOT_WRITABLE = "{file} cannot be written to. Set HF_HOME to a folder of yours."
-_BY_ERRNO = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EACCES: _NOT_WRITABLE,
-    errno.EPERM: _NOT_WRITABLE,
-    errno.EROFS: _NOT_WRITABLE,
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+_BY_TYPE = {
+    "GatedRepoError": "{repo} is gated on the Hugging Face Hub. Ask for access on its page, then "
+    "set HF_TOKEN.",
+    "RepositoryNotFoundError": "{repo!r} is no local folder and no model on the Hugging Face Hub "
+    "(or a private one: set HF_TOKEN).",
+    "RevisionNotFoundError": "{repo} has no revision {revision!r} on the Hugging Face Hub.",
 }
 _BY_STATUS = {
     401: "The Hugging Face Hub does not accept the token (HF_TOKEN or the login).",
@@ -68,61 +67,39 @@ def explained(error: BaseException, repo: str, revision: str | None = None) -> s
         repo: The Hub id of the request.
         revision: The revision of the request, if any.
     """
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants
 
-    # Subclasses come before their bases.
-    by_type: dict[type[BaseException], str] = {
-        errors.GatedRepoError: "{repo} is gated on the Hugging Face Hub. Ask for access on its "
-        "page, then set HF_TOKEN.",
-        errors.DisabledRepoError: "{repo} has been disabled on the Hugging Face Hub.",
-        errors.RepositoryNotFoundError: "{repo!r} is no local folder and no model on the Hugging "
-        "Face Hub (or a private one: set HF_TOKEN).",
-        errors.RevisionNotFoundError: "{repo} has no revision {revision!r} on the Hugging Face "
-        "Hub.",
-        errors.FileMetadataError: "{endpoint} does not answer as a Hugging Face Hub does. Check "
-        "HF_ENDPOINT and the proxy.",
-    }
-    links = list(_chain(error))
-    status = next((code for link in links if (code := _status(link)) is not None), None)
-    file = next((name for link in links if (name := getattr(link, "filename", None))), None)
-    sentence = next(
-        (text for link in links for kind, text in by_type.items() if isinstance(link, kind)), None
-    ) or next(
-        (_BY_ERRNO[code] for link in links if (code := getattr(link, "errno", None)) in _BY_ERRNO),
-        None,
-    )
-    if sentence is None and status is not None:
-        other = "out of order" if status >= 500 else "refusing the request for {repo}"
-        sentence = _BY_STATUS.get(
-            status, f"The Hugging Face Hub is {other} (it answered {status}). Try again later."
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    types = [type(link).__name__ for link in links]
+    responses = [getattr(link, "response", None) for link in links]
+    status = next((r.status_code for r in responses if r is not None), None)
+    disk = [link for link in links if getattr(link, "errno", None) in _DISK]
+    if known := [_BY_TYPE[name] for name in types if name in _BY_TYPE]:
+        sentence = known[0]
+    elif disk:
+        place = getattr(disk[0], "filename", None) or constants.HF_HUB_CACHE
+        return (
+            f"{printable(str(place), 200)} cannot be written: {getattr(disk[0], 'strerror', '')}. "
+            "Free some space, or set HF_HOME to another folder."
         )
-    elif sentence is None and any("Timeout" in type(link).__name__ for link in links):
+    elif status is not None:
+        sentence = _BY_STATUS.get(
+            status, f"The Hugging Face Hub has failed (it answered {status}). Try again later."
+        )
+    elif any("Timeout" in name for name in types):
         sentence = "{endpoint} did not answer in time. Set HF_HUB_DOWNLOAD_TIMEOUT to wait longer."
-    elif sentence is None:
-        sentence = "{endpoint} could not be reached ({root}: {reason}). Check the network."
+    else:
+        sentence = "{endpoint} could not be reached ({reason}). Check the network and HF_ENDPOINT."
     return sentence.format(
         repo=repo,
         revision=revision or "main",
         endpoint=constants.ENDPOINT,
-        cache=constants.HF_HUB_CACHE,
-        file=printable(str(file or constants.HF_HUB_CACHE), 200),
-        root=type(links[-1]).__name__,
-        reason=printable(" ".join(str(links[-1]).split()), 120),
+        reason=f"{types[-1]}: {printable(' '.join(str(links[-1]).split()), 120)}",
     )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
-
-
-def _status(error: BaseException) -> int | None:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status if isinstance(status, int) else None
 
 
 # Which files belong to a model.
@@ -201,14 +178,18 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     return sorted(chosen | bundle)
 
 
-def _module_weights(names: Iterable[str]) -> set[str]:
+def _module_weights(names: set[str]) -> set[str]:
     """Return the file of each module that its tensors are read from."""
-    everything = set(names)
-    weights = set()
-    for module in {match["folder"] for match in map(_MODULE.fullmatch, everything) if match}:
-        files = (f"{module}/model.safetensors", f"{module}/pytorch_model.bin")
-        weights.update([name for name in files if name in everything][:1])
-    return weights
+    tensors = {f"{match['folder']}/" for match in map(_MODULE.fullmatch, names) if match}
+    weights = (
+        [
+            name
+            for file in ("model.safetensors", "pytorch_model.bin")
+            if (name := at + file) in names
+        ]
+        for at in tensors
+    )
+    return {files[0] for files in weights if files}
 
 
 # Downloads.
@@ -226,22 +207,17 @@ def is_offline(local_files_only: bool | None) -> bool:
 @contextmanager
 def _bars_on_a_terminal_only() -> Iterator[None]:
     """Switch progress bars off where stderr is a file, unless the environment decides."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
+    from huggingface_hub import constants, utils
 
-    asked = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None
-    if asked or sys.stderr.isatty() or are_progress_bars_disabled():
+    is_set = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None
+    if is_set or sys.stderr.isatty() or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
         yield
         return
-    disable_progress_bars()
+    utils.disable_progress_bars()  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        enable_progress_bars()
+        utils.enable_progress_bars()  # type: ignore[attr-defined]
 
 
 def fetch(
@@ -262,8 +238,7 @@ def fetch(
         tokenizer_only: Do not download the weights.
 
     Raises:
-        InputError: No such model or revision, no access, or no network and no complete copy in the
-            cache.
+        InputError: No such model or revision, no access, or no network and no complete copy.
         FormatError: The repository holds no weights, or several TensorFlow checkpoints.
     """
     import huggingface_hub
@@ -272,11 +247,9 @@ def fetch(
     if is_offline(local_files_only):
         folder = _cached(name, revision, tokenizer_only)
         if folder is None:
-            at = f" at revision {revision!r}" if revision else ""
             raise InputError(
-                f"{name!r} is no local folder, and there is no complete copy{at} in the local "
-                "cache. Downloads are switched off (HF_HUB_OFFLINE or local files only). Check the "
-                "path, or switch them on."
+                f"{name!r} is no local folder, and there is no complete copy in the local cache. "
+                "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
             )
         return folder
     with _bars_on_a_terminal_only():
@@ -295,7 +268,7 @@ def fetch(
         published = [file.rfilename for file in info.siblings or ()]
         wanted = to_fetch(published, tokenizer_only=tokenizer_only)
         if not tokenizer_only:
-            _check_weights(name, published, wanted)
+            _check_weights(name, wanted)
         try:
             return Path(
                 huggingface_hub.snapshot_download(
@@ -309,7 +282,7 @@ def fetch(
             raise InputError(explained(error, name, revision)) from error
 
 
-def _check_weights(name: str, published: list[str], wanted: list[str]) -> None:
+def _check_weights(name: str, wanted: list[str]) -> None:
     """Refuse a repository without weights, or with several checkpoints, before the download."""
     prefixes = [file.removesuffix(".index") for file in wanted if file.endswith(".index")]
     if len(prefixes) > 1:
@@ -319,11 +292,9 @@ def _check_weights(name: str, published: list[str], wanted: list[str]) -> None:
         )
     patterns = (SAFETENSORS, PICKLES, TENSOR_BUNDLE)
     if not any(p.fullmatch(_ENCODER.sub("", file)) for p in patterns for file in wanted):
-        found = ", ".join(map(printable, sorted(published)[:8])) or "nothing"
-        more = ", ..." if len(published) > 8 else ""
         raise FormatError(
             f"{name} holds no weights that filbert reads: no model.safetensors, pytorch_model.bin "
-            f"or TensorFlow checkpoint (found: {found}{more})."
+            "or TensorFlow checkpoint."
         )
 
 
@@ -385,6 +356,7 @@ def files_to_push(folder: Path) -> dict[str, int]:
             digest is not the one in filbert.json.
         InputError: No such folder.
     """
+    from filbert.checkpoints.huggingface import check_digests
     from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
     from filbert.checkpoints.weights import weight_files
 
@@ -400,29 +372,22 @@ def files_to_push(folder: Path) -> dict[str, int]:
     weights = {path.name for path in weight_files(folder)}
     if any(PICKLES.fullmatch(Path(name).name) for name in weights | _module_weights(names)):
         raise FormatError(f"{folder} holds weights in a pickle, which can run code. {convert}")
-    read_checkpoint(folder)
+    for part in (folder, folder / "generator"):
+        if (part / "config.json").is_file():
+            read_checkpoint(part)
     read_tokenizer(folder)
-    if "generator/config.json" in names:
-        read_checkpoint(folder / "generator")
-    _check_listed(folder, names)
+    if "filbert.json" in names:
+        filbert = read_json(folder / "filbert.json")
+        listed = [name for name in filbert.get("files") or () if is_published(name)]
+        if missing := sorted(set(listed) - names):
+            raise FormatError(
+                f"{folder}/filbert.json lists {printable(missing[0])}; it is missing."
+            )
+        check_digests(folder, filbert, [folder / name for name in listed])
     chosen = {
         n for n in names if is_published(n) and (n in weights or not SAFETENSORS.fullmatch(n))
     }
     return {name: (folder / name).stat().st_size for name in sorted(chosen)}
-
-
-def _check_listed(folder: Path, names: set[str]) -> None:
-    """Compare every file that filbert.json lists with its digest there."""
-    from filbert.checkpoints.huggingface import check_digests
-
-    path = folder / "filbert.json"
-    if not path.is_file():
-        return
-    filbert = read_json(path)
-    listed = [name for name in filbert.get("files") or () if is_published(name)]
-    if missing := sorted(set(listed) - names):
-        raise FormatError(f"{path} lists {printable(missing[0])}, which is missing.")
-    check_digests(folder, filbert, [folder / name for name in listed])
 
 
 def push(
@@ -454,10 +419,10 @@ def push(
         ConfigError: An invalid repository id, or a private upload to a public repository.
         InputError: No token or not the right one, no network, or the Hub refused.
     """
-    files = files_to_push(folder)
     import huggingface_hub
     from huggingface_hub import constants
 
+    files = files_to_push(folder)
     check_repo(repo_id)
     if is_offline(None):
         raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
@@ -467,24 +432,11 @@ def push(
             "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
             "hf auth login."
         )
-    api = huggingface_hub.HfApi(token=token)
     announce(files)
     try:
         with _bars_on_a_terminal_only():
-            existing = _open_repository(api, repo_id, private, revision)
-            stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
-            stale.discard("README.md")
-            if stale:
-                log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
-            api.create_commit(
-                repo_id,
-                operations=[
-                    *(huggingface_hub.CommitOperationAdd(n, folder / n) for n in files),
-                    *(huggingface_hub.CommitOperationDelete(n) for n in sorted(stale)),
-                ],
-                commit_message=message or "Upload a model with filbert",
-                revision=revision,
-            )
+            api = huggingface_hub.HfApi(token=token)
+            _commit(api, folder, files, repo_id, private, revision, message)
     except hub_failures() as error:
         if isinstance(error, ValueError) and "README.md" in str(error):
             reason = printable(" ".join(str(error).split()), 300)
@@ -496,23 +448,37 @@ def push(
     return f"{constants.ENDPOINT}/{repo_id}{branch}"
 
 
-def _open_repository(api: Any, repo_id: str, private: bool, revision: str | None) -> set[str]:
-    """Create repository and branch if missing, and return the names of the files there."""
-    from huggingface_hub import constants, errors
+def _commit(
+    api: Any,
+    folder: Path,
+    files: dict[str, int],
+    repo_id: str,
+    private: bool,
+    revision: str | None,
+    message: str | None,
+) -> None:
+    """Create repository and branch if missing, and replace the model there in one commit."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    timeout = constants.HF_HUB_ETAG_TIMEOUT
-    try:
-        info = api.model_info(repo_id, timeout=timeout)
-    except errors.RepositoryNotFoundError:
-        info = None
-    if info is None:
-        api.create_repo(repo_id, private=private or None)
-    elif private and not info.private:
+    api.create_repo(repo_id, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo_id).private:
         raise ConfigError(
             f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
             "choose another name."
         )
     if revision not in (None, "main"):
-        api.create_branch(repo_id, branch=revision, exist_ok=True)
-    info = api.model_info(repo_id, revision=revision, timeout=timeout)
-    return {file.rfilename for file in info.siblings or ()}
+        api.create_branch(repo_id, branch=str(revision), exist_ok=True)
+    siblings = api.model_info(repo_id, revision=revision).siblings or ()
+    existing = {file.rfilename for file in siblings} - {"README.md"}
+    stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
+    if stale:
+        log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
+    api.create_commit(
+        repo_id,
+        operations=[
+            *(CommitOperationAdd(name, folder / name) for name in files),
+            *(CommitOperationDelete(name) for name in sorted(stale)),
+        ],
+        commit_message=message or "Upload a model with filbert",
+        revision=revision,
+    )

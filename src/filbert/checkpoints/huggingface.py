@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ from filbert.checkpoints.families import CAUSAL_TYPE, FAMILIES, Family
 from filbert.checkpoints.sentence_transformers import ModelFolder, opened
 from filbert.checkpoints.weights import (
     MAX_SHARD_BYTES,
+    Weights,
+    listed,
     open_weights,
     remove_others,
     save_tensors,
@@ -46,22 +48,15 @@ from filbert.text.tokenizer import Tokenizer
 _BUFFERS = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
 _LEGACY = {"gamma": "weight", "beta": "bias"}
 
-# EncoderConfig's field for each axis of a module's weight; hidden_size for modules not listed.
-_AXES = {
-    "embeddings.word": ("vocab_size", "embedding_size"),
-    "embeddings.position": ("max_position_embeddings", "embedding_size"),
-    "embeddings.token_type": ("type_vocab_size", "embedding_size"),
-    "embeddings.norm": ("embedding_size",),
-    "embeddings.project": ("hidden_size", "embedding_size"),
-    "up": ("intermediate_size", "hidden_size"),
-    "down": ("hidden_size", "intermediate_size"),
-    "head": ("vocab_size",),
-    "head.masked_lm": ("vocab_size",),
-    "transform": ("embedding_size", "hidden_size"),
-    "head.norm": ("embedding_size",),
-    "masked_lm.norm": ("embedding_size",),
-    "head.out": ("id2label", "hidden_size"),
-}
+# Settings that are the length of an axis of some tensor, to name them in messages.
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "embedding_size",
+)
 
 
 @dataclass
@@ -85,108 +80,19 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
 
-def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
-    """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
-    bare = family.heads[None].pooler
-    encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
-    encoder += [family.final_norm] if family.final_norm else []
-    roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
-    found: dict[str, str] = {}
-    for name in names:
-        if _BUFFERS.fullmatch(name):
-            continue
-        module, _, leaf = name.rpartition(".")
-        canonical = f"{module}.{_LEGACY.get(leaf, leaf)}"
-        if canonical.partition(".")[0] in roots:
-            canonical = family.prefix + canonical
-        if canonical in found:
-            raise FormatError(
-                f"{path}: {printable(found[canonical])} and {printable(name)} are the same tensor "
-                "under two names."
-            )
-        found[canonical] = name
-    return found
+class _Described(NamedTuple):
+    """The model that a config.json describes, and the paths of config.json and the weights."""
 
+    family: Family
+    kind: str | None
+    config: EncoderConfig
+    num_labels: int | None
+    paths: tuple[Path, Path]
 
-def _split_tied(found: dict[str, str], tied: Mapping[str, str]) -> dict[str, str]:
-    """Remove tied tensors from `found`, and return the file's names of the pairs."""
-    repeats = {}
-    for repeated, original in tied.items():
-        if repeated in found and original in found:
-            repeats[found.pop(repeated)] = found[original]
-        elif repeated in found:
-            found[original] = found.pop(repeated)
-    return repeats
-
-
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(printable(name) for name in sorted(names)[:3]) + more
-
-
-def _check_layers(
-    found: Mapping[str, str], family: Family, config: EncoderConfig, paths: tuple[Path, Path]
-) -> None:
-    """Refuse a file with another number of layers than config.json."""
-    before, after = (re.escape(part) for part in family.layer.split("{}"))
-    layers = {
-        int(match[1]): name
-        for name in sorted(found)
-        if (match := re.match(rf"{before}(\d{{1,9}}){after}\.", name))
-    }
-    if layers and max(layers) + 1 != config.num_groups:
-        last = max(layers)
-        field_ = "num_hidden_groups" if "num_hidden_groups" in family.keys else "num_hidden_layers"
-        raise FormatError(
-            f"{paths[0]} says {family.keys[field_][0]} {config.num_groups}, but {paths[1].name} "
-            f"holds {last + 1}, the last with {printable(found[layers[last]])}."
-        )
-
-
-def _outputs(module: str, found: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the number of labels of a head's weights, if config.json does not give it."""
-    shape = shapes.get(found.get(f"{module}.weight", ""), ())
-    return shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
-
-
-def _check_shape(
-    ours: str,
-    theirs: str,
-    expected: tuple[int, ...],
-    actual: tuple[int, ...],
-    family: Family,
-    config: EncoderConfig,
-    kind: str | None,
-    paths: tuple[Path, Path],
-) -> None:
-    if expected == actual:
-        return
-    field_ = None
-    if len(expected) == len(actual):
-        axis = next(i for i, size in enumerate(expected) if size != actual[i])
-        module = ours.rpartition(".")[0]
-        fields = next(
-            (axes for end, axes in _AXES.items() if module == end or module.endswith(f".{end}")),
-            ("hidden_size",) * 2,
-        )
-        field_ = fields[axis]
-        if field_ == "embedding_size" and "embedding_size" not in family.keys:
-            field_ = "hidden_size"
-        if field_ == "id2label" and kind not in LABELLED:
-            field_ = None
-    if field_ is None:
-        raise FormatError(
-            f"{paths[1]}: {theirs} has shape {short(actual)}; {paths[0].name} asks for {expected}."
-        )
-    size = expected[axis]
-    if config.feed_forward.gated and field_ == "intermediate_size" and module.endswith(".up"):
-        size //= 2
-    key = "id2label" if field_ == "id2label" else family.keys[field_][0]
-    value = f"{size} labels (id2label)" if key == "id2label" else f"{key} {size}"
-    raise FormatError(
-        f"{paths[0]} says {value}, but {theirs} in {paths[1].name} has shape {actual} instead of "
-        f"{expected}."
-    )
+    @property
+    def class_name(self) -> str:
+        """Hugging Face's class."""
+        return self.family.class_name(self.kind)
 
 
 def plan_reading(
@@ -213,78 +119,146 @@ def plan_reading(
             config.json.
     """
     notes: list[str] = []
-    found = _canonical(shapes, family, paths[1])
-    kind = kind_of(raw, family, found, paths[0], notes)
+    files = _canonical(shapes, family, paths[1])
+    kind = kind_of(raw, family, files, paths[0], notes)
     head = family.heads[kind]
-    repeats = _split_tied(found, head.tied)
-    slot, bare = head.pooler, family.heads[None].pooler
-    adjective = ""
+    repeats = _split_tied(files, head.tied)
+    has_pooler = _settle_pooler(raw, family, kind=kind, files=files, notes=notes)
+    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
+    count = num_labels if kind in LABELLED else None
+    if kind in LABELLED and num_labels is None:
+        shape = shapes.get(files.get(f"{head.modules['head.out']}.weight", ""), ())
+        count = shape[0] if len(shape) == 2 and 1 <= shape[0] <= 1_000_000 else 2
+    model = _Described(family, kind, config, count, paths)
+    if config.num_groups > len(files):  # even a model without values takes time to build
+        raise FormatError(
+            f"{paths[0]} says {family.keys['num_hidden_layers'][0]} {config.num_hidden_layers}, "
+            f"but {paths[1].name} holds only {len(files)} tensors."
+        )
+    sources: dict[str, tuple[str, ...]] = {}
+    wanted: dict[str, tuple[int, ...]] = {}
+    for ours, tensor in meta_model(config, kind, count).state_dict().items():
+        theirs = family.theirs(ours, kind)
+        wanted |= dict.fromkeys(theirs, (tensor.shape[0] // len(theirs), *tensor.shape[1:]))
+        sources[ours] = theirs
+    _check_names(wanted, files, model=model, notes=notes)
+    for name, shape in wanted.items():
+        if shapes[files[name]] != shape:
+            raise _wrong_shape(files[name], shape, actual=shapes[files[name]], model=model)
+    settings = config.settings()
+    for key, setting in family.repeated.items():
+        if key in raw and raw[key] != settings[setting]:
+            notes.append(
+                f"{key} {short(raw[key])} left out: {family.keys[setting][0]} "
+                f"{settings[setting]} serves for both."
+            )
+    file_names = {ours: tuple(files[name] for name in theirs) for ours, theirs in sources.items()}
+    return Plan(kind, config, file_names, repeats, count, notes)
+
+
+def _canonical(names: Collection[str], family: Family, path: Path) -> dict[str, str]:
+    """Return the file's name for each canonical one, with prefix and LayerNorm's new names."""
+    bare = family.heads[None].pooler
+    encoder = [*family.embeddings.values(), family.layer, *([bare.name] if bare else [])]
+    encoder += [family.final_norm] if family.final_norm else []
+    roots = {name.removeprefix(family.prefix).partition(".")[0] for name in encoder}
+    files: dict[str, str] = {}
+    for name in names:
+        if _BUFFERS.fullmatch(name):
+            continue
+        module, _, leaf = name.rpartition(".")
+        canonical = f"{module}.{_LEGACY.get(leaf, leaf)}"
+        if canonical.partition(".")[0] in roots:
+            canonical = family.prefix + canonical
+        if canonical in files:
+            raise FormatError(
+                f"{path}: {printable(files[canonical])} and {printable(name)} are the same tensor "
+                "under two names."
+            )
+        files[canonical] = name
+    return files
+
+
+def _split_tied(files: dict[str, str], tied: Mapping[str, str]) -> dict[str, str]:
+    """Remove tied tensors from `files`, and return the file's names of the pairs."""
+    repeats = {}
+    for repeated, original in tied.items():
+        if repeated in files and original in files:
+            repeats[files.pop(repeated)] = files[original]
+        elif repeated in files:
+            files[original] = files.pop(repeated)
+    return repeats
+
+
+def _settle_pooler(
+    raw: dict[str, Any],
+    family: Family,
+    *,
+    kind: str | None,
+    files: dict[str, str],
+    notes: list[str],
+) -> bool:
+    """Return whether the model has a pooler, and remove tensors of one that it does not use."""
+    slot, bare, adjective = family.heads[kind].pooler, family.heads[None].pooler, ""
     if slot is not None and not slot.required and stated_causal(raw, family):
         # The pooler reads the first token, which attends to no other.
         slot, adjective = None, "causal "
+    modules = {name: name.rpartition(".")[0] for name in files}
     if bare is not None and (slot is None or slot.name != bare.name):
-        stale = [name for name in found if name.rpartition(".")[0] == bare.name]
-        for name in stale:
-            del found[name]
-        if stale:
+        unused = [name for name, module in modules.items() if module == bare.name]
+        for name in unused:
+            del files[name]
+        if unused:
             notes.append(
                 f"pooler left out: the file's {bare.name} is not used by a "
                 f"{adjective}{family.class_name(kind)}."
             )
-    present = slot is not None and any(name.rpartition(".")[0] == slot.name for name in found)
-    has_pooler = slot is not None and (present or slot.required)
-    config = encoder_config(raw, family, kind, has_pooler=has_pooler, path=paths[0])
+    return slot is not None and (slot.required or slot.name in modules.values())
 
-    count = None
-    if kind in LABELLED:
-        count = (
-            _outputs(head.modules["head.out"], found, shapes) if num_labels is None else num_labels
-        )
-    if config.num_groups > len(found):  # even a model without values takes time to build
-        _check_layers(found, family, config, paths)
-        raise FormatError(
-            f"{paths[0]} describes {config.num_groups} layers, but {paths[1].name} holds only "
-            f"{len(found)} tensors."
-        )
-    model = meta_model(config, kind, count)
-    wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
-    sources = {}
-    for ours, tensor in model.state_dict().items():
-        theirs = family.theirs(ours, kind)
-        part = (tensor.shape[0] // len(theirs), *tensor.shape[1:])
-        wanted |= {name: (ours, part) for name in theirs}
-        sources[ours] = theirs
-    missing, unexpected = wanted.keys() - found.keys(), found.keys() - wanted.keys()
-    outside = {name for name in unexpected if not name.startswith(family.prefix)}
-    if not missing and outside == unexpected and outside:
-        listed = _listed([found[name] for name in outside])
-        number = "1 tensor" if len(outside) == 1 else f"{len(outside)} tensors"
-        notes.append(
-            f"left out: {number} for which a {family.class_name(kind)} has no place ({listed})."
-        )
-        unexpected = set()
-    if missing or unexpected:
-        _check_layers(found, family, config, paths)
-        parts = [f"{len(missing)} missing ({_listed(missing)})"] if missing else []
+
+def _check_names(
+    wanted: Collection[str], files: Mapping[str, str], *, model: _Described, notes: list[str]
+) -> None:
+    """Compare the names of tensors; those outside the encoder may be left out, with a note."""
+    missing = [name for name in wanted if name not in files]
+    unexpected = [name for name in files if name not in wanted]
+    extra = listed([files[name] for name in unexpected])
+    if not missing and not any(name.startswith(model.family.prefix) for name in unexpected):
         if unexpected:
-            listed = _listed([found[name] for name in unexpected])
-            parts.append(f"{len(unexpected)} unexpected ({listed})")
-        raise FormatError(
-            f"{paths[1]} does not hold the tensors of the {family.class_name(kind)} that "
-            f"{paths[0].name} describes: {', '.join(parts)}."
-        )
-    for name, (ours, expected) in wanted.items():
-        actual = shapes[found[name]]
-        _check_shape(ours, found[name], expected, actual, family, config, kind, paths)
-    settings = config.settings()
-    for key, field_ in family.repeated.items():
-        if key in raw and raw[key] != settings[field_]:
+            number = "1 tensor" if len(unexpected) == 1 else f"{len(unexpected)} tensors"
             notes.append(
-                f"{key} {short(raw[key])} left out: {family.keys[field_][0]} "
-                f"{settings[field_]} serves for both."
+                f"left out: {number} for which a {model.class_name} has no place ({extra})."
             )
-    file_names = {ours: tuple(found[name] for name in theirs) for ours, theirs in sources.items()}
-    return Plan(kind, config, file_names, repeats, count, notes)
+        return
+    parts = [f"{len(missing)} missing ({listed(missing)})"] if missing else []
+    parts += [f"{len(unexpected)} unexpected ({extra})"] if unexpected else []
+    layers = f"{model.family.keys['num_hidden_layers'][0]} {model.config.num_hidden_layers}"
+    raise FormatError(
+        f"{model.paths[1]} does not hold the tensors of the {model.class_name} with {layers} that "
+        f"{model.paths[0].name} describes: {', '.join(parts)}."
+    )
+
+
+def _wrong_shape(
+    name: str, wanted: tuple[int, ...], *, actual: tuple[int, ...], model: _Described
+) -> FormatError:
+    """Describe a mis-shaped tensor by the settings that have the value of the differing axis."""
+    sizes = [size for size, other in zip(wanted, actual, strict=False) if size != other][:1]
+    if model.config.feed_forward.gated:
+        sizes += [size // 2 for size in sizes]
+    values, known = model.config.settings(), model.family.keys
+    keys = [
+        f"{known[setting][0]} {values[setting]}"
+        for setting in _SIZES
+        if setting in known and values[setting] in sizes
+    ]
+    if model.num_labels in sizes:
+        keys = [f"{model.num_labels} labels (id2label)", *keys]
+    says = f"says {' or '.join(keys)}" if keys else "describes another model"
+    return FormatError(
+        f"{model.paths[0]} {says}, but {printable(name)} in {model.paths[1].name} has shape "
+        f"{short(actual)} instead of {wanted}."
+    )
 
 
 # Entries of config.json that other tools' tokenizers need.
@@ -340,7 +314,22 @@ def read(place: Path | ModelFolder) -> Checkpoint:
         labels = tuple(f"LABEL_{i}" for i in range(plan.num_labels or 0))
         if len(labels) != 2:  # transformers' default is 2
             notes.append(f"{len(labels)} labels without names: config.json says nothing of them.")
+    return Checkpoint(
+        config=plan.config,
+        family=family.model_type,
+        tensors=_read_tensors(weights, plan),
+        head=plan.kind,
+        labels=labels if plan.kind in LABELLED else None,
+        problem_type=problem_type(raw, config_path),
+        source=folder,
+        notes=(*notes, *plan.notes),
+        filbert=filbert,
+        extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
+    )
 
+
+def _read_tensors(weights: Weights, plan: Plan) -> dict[str, Tensor]:
+    """Read the tensors of a plan by filbert's names, and compare tied ones."""
     tensors: dict[str, Tensor] = {}
     for ours, theirs in plan.sources.items():
         parts = [weights.read(name) for name in theirs]
@@ -352,18 +341,7 @@ def read(place: Path | ModelFolder) -> Checkpoint:
                 f"{printable(original, 120)}; filbert shares "
                 "the two, as the families' own checkpoints do."
             )
-    return Checkpoint(
-        config=plan.config,
-        family=family.model_type,
-        tensors=tensors,
-        head=plan.kind,
-        labels=labels if plan.kind in LABELLED else None,
-        problem_type=problem_type(raw, config_path),
-        source=folder,
-        notes=(*notes, *plan.notes),
-        filbert=filbert,
-        extra={key: raw[key] for key in _TOKENIZER_KEYS if key in raw},
-    )
+    return tensors
 
 
 def write(
@@ -514,16 +492,9 @@ CONVENTIONS: dict[str, Convention] = {
     )
 }
 
-# By model_type in config.json, for folders that name no class.
-_CLASSES = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "albert": "AlbertTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
+# By model_type in config.json ("xlm-roberta"), for folders that name no class.
+_BY_MODEL_TYPE = {
+    name.removesuffix("Tokenizer").lower(): convention for name, convention in CONVENTIONS.items()
 }
 
 # Classes that preprocess texts in Python code, which no vocabulary file describes.
@@ -563,7 +534,7 @@ def convention_of(
     stated = model_type or raw.get("model_type")
     if not isinstance(stated, str):
         return None
-    return CONVENTIONS.get(_CLASSES.get(stated.removeprefix(CAUSAL_TYPE), ""))
+    return _BY_MODEL_TYPE.get(stated.removeprefix(CAUSAL_TYPE).replace("-", ""))
 
 
 def read_tokenizer(

@@ -76,14 +76,14 @@ def read_export(folder: Path) -> Checkpoint:
     path = folder / "filbert.json"
     if not (folder / MODEL_FILE).is_file() or not path.is_file():
         raise FormatError(
-            f"{folder} holds no {MODEL_FILE} that filbert made. Make one: filbert export "
+            f"{folder} holds no {MODEL_FILE} of filbert's. Export one: filbert export "
             f"{printable(str(folder), 200)} --out DIR --format onnx."
         )
-    story = read_json(path)
+    content = read_json(path)
     files = [folder / "config.json", folder / MODEL_FILE, folder / WEIGHTS_FILE]
-    check_digests(folder, story, [file for file in files if file.is_file()])
+    check_digests(folder, content, [file for file in files if file.is_file()])
     try:
-        stored = story["onnx"]["model"]
+        stored = content["onnx"]["model"]
         labels, encoder = stored["labels"], dict(stored["encoder"])
         if encoder.get("heads_per_layer") is not None:
             encoder["heads_per_layer"] = tuple(encoder["heads_per_layer"])
@@ -99,7 +99,7 @@ def read_export(folder: Path) -> Checkpoint:
             labels=None if labels is None else tuple(labels),
             problem_type=stored["problem_type"],
             source=folder,
-            filbert=story,
+            filbert=content,
         )
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(

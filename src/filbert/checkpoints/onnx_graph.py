@@ -1,7 +1,7 @@
-"""A checkpoint as an ONNX graph: padded, of any batch size and length, in standard operators only.
+"""Builds an ONNX graph: padded, of any batch size and length, in standard operators only.
 
-Built node by node, so that every weight keeps its name and the file holds nothing that nobody asked
-for. Shapes: B sequences, L places, H hidden size, A heads, D head size, C classes, V vocabulary.
+It is built node by node, so that every weight keeps its name and the file has no other content.
+Shapes: B sequences, L positions, H hidden size, A heads, D head size, C classes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from filbert.model.config import EncoderConfig, PositionTable
 
 # The first with GELU as one operator; onnxruntime has it since 1.17 (2024).
 OPSET = 20
-# The version of the file format that came with it; a later one shuts out older runtimes.
+# The version of the file format of that release; older runtimes refuse later ones.
 _IR_VERSION = 9
-# What is added to the score of a place that may not be seen. A softmax over nothing but infinities
-# is not a number, and one in an empty place would spread; this is as good as infinite.
+# Added to the scores of masked positions. A softmax over infinities only would be NaN, which would
+# spread from padding to other positions.
 _UNSEEN = -1e9
 
 Value = str
@@ -45,13 +45,19 @@ class _Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
 
-    def op(self, kind: str, *inputs: Any, name: str = "", outputs: int = 1, **settings: Any) -> Any:
-        """A node; the name of its value, or a list of names when it has several."""
+    def op(self, kind: str, *inputs: Any, **settings: Any) -> Value:
+        """Add a node with one output, and return it."""
+        return self.ops(kind, *inputs, outputs=1, **settings)[0]
+
+    def ops(
+        self, kind: str, *inputs: Any, outputs: int, name: str = "", **settings: Any
+    ) -> list[Value]:
+        """Add a node with several outputs, and return them."""
         name = name or f"{kind}_{len(self.nodes)}"
         values = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]
         names = [i if isinstance(i, str) else self._constant(i) for i in inputs]
         self.nodes.append(helper.make_node(kind, names, values, name, **settings))
-        return values[0] if outputs == 1 else values
+        return values
 
     def _constant(self, value: Any) -> Value:
         array = value if isinstance(value, np.ndarray) else np.array(value)
@@ -68,18 +74,18 @@ class _Graph:
         return name
 
     def weight(self, name: str, *, transposed: bool = False) -> Value:
-        """A tensor of the checkpoint as float32; a transposed one for products of rows with it."""
+        """Return a tensor of the checkpoint as float32, transposed for products of rows with it."""
         array = self.tensors[name].detach().cpu().float().numpy()
         return self._initializer(name, array.T if transposed else array)
 
     def dense(self, rows: Value, name: str, activation: str | None = None, at: str = "") -> Value:
-        """activation(rows @ weight.T + bias).
+        """Return activation(rows @ weight.T + bias).
 
         Args:
             rows: (..., K).
-            name: of the weight and the bias.
-            activation: as `model.cpu.activate` has it.
-            at: name of a product inside the encoder's layers, which int8 quantises.
+            name: Of the weight and the bias.
+            activation: As in `model.cpu.activate`.
+            at: Name of a product inside the encoder's layers, which int8 quantizes.
         """
         product = f"{at or name}.product"
         if self.int8 and at and name not in self.keep:
@@ -92,37 +98,37 @@ class _Graph:
         return self.activate(out, activation)
 
     def _int8_product(self, rows: Value, weight: str, name: str) -> Value:
-        """Quantised rows @ weight.T: one scale per call for the rows, one per output."""
+        """Return quantized rows @ weight.T: one scale per call for the rows, one per output."""
         if f"{weight}_quantized" not in self.initializers:
             codes_KN, scale_N = pair_safe_codes(self.tensors[weight].detach().cpu().float().numpy())
             self._initializer(f"{weight}_quantized", codes_KN)
             self._initializer(f"{weight}_scale", scale_N)
-        codes, scale, zero = self.op("DynamicQuantizeLinear", rows, outputs=3)
+        codes, scale, zero = self.ops("DynamicQuantizeLinear", rows, outputs=3)
         sums = self.op("MatMulInteger", codes, f"{weight}_quantized", zero)
         scales = self.op("Mul", scale, f"{weight}_scale")
-        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)  # type: ignore[no-any-return]
+        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales, name=name)
 
     def activate(self, value: Value, activation: str | None) -> Value:
-        """The non-linearity of that name, as `model.cpu.activate` has it."""
+        """Apply the activation of that name, as in `model.cpu.activate`."""
         if activation is None or activation == "identity":
             return value
         if activation.startswith("gelu"):
             form = "tanh" if activation == "gelu_tanh" else "none"
-            return self.op("Gelu", value, approximate=form)  # type: ignore[no-any-return]
-        return self.op({"relu": "Relu", "tanh": "Tanh"}[activation], value)  # type: ignore[no-any-return]
+            return self.op("Gelu", value, approximate=form)
+        return self.op({"relu": "Relu", "tanh": "Tanh"}[activation], value)
 
     def norm(self, value: Value, name: str, eps: float) -> Value:
-        """LayerNorm over the last axis; as it is where the checkpoint has none of that name."""
+        """Apply LayerNorm over the last axis, if the checkpoint has one of that name."""
         if f"{name}.weight" not in self.tensors:
             return value
         parts = [self.weight(f"{name}.weight")]
         if f"{name}.bias" in self.tensors:
             parts.append(self.weight(f"{name}.bias"))
-        return self.op("LayerNormalization", value, *parts, axis=-1, epsilon=eps)  # type: ignore[no-any-return]
+        return self.op("LayerNormalization", value, *parts, axis=-1, epsilon=eps)
 
 
 def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise a weight so that its products with uint8 codes are exact on every CPU.
+    """Quantize a weight so that its products with uint8 codes are exact on every CPU.
 
     Without VNNI, x86 sums two adjacent products in 16 bits, which saturate above 32,767. So each
     output's scale makes the largest sum of two adjacent weights of one sign 128 or less
@@ -140,7 +146,7 @@ def pair_safe_codes(weight_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Padded:
-    """The encoder over (B, L) inputs; keeps what several of its parts look at."""
+    """The encoder over (B, L) inputs, with the values that several of its parts use."""
 
     def __init__(self, graph: _Graph, config: EncoderConfig) -> None:
         self.graph, self.config = graph, config
@@ -151,7 +157,7 @@ class _Padded:
         self.places = op("Range", 0, self.length, 1, name="places_L")
 
     def encoder(self) -> Value:
-        """Last hidden states, (B, L, H)."""
+        """Return the last hidden states, (B, L, H)."""
         config, graph = self.config, self.graph
         hidden = self._embeddings()
         seen = {local: self._seen(local=local) for local in self._kinds()}
@@ -160,7 +166,7 @@ class _Padded:
             local = config.is_local(index)
             hidden = self._layer(index, hidden, seen[local], turns[local])
         hidden = graph.norm(hidden, "encoder.final_norm", config.norm.eps)
-        return graph.op("Identity", hidden, name="last_hidden_state")  # type: ignore[no-any-return]
+        return graph.op("Identity", hidden, name="last_hidden_state")
 
     def _kinds(self) -> set[bool]:
         return {self.config.is_local(i) for i in range(self.config.num_hidden_layers)}
@@ -183,7 +189,7 @@ class _Padded:
         return graph.dense(normed, f"{name}.project") if config.embeddings.width else normed
 
     def _seen(self, *, local: bool) -> Value:
-        """What is added to the scores: (B, 1, 1 or L, L)."""
+        """Return what is added to the scores: (B, 1, 1 or L, L)."""
         op = self.graph.op
         seen = op("Cast", op("Unsqueeze", "attention_mask", [1, 2]), to=TensorProto.BOOL)
         if local or self.config.attention.causal:
@@ -194,10 +200,10 @@ class _Padded:
                 assert self.config.attention.window is not None
                 near = op("LessOrEqual", op("Abs", behind), self.config.attention.window // 2)
             seen = op("And", seen, near)
-        return op("Where", seen, 0.0, _UNSEEN)  # type: ignore[no-any-return]
+        return op("Where", seen, 0.0, _UNSEEN)
 
     def _turns(self, *, local: bool) -> tuple[Value, Value] | None:
-        """Cosine and sine of every place's angles, (L, D / 2) each; see `model.positions`."""
+        """Return cosine and sine of the angles, (L, D / 2) each; see `model.positions`."""
         config, op = self.config, self.graph.op
         if isinstance(config.positions, PositionTable):
             return None
@@ -211,7 +217,7 @@ class _Padded:
     def _layer(
         self, index: int, hidden: Value, seen: Value, turns: tuple[Value, Value] | None
     ) -> Value:
-        """(B, L, H) to (B, L, H); see `model.encoder.Layer`."""
+        """Apply a layer, (B, L, H) to (B, L, H); see `model.encoder.Layer`."""
         config, graph = self.config, self.graph
         group = index * config.num_groups // config.num_hidden_layers
         name, at, eps = f"encoder.layers.{group}", f"layer.{index}", config.norm.eps
@@ -219,7 +225,7 @@ class _Padded:
             normed = graph.norm(hidden, f"{name}.attention_norm", eps)
             hidden = graph.op("Add", hidden, self._attention(normed, name, at, seen, turns))
             normed = graph.norm(hidden, f"{name}.norm", eps)
-            return graph.op("Add", hidden, self._feed_forward(normed, name, at))  # type: ignore[no-any-return]
+            return graph.op("Add", hidden, self._feed_forward(normed, name, at))
         total = graph.op("Add", hidden, self._attention(hidden, name, at, seen, turns))
         hidden = graph.norm(total, f"{name}.attention_norm", eps)
         total = graph.op("Add", hidden, self._feed_forward(hidden, name, at))
@@ -232,7 +238,7 @@ class _Padded:
         fused = graph.dense(hidden, f"{name}.qkv", at=f"{at}.qkv")
         query, key, value = (
             op("Transpose", op("Reshape", part, [0, 0, -1, size]), perm=[0, 2, 1, 3])
-            for part in op("Split", fused, axis=-1, num_outputs=3, outputs=3)
+            for part in self.graph.ops("Split", fused, axis=-1, num_outputs=3, outputs=3)
         )
         if turns is not None:
             query, key = self._turned(query, turns), self._turned(key, turns)
@@ -244,8 +250,8 @@ class _Padded:
 
     def _turned(self, heads_BALD: Value, turns: tuple[Value, Value]) -> Value:
         op, (cos, sin) = self.graph.op, turns
-        first, second = op("Split", heads_BALD, axis=-1, num_outputs=2, outputs=2)
-        return op(  # type: ignore[no-any-return]
+        first, second = self.graph.ops("Split", heads_BALD, axis=-1, num_outputs=2, outputs=2)
+        return op(
             "Concat",
             op("Sub", op("Mul", first, cos), op("Mul", second, sin)),
             op("Add", op("Mul", second, cos), op("Mul", first, sin)),
@@ -256,34 +262,34 @@ class _Padded:
         config, graph, op = self.config, self.graph, self.graph.op
         wide = graph.dense(hidden, f"{name}.up", at=f"{at}.up")
         if config.feed_forward.gated:
-            wide, gate = op("Split", wide, axis=-1, num_outputs=2, outputs=2)
+            wide, gate = self.graph.ops("Split", wide, axis=-1, num_outputs=2, outputs=2)
             wide = op("Mul", graph.activate(wide, config.feed_forward.activation), gate)
         else:
             wide = graph.activate(wide, config.feed_forward.activation)
         return graph.dense(wide, f"{name}.down", at=f"{at}.down")
 
     def pooled(self, hidden: Value, pooling: str) -> Value:
-        """Vectors (B, H * poolings) of all real places; see `model.pooling.pool`."""
+        """Return vectors (B, H * poolings) of all real positions; see `model.pooling.pool`."""
         op = self.graph.op
         parts = pooling.split("+")
         if len(parts) > 1:
-            return op("Concat", *[self.pooled(hidden, part) for part in parts], axis=-1)  # type: ignore[no-any-return]
+            return op("Concat", *[self.pooled(hidden, part) for part in parts], axis=-1)
         if pooling == "last" or (pooling == "cls" and self.config.attention.causal):
             last = op("Sub", op("ReduceSum", "attention_mask", [1], keepdims=1), 1)
-            return op("GatherND", hidden, last, batch_dims=1)  # type: ignore[no-any-return]
+            return op("GatherND", hidden, last, batch_dims=1)
         if pooling == "cls":
-            return op("Gather", hidden, 0, axis=1)  # type: ignore[no-any-return]
+            return op("Gather", hidden, 0, axis=1)
         if pooling == "max":
             real = op("Cast", op("Unsqueeze", "attention_mask", [2]), to=TensorProto.BOOL)
-            return op("ReduceMax", op("Where", real, hidden, _UNSEEN), [1], keepdims=0)  # type: ignore[no-any-return]
+            return op("ReduceMax", op("Where", real, hidden, _UNSEEN), [1], keepdims=0)
         total = op("ReduceSum", op("Mul", hidden, self.mask_BL1), [1], keepdims=0)
         count = op("ReduceSum", self.mask, [1], keepdims=1)
         if pooling == "mean_sqrt_len":
             count = op("Sqrt", count)
-        return op("Div", total, count)  # type: ignore[no-any-return]
+        return op("Div", total, count)
 
     def sentence_embedding(self, hidden: Value, way: SentenceVectors) -> Value:
-        """The folder's vectors: pooled, through its dense layers, of unit length where it says."""
+        """Return sentence vectors: pooled, through the dense layers, normalized if requested."""
         graph, op = self.graph, self.graph.op
         out = self.pooled(hidden, way.pooling)
         for layer in way.dense:
@@ -294,10 +300,10 @@ class _Padded:
         if way.normalize:
             norm = op("ReduceL2", out, [-1], keepdims=1)
             out = op("Div", out, op("Max", norm, 1e-12))
-        return op("Identity", out, name="sentence_embedding")  # type: ignore[no-any-return]
+        return op("Identity", out, name="sentence_embedding")
 
     def logits(self, kind: str, hidden: Value) -> dict[str, tuple[Any, ...]]:
-        """What a head of this kind gives: shape by output name."""
+        """Add the outputs of a head, and return the shape of each by name."""
         config, graph, op = self.config, self.graph, self.graph.op
         if kind == "pretraining":
             first = self._vocabulary_scores(hidden, "head.masked_lm")
@@ -323,7 +329,7 @@ class _Padded:
         if kind == "spans":
             for name, part in zip(
                 ("start_logits", "end_logits"),
-                op("Split", out, axis=-1, num_outputs=2, outputs=2),
+                self.graph.ops("Split", out, axis=-1, num_outputs=2, outputs=2),
                 strict=True,
             ):
                 op("Squeeze", part, [-1], name=name)
@@ -349,13 +355,13 @@ class _Padded:
     def _vocabulary_scores(self, hidden: Value, head: str) -> Value:
         graph, op = self.graph, self.graph.op
         rows = self._transformed(hidden, head)
-        # The word table itself, so that the file holds it once.
+        # The same word table, so that it is in the file once.
         table = op("Transpose", graph.weight("encoder.embeddings.word.weight"), perm=[1, 0])
-        return op("Add", op("MatMul", rows, table), graph.weight(f"{head}.bias"))  # type: ignore[no-any-return]
+        return op("Add", op("MatMul", rows, table), graph.weight(f"{head}.bias"))
 
 
 def input_names(config: EncoderConfig) -> tuple[str, ...]:
-    """What the graph of such an encoder is given, each int64 (B, L), padded on the right."""
+    """Return the names of the inputs, each int64 (B, L), padded on the right."""
     names = ("input_ids", "attention_mask")
     return (*names, "token_type_ids") if config.embeddings.token_types > 1 else names
 
@@ -367,14 +373,14 @@ def build_graph(
     int8: bool = False,
     keep: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """The whole model, float32.
+    """Return the graph of the whole model, float32.
 
     Args:
-        checkpoint: with or without a head.
-        vectors: how a bare encoder makes `sentence_embedding`; None leaves that output out.
-        int8: quantise the products of the encoder's layers. Embeddings, pooler and head stay
+        checkpoint: With or without a head.
+        vectors: How a bare encoder computes `sentence_embedding`; None for no such output.
+        int8: Quantize the products of the encoder's layers. Embeddings, pooler and head stay
             float32.
-        keep: names of dense layers that stay float32 all the same.
+        keep: Names of dense layers that stay float32.
     """
     config = checkpoint.config
     graph = _Graph(checkpoint.tensors, int8=int8, keep=keep)
@@ -388,7 +394,7 @@ def build_graph(
         if vectors is not None:
             padded.sentence_embedding(hidden, vectors)
             shapes["sentence_embedding"] = ("batch", vectors.dimension(config.hidden_size))
-    made = helper.make_graph(
+    content = helper.make_graph(
         graph.nodes,
         checkpoint.family,
         [
@@ -402,7 +408,7 @@ def build_graph(
         list(graph.initializers.values()),
     )
     return helper.make_model(
-        made,
+        content,
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,
         producer_name="filbert",

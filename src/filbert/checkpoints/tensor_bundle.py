@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -78,7 +78,7 @@ def data_file(prefix: Path, shard: int = 0, num_shards: int = 1) -> Path:
 class _Entry:
     """The description of one tensor; `crc` is masked, as it is stored."""
 
-    dtype: np.dtype[Any] | str
+    dtype: str
     shape: tuple[int, ...]
     shard: int
     offset: int
@@ -88,10 +88,9 @@ class _Entry:
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
         """NumPy's dtype of the words in the file; None if the tensor holds no numbers."""
-        if isinstance(self.dtype, str):
-            return np.dtype("<u2") if self.dtype == "bfloat16" else None
-        little: np.dtype[Any] = self.dtype.newbyteorder("<")
-        return little
+        if self.dtype == "bfloat16":
+            return np.dtype("<u2")
+        return np.dtype(self.dtype).newbyteorder("<") if self.dtype in _NUMBERS else None
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,13 @@ class TensorBundle:
     Attributes:
         prefix: Common path of its files.
         shapes: Shape by tensor name, in the order of the index.
-        dtypes: Dtype by tensor name; a string where NumPy has no such dtype.
+        dtypes: Name of the dtype by tensor name.
         files: Data file by tensor name.
     """
 
     prefix: Path
     shapes: dict[str, tuple[int, ...]]
-    dtypes: dict[str, np.dtype[Any] | str]
+    dtypes: dict[str, str]
     files: dict[str, Path]
     _entries: dict[str, _Entry] = field(repr=False)
     _maps: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False)
@@ -132,7 +131,7 @@ class TensorBundle:
         files = {
             name: data_file(prefix, entry.shard, num_shards) for name, entry in entries.items()
         }
-        _check_places(index, entries, files)
+        _check_files(index, entries, files)
         return cls(
             prefix=prefix,
             shapes={name: entry.shape for name, entry in entries.items()},
@@ -143,10 +142,10 @@ class TensorBundle:
 
     @unreadable_as(FormatError)
     def read(self, name: str) -> NDArray[Any]:
-        """Return a tensor after checking its CRC-32C.
+        """Return a tensor after checking its CRC-32C; bfloat16 is converted to float32.
 
         The array is a read-only view of the mapped file, or a copy if the tensor is not aligned to
-        its word size. bfloat16 is converted to float32.
+        its word size.
 
         Raises:
             FormatError: The CRC is wrong, or the tensor holds no numbers.
@@ -158,15 +157,11 @@ class TensorBundle:
                 f"{path}: {printable(name)} has dtype {entry.dtype}, which is not numeric."
             )
         raw = np.zeros(0, np.uint8)
-        if entry.size:
+        if entry.size and path.stat().st_size:  # NumPy cannot map an empty file
             if path not in self._maps:
-                if not path.stat().st_size:  # NumPy cannot map an empty file
-                    raise FormatError(f"{path} has changed since the checkpoint was opened.")
                 self._maps[path] = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
             raw = self._maps[path][entry.offset : entry.offset + entry.size]
-        if len(raw) != entry.size:
-            raise FormatError(f"{path} has changed since the checkpoint was opened.")
-        if masked(crc32c(raw)) != entry.crc:
+        if len(raw) != entry.size or masked(crc32c(raw)) != entry.crc:
             raise FormatError(
                 f"{path}: the CRC of {printable(name)} is wrong; the file is damaged. Download or "
                 "copy it again."
@@ -198,7 +193,8 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             raw = array.reshape(-1).view(np.uint8)
             file.write(raw.data)
-            entry = _Entry(array.dtype, array.shape, 0, offset, len(raw), masked(crc32c(raw)))
+            crc = masked(crc32c(raw))
+            entry = _Entry(array.dtype.name, array.shape, 0, offset, len(raw), crc)
             entries.append((name.encode(), _encode_entry(entry)))
             offset += len(raw)
     index_file(prefix).write_bytes(write_table(entries))
@@ -207,34 +203,28 @@ def write_bundle(prefix: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 # The entries of the index.
 
 
-def _check_places(index: Path, entries: Mapping[str, _Entry], files: Mapping[str, Path]) -> None:
-    """Check that every tensor lies inside its data file and overlaps no other."""
+def _check_files(index: Path, entries: Mapping[str, _Entry], files: Mapping[str, Path]) -> None:
+    """Check that every tensor is inside its data file and has the size of its shape."""
     if missing := sorted({path.name for path in files.values() if not path.is_file()}):
-        listed = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
         raise FormatError(
-            f"{listed} not found next to {index}. All data files must be in one folder with the "
-            "index."
+            f"{', '.join(missing[:3])} not found next to {index}. All data files must be in one "
+            "folder with the index."
         )
     sizes = {path: path.stat().st_size for path in set(files.values())}
-    ends = dict.fromkeys(sizes, 0)
-    for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].size)):
-        path, shown = files[name], printable(name)
-        end = entry.offset + entry.size
+    for name, entry in entries.items():
+        path, end = files[name], entry.offset + entry.size
         if (dtype := entry.stored_dtype) is not None:
             expected = math.prod(entry.shape) * dtype.itemsize
             if expected != entry.size:
                 raise FormatError(
-                    f"{index}: {shown} has {entry.size} bytes, but its shape {entry.shape} in "
-                    f"{entry.dtype} takes {expected}."
+                    f"{index}: {printable(name)} has {entry.size} bytes, but its shape "
+                    f"{entry.shape} in {entry.dtype} takes {expected}."
                 )
         if end > sizes[path]:
             raise FormatError(
-                f"{path} has {sizes[path]:,} bytes, but {shown} ends at byte {end:,} according to "
-                f"{index.name}. The file is truncated, or belongs to another index."
+                f"{path} has {sizes[path]:,} bytes, but {printable(name)} ends at byte {end:,} "
+                f"according to {index.name}. The file is truncated, or belongs to another index."
             )
-        if entry.size and entry.offset < ends[path]:
-            raise FormatError(f"{index}: {shown} overlaps another tensor in {path.name}.")
-        ends[path] = max(ends[path], end)
 
 
 def _decode_header(data: bytes) -> int:
@@ -243,24 +233,19 @@ def _decode_header(data: bytes) -> int:
     num_shards, version = _integer(values.get(1, 0)), dict(fields(_message(values.get(3, b""))))
     if not 0 < num_shards <= 100_000:
         raise Damaged(f"its header gives {num_shards} data files")
-    if values.get(2):
-        raise Damaged("it was written on a big-endian machine, which is not supported")
-    if _integer(version.get(2, 0)) > _FORMAT_VERSION:
-        raise Damaged(f"its format is newer than version {_FORMAT_VERSION}")
+    if values.get(2) or _integer(version.get(2, 0)) > _FORMAT_VERSION:
+        raise Damaged(f"it is big-endian, or newer than version {_FORMAT_VERSION} of the format")
     return num_shards
 
 
 def _decode_named(key: bytes, value: bytes) -> tuple[str, _Entry]:
-    if key.startswith(b"\0"):
-        raise Damaged("it holds partitioned tensors, which are not supported; merge them first")
+    name = printable(repr(key)[2:-1])
     try:
-        name = key.decode("utf-8")
+        return key.decode("utf-8"), _decode_entry(value)
     except UnicodeDecodeError as error:
-        raise Damaged(f"the name {repr(key)[:60]} is not UTF-8") from error
-    try:
-        return name, _decode_entry(value)
+        raise Damaged(f"the name {name} is not UTF-8") from error
     except Damaged as error:
-        raise Damaged(f"the entry of {printable(name)!r} is damaged: {error}") from error
+        raise Damaged(f"the entry of {name!r} is damaged: {error}") from error
 
 
 def _decode_entry(data: bytes) -> _Entry:
@@ -279,11 +264,10 @@ def _decode_entry(data: bytes) -> _Entry:
     shard, offset, size = (_integer(values.get(number, 0)) for number in (3, 4, 5))
     crc = _message(values.get(6, b"\0\0\0\0"))
     if min(shard, offset, size) < 0 or len(crc) != 4:
-        raise Damaged(f"its place is impossible: byte {offset} of file {shard}, {size} bytes")
+        raise Damaged(f"byte {offset} of file {shard} with {size} bytes is impossible")
     number = _integer(values.get(1, 0))
-    name = _DTYPES.get(number, f"number {number}")
     return _Entry(
-        dtype=np.dtype(name) if name in _NUMBERS else name,
+        dtype=_DTYPES.get(number, f"number {number}"),
         shape=tuple(sizes),
         shard=shard,
         offset=offset,
@@ -295,7 +279,7 @@ def _decode_entry(data: bytes) -> _Entry:
 def _encode_entry(entry: _Entry) -> bytes:
     # Zeros are left out, as protocol buffers do.
     sizes = b"".join(encode_field(2, encode_field(1, n) if n else b"") for n in entry.shape)
-    data = encode_field(1, _NUMBERS[str(entry.dtype)]) + encode_field(2, sizes)
+    data = encode_field(1, _NUMBERS[entry.dtype]) + encode_field(2, sizes)
     for number, value in ((4, entry.offset), (5, entry.size)):
         data += encode_field(number, value) if value else b""
     return data + (encode_fixed32(6, entry.crc.to_bytes(4, "little")) if entry.crc else b"")
@@ -317,9 +301,9 @@ def _integer(value: int | bytes) -> int:
 # leaves out the prefix that it shares with the key before it, except at restart points. Every
 # block has a trailer: the kind of compression and a CRC-32C.
 
-_MAGIC = 0xDB4775248B80FB57
+_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER, _TRAILER = 48, 5
-# Written as TensorFlow does (table_options.h): an entry that reaches this size closes its block.
+# From this size on TensorFlow starts a second block (table_options.h).
 _BLOCK_SIZE = 262_144
 _RESTART_INTERVAL = 16
 
@@ -339,20 +323,17 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         )
     file = path.read_bytes()
     table: dict[bytes, bytes] = {}
+    last = None
     try:
-        if len(file) < _FOOTER or struct.unpack("<Q", file[-8:])[0] != _MAGIC:
+        if len(file) < _FOOTER or not file.endswith(_MAGIC):
             raise Damaged("it does not end as a table does")
-        body = len(file) - _FOOTER
-        _, at = _block(file, file, body)  # properties, which TensorFlow leaves empty
+        _, at = _block(file, file, len(file) - _FOOTER)  # properties, which TensorFlow leaves empty
         blocks, _ = _block(file, file, at)
         for _, handle in _entries(blocks):
-            content, _ = _block(file, handle, 0)
-            if not content:
-                raise Damaged("a block is empty")
-            for key, value in _entries(content):
-                if table and key <= next(reversed(table)):
+            for key, value in _entries(_block(file, handle, 0)[0]):
+                if last is not None and key <= last:
                     raise Damaged(f"its keys are not in order at {printable(repr(key)[2:-1])}")
-                table[key] = value
+                table[key], last = value, key
                 if len(table) > MAX_ENTRIES:
                     raise Damaged(f"it has more than {MAX_ENTRIES:,} entries")
     except Damaged as error:
@@ -372,16 +353,16 @@ def _block(file: bytes, handles: bytes, at: int) -> tuple[bytes, int]:
         raise Damaged(f"a block of {size} bytes at byte {offset} is not inside the file")
     if masked(crc32c(file[offset : end + 1])) != int.from_bytes(file[end + 1 : end + 5], "little"):
         raise Damaged(f"the CRC of the block at byte {offset} is wrong")
-    if file[end]:
-        raise Damaged(f"the block at byte {offset} is compressed, which is not supported")
     # The restart points, which only a search needs, and their number are the block's end.
     restarts = 4 * int.from_bytes(file[end - 4 : end], "little") + 4
-    if restarts > size:
-        raise Damaged(f"the block at byte {offset} has more restart points than bytes")
+    if file[end] or restarts > size:
+        raise Damaged(f"the block at byte {offset} is compressed or damaged")
     return file[offset : end - restarts], at
 
 
 def _entries(block: bytes) -> Iterable[tuple[bytes, bytes]]:
+    if not block:
+        raise Damaged("a block is empty")
     key, at = b"", 0
     while at < len(block):
         shared, at = varint(block, at)
@@ -396,105 +377,63 @@ def _entries(block: bytes) -> Iterable[tuple[bytes, bytes]]:
         yield key, block[at - size : at]
 
 
-def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+def write_table(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return the file of a table, byte for byte as TensorFlow writes it.
 
     Args:
-        entries: Keys strictly ascending.
+        entries: Keys and values, keys strictly ascending; they must fit into one block, as those
+            of 3,000 tensors do.
     """
-    file = bytearray()
-    data, index, last = _Block(_RESTART_INTERVAL), _Block(1), b""
-    pending: bytes | None = None  # handle of the last block, until the next key is known
-    for key, value in entries:
-        if pending is not None:
-            index.add(_separator(last, key), pending)
-            pending = None
-        data.add(key, value)
+    file, last = bytearray(), entries[-1][0]
+    handle = _append_block(file, entries)
+    assert len(file) < _BLOCK_SIZE, "the index would need a second block"
+    footer = _append_block(file, [])
+    # A short key behind the last one. Names are UTF-8, which has no byte of 255.
+    footer += _append_block(file, [(bytes([last[0] + 1]) if last else b"", handle)])
+    return bytes(file) + footer.ljust(_FOOTER - len(_MAGIC), b"\0") + _MAGIC
+
+
+def _append_block(file: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Append a block with its trailer to `file`, and return its handle."""
+    content, restarts, last = bytearray(), [0], b""
+    for number, (key, value) in enumerate(entries):
+        shared = len(os.path.commonprefix([last, key]))
+        if number and number % _RESTART_INTERVAL == 0:
+            restarts.append(len(content))
+            shared = 0
+        for size in (shared, len(key) - shared, len(value)):
+            content += encode_varint(size)
+        content += key[shared:] + value
         last = key
-        if data.size >= _BLOCK_SIZE:
-            pending = data.write(file)
-    if data.entries:
-        pending = data.write(file)
-    footer = _Block(_RESTART_INTERVAL).write(file)
-    if pending is not None:
-        index.add(_separator(last, None), pending)
-    footer += index.write(file)
-    return bytes(file) + footer.ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
-
-
-class _Block:
-    """A block that is being written."""
-
-    def __init__(self, interval: int) -> None:
-        self._interval = interval
-        self._clear()
-
-    def _clear(self) -> None:
-        self.entries, self._restarts, self._since, self._last = bytearray(), [0], 0, b""
-
-    @property
-    def size(self) -> int:
-        """Size in bytes of the block if it were closed now."""
-        return len(self.entries) + 4 * len(self._restarts) + 4
-
-    def add(self, key: bytes, value: bytes) -> None:
-        shared = 0
-        if self._since < self._interval:
-            shared = len(os.path.commonprefix([self._last, key]))
-        else:
-            self._restarts.append(len(self.entries))
-            self._since = 0
-        for number in (shared, len(key) - shared, len(value)):
-            self.entries += encode_varint(number)
-        self.entries += key[shared:] + value
-        self._last = key
-        self._since += 1
-
-    def write(self, file: bytearray) -> bytes:
-        """Append the block with its trailer, start a new one, and return its handle."""
-        restarts = [*self._restarts, len(self._restarts)]
-        content = bytes(self.entries) + struct.pack(f"<{len(restarts)}I", *restarts)
-        handle = encode_varint(len(file)) + encode_varint(len(content))
-        content += b"\0"  # not compressed
-        file += content + struct.pack("<I", masked(crc32c(content)))
-        self._clear()
-        return handle
-
-
-def _separator(last: bytes, following: bytes | None) -> bytes:
-    """Return a short key in [last, following), or one that is not below `last`."""
-    if following is None:
-        at = len(last) - len(last.lstrip(b"\xff"))
-        return last[:at] + bytes([last[at] + 1]) if at < len(last) else last
-    at = len(os.path.commonprefix([last, following]))
-    if at < min(len(last), len(following)) and last[at] + 1 < following[at]:
-        return last[:at] + bytes([last[at] + 1])
-    return last
+    content += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+    handle = encode_varint(len(file)) + encode_varint(len(content))
+    content += b"\0"  # not compressed
+    file += content + struct.pack("<I", masked(crc32c(bytes(content))))
+    return handle
 
 
 # CRC-32C at memory speed in NumPy: 1 GB/s, where a table in Python does 10 MB/s. A CRC is the
 # remainder of a polynomial over GF(2). Modulo CRC-32C's polynomial (Castagnoli, 0x82F63B78)
 #     x**5685 = x**1362 + x**426 + 1,
 # found by search. Squaring keeps a sum of powers a sum of powers, so the same holds with every
-# exponent times 2**n: the first words of a message can be replaced by themselves XORed onto three
-# places further on, thousands at a time. Only the last few thousand bytes are taken bit by bit.
+# exponent times 2**n: words can be replaced by themselves XORed onto three later places, thousands
+# at a time. Only the last few thousand bytes are processed bit by bit.
 
 _POLYNOMIAL = 0x82F63B78
 _TOP, _MIDDLE, _LOW = 5685, 1362, 426
-_FOLD = _TOP - _MIDDLE  # words that can be folded at once: none of them lands among them
-_CHUNK = 12  # folds while the words are in the CPU's cache
+_FOLD = _TOP - _MIDDLE  # words that can be folded at once, because none is XORed onto another
 _MAX_REST = _TOP + _FOLD
 
 
 def crc32c(data: bytes | memoryview | NDArray[Any]) -> int:
     """Return the CRC-32C of contiguous bytes, or of an array's bytes, in [0, 2**32)."""
-    message, begun = np.frombuffer(data, np.uint8), False
+    message, is_begun = np.frombuffer(data, np.uint8), False
     for word in (np.dtype(np.uint64), np.dtype(np.uint8)):
         if len(message) >= _MAX_REST * word.itemsize:
-            message = _folded(message, word, 0 if begun else 0xFF)
-            begun = True
+            message = _folded(message, word, 0 if is_begun else 0xFF)
+            is_begun = True
     end = np.concatenate([message, np.zeros(4, np.uint8)])
-    if not begun:
+    if not is_begun:
         end[:4] ^= 0xFF
     bits = np.unpackbits(end, bitorder="little")
     powers = _powers()[len(_powers()) - len(bits) :]
@@ -516,28 +455,15 @@ def _folded(message: NDArray[Any], word: np.dtype[Any], flip: int) -> NDArray[An
         message: uint8, of at least _MAX_REST words.
         flip: XORed onto the first four bytes, which are inverted at a message's start.
     """
-    size = word.itemsize
-    num_folds = (len(message) - _TOP * size) // (_FOLD * size)
-    chunk = np.zeros((_CHUNK * _FOLD + _TOP), word)
-    chunk.view(np.uint8)[:4] = flip
-    at = 0
-    while num_folds:
-        now = min(num_folds, _CHUNK)
-        ahead = now * _FOLD  # words that are folded; their remainder follows them
-        part = message[at : at + ahead * size]
-        chunk.view(np.uint8)[: len(part)] ^= part
-        for first in range(0, ahead, _FOLD):
-            words = chunk[first : first + _FOLD]
-            for power in (_MIDDLE, _LOW, 0):
-                to = first + _TOP - power
-                chunk[to : to + _FOLD] ^= words
-        chunk[:_TOP] = chunk[ahead : ahead + _TOP].copy()
-        chunk[_TOP:] = 0
-        at += ahead * size
-        num_folds -= now
-    rest: NDArray[Any] = message[at:].copy()
-    rest[: _TOP * size] ^= chunk[:_TOP].view(np.uint8)
-    return rest
+    count = len(message) // word.itemsize
+    words = message[: count * word.itemsize].view(word).copy()
+    words.view(np.uint8)[:4] ^= flip
+    end = (count - _TOP) // _FOLD * _FOLD
+    for first in range(0, end, _FOLD):
+        for power in (_MIDDLE, _LOW, 0):
+            to = first + _TOP - power
+            words[to : to + _FOLD] ^= words[first : first + _FOLD]
+    return np.concatenate([words[end:].view(np.uint8), message[count * word.itemsize :]])
 
 
 @cache

@@ -10,7 +10,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -86,7 +86,7 @@ class Weights:
         for name, (shape, dtype) in tensors.items():
             if name in self.files:
                 raise FormatError(
-                    f"{printable(name)} stands both in {self.files[name]} and in {path.name}."
+                    f"{printable(name)} is both in {self.files[name]} and in {path.name}."
                 )
             self.shapes[name], self.dtypes[name], self.files[name] = shape, dtype, path
 
@@ -212,7 +212,7 @@ def _shards(index: Path) -> dict[str, str]:
             or not file.endswith(f".{suffix}")
         ):
             raise FormatError(
-                f"{index}: {printable(name)} lies in {short(file)}, which is no .{suffix} file of "
+                f"{index}: {printable(name)} is in {short(file)}, which is no .{suffix} file of "
                 "this folder."
             )
     return table
@@ -254,20 +254,19 @@ def open_weights(folder: Path) -> Weights:
     for path in files[1:]:
         _add(weights, path)
     table = _shards(files[0])
-    wrong = [
-        name
-        for name in table
-        if name not in weights.files or weights.files[name].name != table[name]
-    ]
-    wrong += [name for name in weights.files if name not in table]
-    if wrong:
-        listed = ", ".join(printable(name) for name in sorted(wrong)[:3])
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    in_files = {name: path.name for name, path in weights.files.items()}
+    if wrong := [name for name, _ in table.items() ^ in_files.items()]:
         raise FormatError(
-            f"{files[0]} and its shards disagree on where {listed}{more} "
-            "lie. Download or copy the folder again."
+            f"{files[0]} and its shards disagree about {listed(set(wrong))}. Download or copy the "
+            "folder again."
         )
     return weights
+
+
+def listed(names: Collection[str]) -> str:
+    """Return the first names of tensors, and the number of the others."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(printable(name) for name in sorted(names)[:3]) + more
 
 
 # Writing.

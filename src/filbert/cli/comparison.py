@@ -1,4 +1,4 @@
-"""Two models side by side on a terminal."""
+"""Tables for a terminal that compare two models, or a run with its replay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECTIONS = (
     ("options", "options of the runs"),
     ("data", "data"),
 )
-# What is shown of a section that only one of the two has; --json has all of it.
+# Entries of a section that are printed if only one of the two models has it; --json has all.
 _WHEN_ALONE = {
     "task": ("thresholds", "temperature", "null_threshold"),
     "run": ("command", "started", "steps", "base model"),
@@ -37,7 +37,7 @@ _WHEN_ALONE = {
 
 
 def print_differences(found: ModelDifferences, console: Console) -> None:
-    """What the two are, what differs, the figures side by side, the weights part by part."""
+    """Print what the models are, what differs, their metrics, and the weights by group."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("", style="dim")
     for letter, name in zip("AB", found.names, strict=True):
@@ -46,7 +46,7 @@ def print_differences(found: ModelDifferences, console: Console) -> None:
         )
     _add(table, {k: pair for k, pair in found.about.items() if pair not in _EMPTY}, mark=True)
     for attribute, heading in _SECTIONS:
-        pairs = _telling(attribute, getattr(found, attribute))
+        pairs = _shown_pairs(attribute, getattr(found, attribute))
         if pairs:
             table.add_section()
             table.add_row(Text(heading, style="bold not dim"), "", "")
@@ -57,7 +57,7 @@ def print_differences(found: ModelDifferences, console: Console) -> None:
         }
         if numbers:
             table.add_section()
-            table.add_row(Text(printable(f"figures on {split}"), style="bold not dim"), "", "")
+            table.add_row(Text(printable(f"metrics on {split}"), style="bold not dim"), "", "")
             _add(table, numbers, mark=True)
     console.print(table)
     console.print(_weights(found.groups))
@@ -67,8 +67,8 @@ def print_differences(found: ModelDifferences, console: Console) -> None:
     console.print(Text(verdict(found)), style="bold", soft_wrap=True)
 
 
-def _telling(section: str, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """All entries, or the few that matter where only one of the two models has any."""
+def _shown_pairs(section: str, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """Return all entries, or the few that matter if only one of the two models has any."""
     ends = _WHEN_ALONE.get(section)
     is_alone = any(all(pair[side] is None for pair in pairs.values()) for side in (0, 1))
     return {k: pair for k, pair in pairs.items() if not is_alone or not ends or k.endswith(ends)}
@@ -78,9 +78,9 @@ _EMPTY: tuple[Pair, ...] = ((None, None), ([], []))
 
 
 def verdict(found: ModelDifferences) -> str:
-    """One sentence on what the comparison comes to."""
+    """Return the result of the comparison as a sentence."""
     if found.same_answers:
-        return "Weights, tokenizer, sizes and task are the same: the two give the same answers."
+        return "Weights, tokenizer, sizes and task are the same, and so are the predictions."
     tensors = sum(
         group.equal + len(group.different) + len(group.shapes) + sum(map(len, group.only))
         for group in found.groups
@@ -92,16 +92,16 @@ def verdict(found: ModelDifferences) -> str:
     others = [name.replace("_", " ") for name in found.unlike]
     others += [heading for attribute, heading in _SECTIONS[:3] if getattr(found, attribute)]
     verb = "differ" if len(others) > 1 or others == ["sizes"] else "differs"
-    alike = f"{', '.join(others)} {verb}" if others else "tokenizer, sizes and task are alike"
-    return f"{weights[0].upper()}{weights[1:]}; {alike}."
+    rest = f"{', '.join(others)} {verb}" if others else "tokenizer, sizes and task are the same"
+    return f"{weights[0].upper()}{weights[1:]}; {rest}."
 
 
 def _add(table: Table, pairs: Mapping[str, Pair], *, mark: bool = False) -> None:
-    """A row a pair; with `mark` those that differ stand out from those that do not."""
+    """Add a row for each pair; with `mark`, values that differ are bold."""
     for name, pair in pairs.items():
         style = "bold" if mark and pair[0] != pair[1] else ""
         cells = [Text(_shown(value), style=style) for value in pair]
-        # A Text, since names out of a file are no markup.
+        # A Text, because names from a file are not markup.
         table.add_row(Text(printable(name.replace("_", " "), 500)), *cells)
 
 
@@ -151,7 +151,7 @@ def _weights(groups: list[GroupDifference]) -> Table:
 
 
 def _oddities(group: GroupDifference) -> list[str]:
-    """Tensors that could not be compared, in sentences."""
+    """Return sentences about tensors that could not be compared."""
     found = [
         f"{name}: {_size(first)} in A, {_size(second)} in B"
         for name, (first, second) in group.shapes.items()
@@ -168,9 +168,9 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def replay_table(figures: Sequence[Figure], tolerance: float) -> Table:
-    """Figures of the recorded and the replayed run; those beyond the tolerance in red."""
+    """Return the metrics of a run and its replay; differences beyond the tolerance are red."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("figure", style="dim")
+    table.add_column("metric", style="dim")
     for heading in ("recorded", "replayed", "difference"):
         table.add_column(heading, justify="right")
     for figure in figures:

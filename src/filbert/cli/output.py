@@ -12,6 +12,8 @@ from filbert.cli.flags import STDIO, check_file, output
 from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from filbert.inference.predictor import Predictor
 
 # Seconds between two progress lines.
@@ -19,9 +21,15 @@ INTERVAL = 10.0
 
 
 def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, texts: Sequence[int] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    texts: Sequence[int] = (),
+    console: Console | None = None,
 ) -> None:
-    """Print a table on stdout; the columns numbered in `texts` are texts, the others numbers."""
+    """Print a table on stdout or `console`; columns numbered in `texts` are texts, the others
+    numbers.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -33,20 +41,21 @@ def print_table(
         table.add_column(heading, justify=justify, no_wrap=not is_text, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(emoji=False, highlight=False).print(table)
+    (console or Console(emoji=False)).print(table, highlight=False)
 
 
-def progress_printer() -> Callable[[str], None]:
+def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
     """Return a function that prints a line on stderr at most every ten seconds.
 
-    It prints nothing in the first ten seconds, and nothing on a terminal, which has progress bars.
+    It prints nothing in the first ten seconds, and nothing on a terminal, which has progress bars,
+    unless `terminal`.
     """
     last = time.monotonic()
 
     def show(line: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= INTERVAL and not sys.stderr.isatty():
+        if now - last >= INTERVAL and (terminal or not sys.stderr.isatty()):
             last = now
             print(line, file=sys.stderr, flush=True)
 

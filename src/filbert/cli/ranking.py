@@ -17,7 +17,7 @@ _MORE = (("macro_f1", "macro F1"), ("accuracy", "accuracy"))
 
 
 def ranking_table(results: dict[str, Any]) -> Table:
-    """Figures with 95 % intervals, and costs.
+    """Metrics with 95 % intervals, and costs.
 
     Args:
         results: content of results.json.

@@ -1,6 +1,6 @@
-"""Runs one contestant with one seed, from the prepared rows to a finished run folder.
+"""Runs one contestant with one seed, from the prepared rows to a run folder with its costs.
 
-The child process calls `carry_out`.
+The child process calls `run_contestant`. Costs are measured in that process, on the test rows.
 """
 
 from __future__ import annotations
@@ -8,56 +8,71 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from filbert.compare.bigru import BiGRU, fit_bigru
-from filbert.compare.costs import (
+from filbert.compare.classifiers import (
+    BiGRU,
     Effort,
+    Features,
+    Linear,
     Watch,
-    flops_per_row,
-    latency,
-    load_average,
-    measure,
-    peak_memory,
-    weight_bytes,
+    WordCounts,
+    fit_bigru,
+    fit_linear,
+    joined,
+    word_table,
 )
-from filbert.compare.linear import Features, Linear, WordCounts, fit_linear, joined
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
-from filbert.tasks.base import Prediction, Task, TaskOptions
-from filbert.tasks.classification import Classification
+from filbert.model.flops import forward_flops
+from filbert.model.int8 import QuantizedLinear
+from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
+from filbert.tasks.predictions import gold_json
+from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
+from filbert.train.distill import distill
+from filbert.train.distill_options import DistillOptions
 from filbert.train.facts import commit, device_name, versions
+from filbert.train.finetune import finetune
 from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
 
-if TYPE_CHECKING:
-    from filbert.inference.predictor import Predictor
-
 # The splits whose predictions every run writes.
 JUDGED = ("dev", "test")
+# Rows of a timed pass, and number of passes: half a minute for a base model on two cores.
+TIMED_ROWS, WARM_UP_ROWS, PASSES = 1_024, 64, 5
+PASS_SECONDS, MOST_SECONDS = 10.0, 30.0
+# Single texts that are timed one by one.
+LATENCY_ROWS, LATENCY_WARM_UP = 200, 5
+
+Predict = Callable[[Sequence[Row]], Iterable[Prediction]]
 
 
 @dataclass(frozen=True)
-class Job:
-    """The task of a child process.
+class ContestantRun:
+    """One contestant with one seed: all that its child process needs.
 
     Attributes:
-        contestant: Its name.
-        kind: One of `contestant_options.KINDS`.
+        contestant: Display name of the contestant.
+        kind: One of `recipe.KINDS`.
         options: Of the contestant.
         training: Options of `finetune` or `distill`, for kinds that they train.
         cleaning: As `--clean` takes it.
@@ -66,8 +81,8 @@ class Job:
         labels: In order.
         positive: Positive class of two.
         out: Run folder.
-        fingerprint: Of everything that decides the result; written to run.json.
-        source: Run folder of the contestant that it is made from.
+        fingerprint: Hash of everything that decides the result; written to run.json.
+        source: Run of the same seed whose model it starts from.
     """
 
     contestant: str
@@ -81,360 +96,441 @@ class Job:
     positive: str | None
     out: str
     fingerprint: str
-    source: str | None = None
+    source: ContestantRun | None = None
 
     @classmethod
-    def read(cls, path: Path) -> Job:
-        """Read the JSON file of `write`."""
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**content, "labels": tuple(content["labels"])})
+    def from_dict(cls, values: Mapping[str, Any]) -> ContestantRun:
+        """Return the run of a dict that `asdict` made and JSON carried."""
+        source = values["source"] and cls.from_dict(values["source"])
+        return cls(**{**values, "labels": tuple(values["labels"]), "source": source})
 
-    def write(self, path: Path) -> None:
-        """Write a JSON file."""
-        write_json(path, asdict(self))
+    def write(self) -> None:
+        """Write the file that the child process reads."""
+        self.job_path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.job_path, asdict(self))
 
     @property
-    def source_model(self) -> Path:
-        """The model folder of the contestant that it is made from."""
-        assert self.source is not None
-        return Path(self.source) / "model"
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.out)
+
+    @property
+    def job_path(self) -> Path:
+        """The file for the child process, next to the run folder."""
+        return self.folder.with_name(f"{self.folder.name}.job.json")
+
+    @property
+    def key(self) -> str:
+        """Its name in study.json, such as "minilm/seed-0"."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the model in its folder is complete."""
+        return trained_fingerprint(self.folder) == self.fingerprint
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its folder has the model and its predictions."""
+        return finished_fingerprint(self.folder) == self.fingerprint
 
 
-def trained_mark(out: Path) -> str | None:
+def trained_fingerprint(out: Path) -> str | None:
     """Return the fingerprint of the completed run in a folder; None if there is none."""
     run = read_run(out)
     if run is None or run.get("status") not in ("done", "stopped early") or "costs" not in run:
         return None
-    mark = (run.get("study") or {}).get("fingerprint")
-    return None if mark is None else str(mark)
+    fingerprint = (run.get("study") or {}).get("fingerprint")
+    return None if fingerprint is None else str(fingerprint)
 
 
-def finished_mark(out: Path) -> str | None:
+def finished_fingerprint(out: Path) -> str | None:
     """Return the same for a run with predictions."""
-    answers = (out / "predictions" / f"{split}.jsonl" for split in JUDGED)
-    return trained_mark(out) if all(path.is_file() for path in answers) else None
-
-
-def carry_out(job: Job) -> None:
-    """Train, predict and measure the costs; run.json is complete at the end.
-
-    Raises:
-        FilbertError: The job cannot be done.
-        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved is kept.
-    """
-    out = Path(job.out)
-    task = Classification.from_options(
-        TaskOptions(labels=job.labels, positive=job.positive), ColumnNames()
-    )
-    load, is_resumed = load_average("load_start"), out.exists()
-    made = _WAYS.get(job.kind, _trained)(job, task)
-    test = list(task.read(job.data["test"], ColumnNames()))
-    costs = {
-        "parameters": made.facts["model"]["parameters"],
-        **measure(made.predict, test, made.model),
-        **latency(made.predict, test),
-    }
-    if made.effort is not None:
-        costs["training_seconds"] = made.effort.seconds
-        # CPU time and memory of an earlier process are not known.
-        if not is_resumed:
-            costs |= peak_memory()
-            if not math.isnan(made.effort.cpu_seconds):
-                costs["cpu_seconds"] = made.effort.cpu_seconds
-    if made.weight_bytes is not None:
-        costs["weight_bytes"] = made.weight_bytes
-    if made.predictor is not None:
-        costs["flops_per_row"] = flops_per_row(made.predictor, test)
-    costs |= {**load, **load_average("load_end"), "machine_threads": os.cpu_count()}
-    if trained_mark(out):
-        # Only the predictions were made again; the costs are those of the training.
-        costs = made.facts.get("costs") or costs
-    shutil.rmtree(out / "state", ignore_errors=True)
-    origin = {"contestant": job.contestant, "fingerprint": job.fingerprint}
-    write_json(out / "run.json", made.facts | {"costs": costs, "study": origin})
+    paths = (_predictions_path(out, split) for split in JUDGED)
+    return trained_fingerprint(out) if all(path.is_file() for path in paths) else None
 
 
 @dataclass(frozen=True)
-class Made:
-    """The result of a job.
+class Outcome:
+    """A model with predictions, before its costs are measured.
 
     Attributes:
         facts: Content of run.json.
-        effort: Of its training; None for a model that was not trained.
-        predict: Predicts rows.
+        predict: Predicts rows, from text to prediction.
         model: Folder of the model.
+        effort: Of its training; None for a model that was not trained.
         weight_bytes: Of the loaded weights, if known.
         predictor: The loaded model; None for a linear model or a BiGRU.
     """
 
     facts: dict[str, Any]
-    effort: Effort | None
-    predict: Callable[[Sequence[Row]], list[Prediction]]
+    predict: Predict
     model: Path
+    effort: Effort | None = None
     weight_bytes: int | None = None
     predictor: Predictor | None = None
 
 
-def _trained(job: Job, task: Classification) -> Made:
-    """Fine-tuned or distilled."""
-    from filbert.inference.predictor import Predictor
-    from filbert.train.distill import distill
-    from filbert.train.distill_options import DistillOptions
-    from filbert.train.finetune import finetune
+def run_contestant(run: ContestantRun) -> None:
+    """Train, predict and measure the costs; run.json is complete at the end.
 
-    is_student = job.kind == "distilled"
-    given: dict[str, Any] = {}
-    if is_student:
-        # Labels, the positive one and cleaning are the teacher's.
-        given["teacher"] = str(job.source_model)
-    else:
-        given["positive"] = job.positive
-        if job.cleaning is not None:
-            given["clean"] = job.cleaning
-    before = (read_run(Path(job.out)) or {}).get("options") or {}
-    if before.get("precision") == "auto":
-        # It goes on as it began: "auto" takes what the interrupted part had.
-        given["precision"] = "auto"
-    given |= {"task": "classification", "out": job.out, "seed": job.seed, "resume": True}
-    given = job.training | given | job.data
-    if is_student:
-        learning = DistillOptions.from_keywords(given)
-        facts, device = distill(learning), learning.run.device
-    else:
-        # Keywords take names apart at commas, and a label may hold one.
-        options = changed(FinetuneOptions.from_keywords(given), labels=job.labels)
-        facts, device = finetune(options), options.run.device
-    model = Path(job.out) / "model"
-    predictor = Predictor.load(model, device=device)
-
-    def predict(rows: Sequence[Row]) -> list[Prediction]:
-        return list(predictor.predict_rows(rows))
-
-    for split in JUDGED:
-        # Deleted since: the model is still there, and says it again.
-        if not (Path(job.out) / "predictions" / f"{split}.jsonl").is_file():
-            rows = _rows(job, split)
-            _write_predictions(job, split, rows, predict(rows))
-    # Runs made before these were measured apart have the tokenising of all splits only.
-    tokenising = facts.get("train_tokenise_seconds", facts.get("tokenise_seconds", 0.0))
-    seconds = facts["training_seconds"] + tokenising + facts.get("features_seconds", 0.0)
-    seconds += facts.get("answers_seconds", 0.0) + facts.get("augment_seconds", 0.0)
-    cpu = facts.get("training_cpu_seconds")
-    effort = Effort(seconds, math.nan if cpu is None else cpu)
-    return Made(facts, effort, predict, model, weight_bytes(predictor.model), predictor)
-
-
-def _rows(job: Job, split: str) -> list[Row]:
-    task = Classification.from_options(TaskOptions(labels=job.labels), ColumnNames())
-    return list(task.read(job.data[split], ColumnNames()))
-
-
-def _quantised(job: Job, task: Classification) -> Made:
-    """The model of another run in another number format; nothing is trained."""
-    started, clock = datetime.now(timezone.utc), time.perf_counter()
-    predictor, folder = _load_requantised(job)
-
-    def predict(rows: Sequence[Row]) -> list[Prediction]:
-        return list(predictor.predict_rows(rows))
-
-    metrics = {}
-    for name in JUDGED:
-        rows = _rows(job, name)
-        predictions = predict(rows)
-        known = predictor.known_task()
-        metrics[name] = known.metrics([known.gold(row) for row in rows], predictions)
-        _write_predictions(job, name, rows, predictions)
-    facts = requantised_facts(job, predictor, metrics) | {
-        "started": started.isoformat(timespec="seconds"),
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": time.perf_counter() - clock,
+    Raises:
+        FilbertError: A step failed.
+        Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
+    """
+    load, is_resumed = load_average("load_start"), run.folder.exists()
+    outcome = _STEPS[run.kind](run)
+    test = _rows(run, "test")
+    costs = {
+        "parameters": outcome.facts["model"]["parameters"],
+        **measure(outcome.predict, test, outcome.model),
+        **latency(outcome.predict, test),
     }
-    # A session keeps its weights to itself.
-    size = weight_bytes(predictor.model) if job.options["backend"] == "torch" else None
-    return Made(facts, None, predict, folder, size, predictor)
+    if outcome.effort is not None:
+        costs["training_seconds"] = outcome.effort.seconds
+        # CPU time and memory of an earlier process are not known.
+        if not is_resumed:
+            costs |= peak_memory()
+            if not math.isnan(outcome.effort.cpu_seconds):
+                costs["cpu_seconds"] = outcome.effort.cpu_seconds
+    if outcome.weight_bytes is not None:
+        costs["weight_bytes"] = outcome.weight_bytes
+    if outcome.predictor is not None:
+        costs["flops_per_row"] = flops_per_row(outcome.predictor, test)
+    costs |= {**load, **load_average("load_end"), "machine_threads": os.cpu_count()}
+    if trained_fingerprint(run.folder):
+        # Only the predictions were made again; the costs are those of the training.
+        costs = outcome.facts.get("costs") or costs
+    shutil.rmtree(run.folder / "state", ignore_errors=True)
+    study = {"contestant": run.contestant, "fingerprint": run.fingerprint}
+    write_json(run.folder / "run.json", outcome.facts | {"costs": costs, "study": study})
 
 
-def _fitted(job: Job, task: Classification) -> Made:
-    """Train a linear model or a BiGRU; facts in the shape of finetune's."""
-    started, clock = datetime.now(timezone.utc), time.perf_counter()
-    rows = {name: list(task.read(path, ColumnNames())) for name, path in job.data.items()}
-    task = task.fit_labels(rows["train"])
-    cleaning = Cleaning.parse(job.cleaning)
-    others: list[str] = []
-    if job.kind == "static" and job.options["vectors"] is not None:
-        others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
+def _trained(run: ContestantRun) -> Outcome:
+    """Fine-tune or distill."""
+    given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
+    if run.source is not None:
+        # Labels, the positive class and cleaning are the teacher's.
+        given["teacher"] = str(run.source.folder / "model")
+        distilling = DistillOptions.from_keywords(run.training | given)
+        facts, device = distill(distilling), distilling.run.device
+    else:
+        given |= {"positive": run.positive, **({"clean": run.cleaning} if run.cleaning else {})}
+        # Keywords are split at commas, which a label may contain.
+        options = changed(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
+        facts, device = finetune(options), options.run.device
+    predictor = Predictor.load(run.folder / "model", device=device)
+    if not all(_predictions_path(run.folder, split).is_file() for split in JUDGED):
+        _predict_splits(run, predictor.predict_rows, predictor.known_task())
+    parts = ("training_seconds", "train_tokenise_seconds", "features_seconds", "answers_seconds",
+             "augment_seconds")  # fmt: skip
+    effort = Effort(
+        sum(facts.get(name) or 0.0 for name in parts), facts.get("training_cpu_seconds", math.nan)
+    )
+    size = weight_bytes(predictor.model)
+    return Outcome(facts, predictor.predict_rows, run.folder / "model", effort, size, predictor)
+
+
+def _quantised(run: ContestantRun) -> Outcome:
+    """Load the model of another run in another number format; nothing is trained.
+
+    PyTorch converts the original's folder when it loads it; for ONNX Runtime one is exported.
+    """
+    clock = _Clock()
+    assert run.source is not None
+    source, chosen = run.source.folder / "model", run.options
+    shutil.rmtree(run.folder, ignore_errors=True)
+    if chosen["backend"] == "torch":
+        device = chosen.get("device") or ("cpu" if chosen["precision"] == "int8" else None)
+        predictor, folder = (
+            Predictor.load(source, precision=chosen["precision"], device=device),
+            source,
+        )
+        # A session of ONNX Runtime does not report its weights.
+        size: int | None = weight_bytes(predictor.model)
+        place = next(predictor.model.parameters()).device
+    else:
+        folder, size, place = run.folder / "model", None, torch.device("cpu")
+        run.folder.mkdir(parents=True)
+        export_onnx(str(source), folder, int8=chosen["precision"] == "int8")
+        predictor = Predictor.load(folder, backend="onnxruntime")
+    task, before = predictor.known_task(), read_run(run.source.folder) or {}
+    facts: dict[str, Any] = {
+        name: before.get(name) for name in ("task", "labels", "problem", "positive", "data")
+    }
+    facts |= _common_facts(run, task, place, _predict_splits(run, predictor.predict_rows, task))
+    chosen_by = (before.get("best") or {}).get("metric") or task.spec.selection_metric
+    facts["best"] |= {"metric": chosen_by, "value": facts["metrics"]["dev"].get(chosen_by)}
+    facts |= {
+        "options": {**chosen, "seed": run.seed},
+        "precision": chosen["precision"],
+        "model": {**(before.get("model") or {}), "source": chosen["of"]},
+    }
+    return Outcome(facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor)
+
+
+def _fitted(run: ContestantRun) -> Outcome:
+    """Train a linear model or a BiGRU; the facts have the shape of those of `finetune`."""
+    clock = _Clock()
+    rows = {name: _rows(run, name) for name in run.data}
+    task = _task(run).fit(rows["train"])
+    cleaning, chosen = Cleaning.parse(run.cleaning), run.options
     watch = Watch()
     texts = [joined(row, cleaning) for row in rows["train"]]
     train = (texts, rows["train"])
     fitted: Linear | BiGRU
-    if job.kind == "bigru":
-        fitted, fitting = fit_bigru(
-            task, job.options, train, rows["dev"], seed=job.seed, cleaning=cleaning, watch=watch
-        )
-    else:
-        fitted, fitting = fit_linear(
+    if run.kind == "bigru":
+        fitted, effort = fit_bigru(
             task,
-            _features(job, texts, others),
-            train,
-            rows["dev"],
-            strength=job.options["C"],
+            chosen,
+            train=train,
+            dev=rows["dev"],
+            seed=run.seed,
             cleaning=cleaning,
             watch=watch,
         )
-    out = Path(job.out)
-    shutil.rmtree(out, ignore_errors=True)
-    fitted.save(out / "model")
-    metrics = {}
-    for name in JUDGED:
-        gold = [fitted.task.gold(row) for row in rows[name]]
-        predictions = fitted.predict_rows(rows[name])
-        metrics[name] = fitted.task.metrics(gold, predictions)
-        _write_predictions(job, name, rows[name], predictions)
-    facts = fitted_facts(job, fitted, rows, metrics) | {
-        "started": started.isoformat(timespec="seconds"),
-        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": time.perf_counter() - clock,
-        "training_seconds": fitting.seconds,
-    }
-    if isinstance(fitted, BiGRU):
-        known = {"words": len(fitted.words), "with_vectors": fitted.num_with_vectors}
-        facts["word_vectors"] = known
-        if job.options["vectors"] is not None:
-            say(
-                f"vectors: {job.options['vectors']} has {fitted.num_with_vectors:,} of the "
-                f"{len(fitted.words):,} words; the others are drawn at random"
-            )
-    return Made(facts, fitting, fitted.predict_rows, out / "model")
-
-
-def _write_predictions(
-    job: Job, split: str, rows: Sequence[Row], predictions: Sequence[Prediction]
-) -> None:
-    """predictions/SPLIT.jsonl, as `finetune` writes it."""
-    task = Classification.from_options(TaskOptions(labels=job.labels), ColumnNames())
-    lines = [
-        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(task.gold(row))} | found)
-        for i, (row, found) in enumerate(zip(rows, predictions, strict=True))
-    ]
-    place = Path(job.out) / "predictions" / f"{split}.jsonl"
-    write_atomically(place, "\n".join(lines) + "\n")
-
-
-def _features(job: Job, texts: Sequence[str], others: Sequence[str]) -> Features:
-    """What the classifier looks at, learned from the cleaned training texts.
-
-    Of the other texts only words are looked up, in a file of vectors.
-    """
-    chosen = job.options
-    if job.kind == "tfidf":
-        return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
-
-    from filbert.compare.linear import word_table
-
-    table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
-    return table.fitted(texts)
-
-
-# By kind; all others take optimiser steps.
-_WAYS: dict[str, Callable[[Job, Classification], Made]] = {
-    "tfidf": _fitted,
-    "static": _fitted,
-    "bigru": _fitted,
-    "quantised": _quantised,
-}
-
-
-def fitted_facts(
-    job: Job, fitted: Linear | BiGRU, rows: dict[str, list[Row]], metrics: dict[str, Any]
-) -> dict[str, Any]:
-    """Facts of a linear model or a BiGRU.
-
-    Args:
-        job: what was asked for.
-        fitted: the model.
-        rows: of each split.
-        metrics: of dev and test.
-    """
-    task = fitted.task
-    own = {"C": fitted.strength} if isinstance(fitted, Linear) else {}
-    common = _common(job, task, torch.device("cpu"), metrics, task.selection_metric)
-    return common | {
-        "options": {**job.options, **own, "clean": job.cleaning, "seed": job.seed},
-        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        own: dict[str, Any] = {}
+    else:
+        fitted, effort = fit_linear(
+            task, _features(run, texts, rows), train=train, dev=rows["dev"], strength=chosen["C"],
+            cleaning=cleaning, watch=watch,
+        )  # fmt: skip
+        own = {"C": fitted.strength}
+    shutil.rmtree(run.folder, ignore_errors=True)
+    fitted.save(run.folder / "model")
+    metrics = _predict_splits(run, fitted.predict_rows, fitted.task)
+    facts = _common_facts(run, fitted.task, torch.device("cpu"), metrics) | {
+        "options": {**chosen, **own, "clean": run.cleaning, "seed": run.seed},
         "precision": "float64" if isinstance(fitted, Linear) else "float32",
         "model": {
-            "source": job.options.get("model") or job.options.get("vectors"),
-            "family": job.kind,
+            "source": chosen.get("model") or chosen.get("vectors"),
+            "family": run.kind,
             "parameters": fitted.num_parameters,
             "trained": fitted.num_parameters,
             "notes": [],
         },
         "task": "classification",
-        "labels": list(job.labels),
-        "problem": "binary" if task.is_binary else "multiclass",
-        "positive": job.positive,
-        "data": {name: {"path": job.data[name], "rows": len(part)} for name, part in rows.items()},
+        "labels": list(run.labels),
+        "problem": "binary" if fitted.task.spec.positive else "multiclass",
+        "positive": run.positive,
+        "data": {name: {"path": run.data[name], "rows": len(part)} for name, part in rows.items()},
+        "training_seconds": effort.seconds,
     }
+    facts["versions"] |= {"scikit-learn": version("scikit-learn")}
+    if isinstance(fitted, BiGRU):
+        num_words, num_known = len(fitted.words), fitted.num_with_vectors
+        facts["word_vectors"] = {"words": num_words, "with_vectors": num_known}
+        if chosen["vectors"] is not None:
+            say(
+                f"vectors: {chosen['vectors']} has {num_known:,} of the {num_words:,} words; the "
+                "others are drawn at random"
+            )
+    return Outcome(facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort)
 
 
-def requantised_facts(job: Job, predictor: Predictor, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Of another run's model in another number format; rows and labels are as that run says."""
-    assert job.source is not None
-    source = read_run(Path(job.source)) or {}
-    device = torch.device("cpu")
-    if job.options["backend"] == "torch":
-        device = next(predictor.model.parameters()).device
-    chosen_by = (source.get("best") or {}).get("metric") or predictor.known_task().selection_metric
-    kept = ("task", "labels", "problem", "positive", "data")
-    return _common(job, predictor.known_task(), device, metrics, chosen_by) | {
-        "options": {**job.options, "seed": job.seed},
-        "versions": versions(),
-        "precision": job.options["precision"],
-        "model": {**(source.get("model") or {}), "source": job.options["of"]},
-        **{name: source.get(name) for name in kept},
-    }
+def _features(
+    run: ContestantRun, texts: Sequence[str], rows: Mapping[str, Sequence[Row]]
+) -> Features:
+    """Return features fitted on the cleaned training texts.
+
+    The words of dev and test are only looked up in a file of vectors.
+    """
+    chosen = run.options
+    if run.kind == "tfidf":
+        return WordCounts(texts, ngrams=chosen["ngrams"], min_df=chosen["min_df"])
+    others: list[str] = []
+    if chosen["vectors"] is not None:
+        cleaning = Cleaning.parse(run.cleaning)
+        others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
+    table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
+    return table.fitted(texts)
 
 
-def _common(
-    job: Job, task: Task, device: torch.device, metrics: dict[str, Any], chosen_by: str
+_STEPS: dict[str, Callable[[ContestantRun], Outcome]] = {
+    "encoder": _trained,
+    "distilled": _trained,
+    "quantised": _quantised,
+    "tfidf": _fitted,
+    "static": _fitted,
+    "bigru": _fitted,
+}
+
+
+def _task(run: ContestantRun) -> Task:
+    options = TaskOptions(labels=run.labels, positive=run.positive)
+    return task_class("classification").from_options(options, ColumnNames())
+
+
+def _rows(run: ContestantRun, split: str) -> list[Row]:
+    return list(read_task_rows(_task(run), run.data[split], ColumnNames()))
+
+
+def _predictions_path(out: Path, split: str) -> Path:
+    return out / "predictions" / f"{split}.jsonl"
+
+
+def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[str, Any]:
+    """Write the predictions of dev and test as `finetune` does; return their metrics."""
+    metrics = {}
+    for split in JUDGED:
+        rows = _rows(run, split)
+        predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
+        metrics[split] = task.metrics(gold, predictions)
+        lines = [
+            json.dumps({"row": i, "line": row.line, "gold": gold_json(task, label)} | prediction)
+            for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
+        ]
+        write_atomically(_predictions_path(run.folder, split), "\n".join(lines) + "\n")
+    return metrics
+
+
+class _Clock:
+    """Measures the whole time of a run."""
+
+    def __init__(self) -> None:
+        self._started, self._clock = datetime.now(timezone.utc), time.perf_counter()
+
+    def facts(self) -> dict[str, Any]:
+        """Return started, finished and seconds for run.json."""
+        return {
+            "started": self._started.isoformat(timespec="seconds"),
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "seconds": time.perf_counter() - self._clock,
+        }
+
+
+def _common_facts(
+    run: ContestantRun, task: Task, device: torch.device, metrics: dict[str, Any]
 ) -> dict[str, Any]:
-    described = task.to_dict()
+    """Return what run.json says of a model that `finetune` has not trained."""
+    described, metric = task_to_dict(task), task.spec.selection_metric
     return {
         "filbert": version("filbert"),
         "commit": commit(),
         "command": "compare",
-        "name": job.contestant,
+        "name": run.contestant,
         "device": {
             "name": device_name(device),
             "threads": torch.get_num_threads(),
             "processes": 1,
         },
+        "versions": versions(),
         "status": "done",
         "metrics": metrics,
-        "best": {"step": 0, "metric": chosen_by, "value": metrics["dev"].get(chosen_by)},
+        "best": {"step": 0, "metric": metric, "value": metrics["dev"].get(metric)},
         "thresholds": described.get("thresholds"),
         "temperature": described.get("temperature"),
         "baselines": [],
     }
 
 
-def _load_requantised(job: Job) -> tuple[Predictor, Path]:
-    """The model, and the folder that it takes on disk.
+# Costs
 
-    Torch makes its formats out of the original's folder when it loads that, so nothing smaller lies
-    on disk; for onnxruntime one is exported.
 
-    Raises:
-        ConfigError: the model or the device cannot do it, or a package is not here.
+def measure(predict: Predict, rows: Sequence[Row], model: Path) -> dict[str, Any]:
+    """Measure rows a second, from text to prediction, and the size of the model's files.
+
+    Args:
+        predict: Cleans, tokenises and predicts.
+        rows: Of test; at most `TIMED_ROWS`, evenly spread, are timed, fewer for a slow model.
+        model: Folder of the model.
+
+    Returns:
+        rows_per_second (median of up to `PASSES` passes), rows_per_second_low and _high (slowest
+        and fastest pass), timed_rows, timed_passes, bytes_on_disk.
     """
-    out = Path(job.out)
-    shutil.rmtree(out, ignore_errors=True)
-    chosen = job.options
-    if chosen["backend"] == "torch":
-        is_int8 = chosen["precision"] == "int8"
-        device = chosen.get("device") or ("cpu" if is_int8 else None)
-        predictor = Predictor.load(job.source_model, precision=chosen["precision"], device=device)
-        return predictor, job.source_model
-    out.mkdir(parents=True)
-    export_onnx(str(job.source_model), out / "model", int8=chosen["precision"] == "int8")
-    return Predictor.load(out / "model", backend="onnxruntime"), out / "model"
+    few = _spread(rows, WARM_UP_ROWS)
+    speed = len(few) / _seconds(predict, few)
+    timed = _spread(rows, max(WARM_UP_ROWS, min(TIMED_ROWS, int(speed * PASS_SECONDS))))
+    speeds: list[float] = []
+    spent = 0.0
+    while len(speeds) < PASSES and (not speeds or spent + spent / len(speeds) <= MOST_SECONDS):
+        seconds = _seconds(predict, timed)
+        spent += seconds
+        speeds.append(len(timed) / seconds)
+    return {
+        "rows_per_second": median(speeds),
+        "rows_per_second_low": min(speeds),
+        "rows_per_second_high": max(speeds),
+        "timed_rows": len(timed),
+        "timed_passes": len(speeds),
+        "bytes_on_disk": sum(p.stat().st_size for p in model.rglob("*") if p.is_file()),
+    }
+
+
+def latency(predict: Predict, rows: Sequence[Row]) -> dict[str, Any]:
+    """Measure single texts, from text to prediction, of at most `LATENCY_ROWS` spread rows.
+
+    Returns:
+        latency_seconds (median), latency_seconds_p95 and latency_rows.
+    """
+    alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
+    for one in alone[:LATENCY_WARM_UP]:
+        _seconds(predict, one)
+    times: list[float] = []
+    # Every second row first, so that the rows are spread if the time runs out.
+    for one in alone[::2] + alone[1::2]:
+        times.append(_seconds(predict, one))
+        if sum(times) > PASS_SECONDS:
+            break
+    return {
+        "latency_seconds": median(times),
+        "latency_seconds_p95": float(np.quantile(times, 0.95)),
+        "latency_rows": len(times),
+    }
+
+
+def flops_per_row(predictor: Predictor, rows: Sequence[Row]) -> float:
+    """Return the mean FLOP of the encoder's matrix products for a row; a multiply-add counts 2.
+
+    Truncated rows count by their truncated length, rows in windows by all of their windows.
+    """
+    lengths = [len(example.input_ids) for example in predictor.row_examples(rows)]
+    config = predictor.model.config
+    return forward_flops(config, lengths, num_masked=0, num_pooled=len(lengths)) / len(rows)
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of the weights of a loaded model.
+
+    An int8 layer counts by its codes and scales, without oneDNN's own copy.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    for module in model.modules():
+        if isinstance(module, QuantizedLinear):
+            tensors += [module.codes_NK, module.scale_N, module.sums_N, module.bias_N]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _spread(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return rows at equal distances, from the first to the last."""
+    at = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
+    return [rows[i] for i in at.tolist()]
+
+
+def _seconds(predict: Predict, rows: Sequence[Row]) -> float:
+    started = time.perf_counter()
+    list(predict(rows))
+    return max(time.perf_counter() - started, 1e-9)
+
+
+def load_average(name: str) -> dict[str, float]:
+    """Return the load average of the last minute under this name; {} if unknown."""
+    try:
+        return {name: os.getloadavg()[0]}
+    except OSError:
+        return {}
+
+
+def peak_memory() -> dict[str, int]:
+    """Return the peak memory of this process: peak_bytes, and on a GPU peak_device_bytes."""
+    try:
+        # Linux's getrusage includes the parent's memory at the fork; VmHWM does not.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = most if sys.platform == "darwin" else most * 1024
+    if torch.cuda.is_available():
+        return {"peak_bytes": peak, "peak_device_bytes": torch.cuda.max_memory_allocated()}
+    return {"peak_bytes": peak}

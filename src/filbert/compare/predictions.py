@@ -46,7 +46,7 @@ TESTED_MULTICLASS = ("accuracy", "macro_f1")
 # Slices of one column; rarer values share one.
 MOST_VALUES = 20
 # With fewer rows of a class the interval of a slice would be misleading.
-FEWEST_FOR_INTERVAL = 10
+FEW_IN_SLICE = 10
 NOT_STATED = "not stated"
 # What tables write for a missing value, in any case.
 _MISSING = {"", "nan", "na", "null", "none"}
@@ -133,20 +133,18 @@ def _table(
 def _refuse_other_rows(
     split: str, first: tuple[str, list[tuple[Any, str]]], other: tuple[str, list[tuple[Any, str]]]
 ) -> None:
-    what = f"{first[0]} and {other[0]} were not measured on the same {split} rows"
-    cure = "Only runs of the same prepared data can be compared; run one of them again."
-    if len(first[1]) != len(other[1]):
-        raise InputError(f"{what}: {len(first[1]):,} against {len(other[1]):,} rows. {cure}")
-    for at, (mine, theirs) in enumerate(zip(first[1], other[1], strict=True), start=1):
-        if mine[0] != theirs[0]:
-            raise InputError(
-                f"{what}: line {at} is of row {mine[0]} and of row {theirs[0]}. {cure}"
-            )
-        if mine[1] != theirs[1]:
-            raise InputError(
-                f"{what}: the gold label of row {mine[0]} is {printable(mine[1])!r} and "
-                f"{printable(theirs[1])!r}. {cure}"
-            )
+    difference = f"{len(first[1]):,} against {len(other[1]):,} rows"
+    if len(first[1]) == len(other[1]):
+        pairs = zip(first[1], other[1], strict=True)
+        at, (mine, theirs) = next((at, p) for at, p in enumerate(pairs, start=1) if p[0] != p[1])
+        difference = (
+            f"line {at} is of row {mine[0]} with gold label {printable(mine[1])!r} and of row "
+            f"{theirs[0]} with {printable(theirs[1])!r}"
+        )
+    raise InputError(
+        f"{first[0]} and {other[0]} were not measured on the same {split} rows: {difference}. Only "
+        "runs of the same prepared data can be compared; run one of them again."
+    )
 
 
 def prepared_rows(
@@ -176,7 +174,7 @@ def prepared_rows(
 
 
 @dataclass(frozen=True)
-class Judged:
+class Predicted:
     """The predictions of one run for one split.
 
     Attributes:
@@ -192,7 +190,7 @@ class Judged:
     threshold: float | None
 
     @classmethod
-    def tuned(cls, gold: np.ndarray, probabilities: np.ndarray, positive: int | None) -> Judged:
+    def tuned(cls, gold: np.ndarray, probabilities: np.ndarray, positive: int | None) -> Predicted:
         """Choose the threshold with the best F1 on these rows, which should be the dev rows."""
         threshold = None
         if positive is not None:
@@ -222,9 +220,9 @@ class Judged:
         """Gold in the terms of `called`, int64 (N,)."""
         return self.gold if self.positive is None else self.is_positive.astype(np.int64)
 
-    def of(self, rows: np.ndarray) -> Judged:
+    def of(self, rows: np.ndarray) -> Predicted:
         """Select rows by an int or bool index."""
-        return Judged(self.gold[rows], self.probabilities[rows], self.positive, self.threshold)
+        return Predicted(self.gold[rows], self.probabilities[rows], self.positive, self.threshold)
 
     def metrics(self) -> dict[str, Any]:
         """Compute every metric; floats, None where undefined."""
@@ -335,7 +333,7 @@ def side_by_side(
     for name, rows in answers.items():
         scores = np.array([row["scores"][positive] for row in rows])
         table = np.stack([1 - scores, scores], axis=1)
-        runs[name] = Judged(wanted.astype(np.int64), table, 1, thresholds[name])
+        runs[name] = Predicted(wanted.astype(np.int64), table, 1, thresholds[name])
     forms = [run.tested_form()[1] for run in runs.values()]
     drawn = dict(zip(runs, resampled(forms, wanted, resamples=resamples, seed=0), strict=True))
     one, other = runs
@@ -409,7 +407,7 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
         names = ", ".join(printable(name) for name in known) or "none"
         raise InputError(
             f'No test row has the column "{printable(column)}" to make slices by; '
-            f"the columns kept beside text and label are: {names}.{hint}"
+            f"the kept columns are: {names}.{hint}"
         )
     values = [row.get(column) for row in rows]
     missing = [is_missing(value) for value in values]
@@ -446,41 +444,56 @@ def _share(value: Any) -> float | None:
     return number if 0 <= number <= 1 else None
 
 
-def slice_figures(judged: Judged) -> dict[str, float | None]:
-    """Compute the metrics of a slice.
+def slice_entry(
+    runs: Mapping[str, Predicted],
+    part: tuple[str, str, np.ndarray],
+    *,
+    resamples: int,
+    level: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the entry of a slice in results.json, with the metrics of every contestant.
 
-    Two labels: roc_auc, pr_auc, f1, precision, recall, accuracy, false_positive_rate; None for an
-    empty denominator. More labels: accuracy, macro_f1.
+    Two labels: roc_auc, pr_auc and f1 with intervals, unless a class has too few rows; precision,
+    recall, accuracy and false_positive_rate. None means an empty denominator. More labels:
+    accuracy, macro_f1.
+
+    Args:
+        runs: Predictions for all rows, by contestant.
+        part: Criterion, name and row indices of the slice.
+        resamples: Of the bootstrap, the same for all contestants.
+        level: Of the intervals.
+        seed: Of the resampling.
     """
-    found = judged.metrics()
-    if judged.positive is None:
-        return {key: found[key] for key in ("accuracy", "macro_f1")}
-    is_positive, called = judged.is_positive, judged.called
-    kept: dict[str, float | None] = {
-        key: found[key] for key in ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
-    }
-    if not is_positive.any():
-        kept |= {"f1": None, "precision": None, "recall": None}
-    negatives = called[~is_positive]
-    kept["false_positive_rate"] = float(negatives.mean()) if len(negatives) else None
-    return kept
-
-
-def slice_intervals(
-    parts: Mapping[str, Judged], *, resamples: int, level: float, seed: int
-) -> dict[str, dict[str, tuple[float | None, float | None]]]:
-    """Return (low, high) of roc_auc, pr_auc and f1 by contestant; {} with too few rows of a class.
-
-    `parts` are the predictions for the rows of one slice; all get the same resamples.
-    """
+    by, name, at = part
+    parts = {who: one.of(at) for who, one in runs.items()}
     first = next(iter(parts.values()))
-    gold = first.is_positive
-    few = min(int(gold.sum()), int((~gold).sum())) < FEWEST_FOR_INTERVAL
-    if first.positive is None or few:
-        return {name: {} for name in parts}
-    forms = [one.tested_form()[1] for one in parts.values()]
-    drawn = resampled(forms, gold, resamples=resamples, seed=seed)
+    intervals: dict[str, dict[str, Any]] = {who: {} for who in parts}
+    num_positives = None if first.positive is None else int(first.is_positive.sum())
+    few = num_positives is None or min(num_positives, len(at) - num_positives) < FEW_IN_SLICE
+    if not few:
+        forms = [one.tested_form()[1] for one in parts.values()]
+        drawn = resampled(forms, first.is_positive, resamples=resamples, seed=seed)
+        for who, values in zip(parts, drawn, strict=True):
+            pairs = zip(TESTED_BINARY, values, strict=True)
+            intervals[who] = {metric: ends(row, level) for metric, row in pairs}
     return {
-        name: {metric: ends(row, level) for metric, row in zip(TESTED_BINARY, values, strict=True)}
-        for name, values in zip(parts, drawn, strict=True)
+        "by": by,
+        "slice": name,
+        "rows": len(at),
+        "positives": num_positives,
+        "contestants": {who: _slice_metrics(one) for who, one in parts.items()},
+        "intervals": intervals,
     }
+
+
+def _slice_metrics(predicted: Predicted) -> dict[str, float | None]:
+    metrics = predicted.metrics()
+    if predicted.positive is None:
+        return {key: metrics[key] for key in ("accuracy", "macro_f1")}
+    if not predicted.is_positive.any():
+        metrics |= {"f1": None, "precision": None, "recall": None}
+    negatives = predicted.called[~predicted.is_positive]
+    rate = float(negatives.mean()) if len(negatives) else None
+    keys = ("roc_auc", "pr_auc", "f1", "precision", "recall", "accuracy")
+    return {key: metrics[key] for key in keys} | {"false_positive_rate": rate}

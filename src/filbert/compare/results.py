@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from filbert.compare.contestant_options import BIGRU, TRAINED, Contestant
-from filbert.compare.contestants import JUDGED, finished_mark, trained_mark
+from filbert.compare.contestants import JUDGED, ContestantRun, trained_fingerprint
 from filbert.compare.predictions import prepared_rows, read_predictions
-from filbert.compare.recipe import Study, Target, references
+from filbert.compare.recipe import BIGRU, TRAINED, Contestant, Study, Target, references
+from filbert.compare.statistics import judge
 from filbert.errors import FilbertError
 from filbert.files import write_json
+from filbert.report.comparison import write_comparison_report
 from filbert.train.facts import commit, device_name, versions
 from filbert.train.folder import read_run
 from filbert.train.log import say
@@ -49,8 +50,8 @@ HEADINGS = {"pr_auc": "PR AUC", "macro_f1": "macro F1"}
 def write_results(
     study: Study,
     folder: Path,
-    state: dict[str, Any],
-    marks: Mapping[str, str],
+    state: Mapping[str, Any],
+    runs: Sequence[ContestantRun],
     *,
     show_texts: bool = False,
 ) -> dict[str, Any]:
@@ -60,32 +61,18 @@ def write_results(
         study: Its contestants.
         folder: Of the study.
         state: Content of study.json.
-        marks: Fingerprint that the recipe requires of every run, by its name there.
+        runs: All runs of the study, finished or not.
         show_texts: The report shows texts.
 
     Returns:
         The content of results.json.
     """
-    from filbert.compare.statistics import judge
-    from filbert.report.comparison import write_comparison_report
-
     data = state["data"]
-    entries = [entry_of(one, folder, state, marks, data) for one in study.contestants]
-    finished = {
-        entry["name"]: {
-            seed["seed"]: folder / seed["folder"]
-            for seed in entry["seeds"]
-            if seed["status"] == "finished"
-        }
-        for entry in entries
-    }
-    finished = {name: seeds for name, seeds in finished.items() if seeds}
+    entries = [entry_of(one, folder, state, runs) for one in study.contestants]
     source = [
         {**one, "of": name, "path": Path(one["path"]).name}
         for name, one in zip(study.sources, data["source"], strict=True)
     ]
-    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    processor = device_name(torch.device("cpu"))
     results: dict[str, Any] = {
         "filbert": version("filbert"),
         "name": study.name,
@@ -95,40 +82,15 @@ def write_results(
         "labels": data["labels"],
         "data": {k: v for k, v in data.items() if k not in ("positive", "labels")}
         | {"source": source},
-        "options": nameless(study.options),
-        "machine": {
-            "device": device,
-            "processor": processor,
-            "threads": torch.get_num_threads(),
-            "platform": platform.platform(terse=True),
-            "versions": versions() | {"scikit-learn": version("scikit-learn")},
-            "commit": commit(),
-            "same_for_all_runs": are_alike(entries, (device, processor)),
-        },
+        "options": without_folders(study.options),
+        "machine": _machine(entries),
         "notes": notes_of(entries),
         "contestants": entries,
         "pairs": [],
         "agreement": {"names": [], "matrix": []},
         "slices": [],
     }
-    if finished:
-        judged = judge(
-            folder,
-            finished,
-            labels=data["labels"],
-            positive=data["positive"],
-            slices=study.keep_columns,
-            references=references(study.contestants, study.target),
-            resamples=study.resamples,
-        )
-        _join(entries, judged.pop("contestants"))
-        for entry in entries:
-            entry["share"] = judged["shares"].get(entry["name"])
-        del judged["shares"]
-        results |= judged
-        if study.target is not None:
-            metric = "pr_auc" if data["positive"] is not None else "macro_f1"
-            results["choice"] = choice_of(entries, study.target, metric)
+    results |= _judged(study, folder, entries, data)
     write_json(folder / "results.json", results)
     write_comparison_report(folder, show_texts=show_texts)
     for entry in entries:
@@ -138,23 +100,63 @@ def write_results(
     return results
 
 
-def _join(entries: list[dict[str, Any]], judged: list[dict[str, Any]]) -> None:
-    """Add the metrics of contestants and of their seeds to their entries."""
-    by_name = {entry["name"]: entry for entry in entries}
-    for figures in judged:
-        entry = by_name[figures["name"]]
+def _machine(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    processor = device_name(torch.device("cpu"))
+    return {
+        "device": device,
+        "processor": processor,
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(terse=True),
+        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        "commit": commit(),
+        "same_for_all_runs": are_alike(entries, (device, processor)),
+    }
+
+
+def _judged(
+    study: Study, folder: Path, entries: list[dict[str, Any]], data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Add metrics and shares to the entries of finished runs; return the other statistics."""
+    finished = {
+        entry["name"]: {
+            seed["seed"]: folder / seed["folder"]
+            for seed in entry["seeds"]
+            if seed["status"] == "finished"
+        }
+        for entry in entries
+    }
+    finished = {name: seeds for name, seeds in finished.items() if seeds}
+    if not finished:
+        return {}
+    judged = judge(
+        folder,
+        finished,
+        labels=data["labels"],
+        positive=data["positive"],
+        slices=study.keep_columns,
+        references=references(study.contestants, study.target),
+        resamples=study.resamples,
+    )
+    measured = {one["name"]: one for one in judged.pop("contestants")}
+    shares = judged.pop("shares")
+    for entry in entries:
+        entry["share"] = shares.get(entry["name"])
+        if entry["name"] not in measured:
+            continue
+        one = measured[entry["name"]]
         runs = {seed["seed"]: seed for seed in entry["seeds"]}
-        for seed in figures["seeds"]:
+        for seed in one.pop("seeds"):
             runs[seed["seed"]] |= seed
-        entry |= {key: value for key, value in figures.items() if key != "seeds"}
+        entry |= one
+    if study.target is not None:
+        metric = "pr_auc" if data["positive"] is not None else "macro_f1"
+        judged["choice"] = choice_of(entries, study.target, metric)
+    return judged
 
 
 def entry_of(
-    one: Contestant,
-    folder: Path,
-    state: Mapping[str, Any],
-    marks: Mapping[str, str],
-    data: Mapping[str, Any],
+    one: Contestant, folder: Path, state: Mapping[str, Any], runs: Sequence[ContestantRun]
 ) -> dict[str, Any]:
     """Return a contestant's entry, without what depends on the predictions.
 
@@ -162,33 +164,17 @@ def entry_of(
         one: The contestant.
         folder: Of the study.
         state: Content of study.json.
-        marks: Fingerprint that the recipe requires of every run, by its name in study.json.
-        data: Facts of the prepared rows.
+        runs: Of all contestants.
     """
-    seeds, effective = [], []
-    for seed in one.seeds:
-        key = f"{one.folder}/seed-{seed}"
-        path = Path("contestants") / key
-        record = state["runs"].get(key, {})
-        found: dict[str, Any] = {"seed": seed, "folder": path.as_posix(), "error": None}
-        if finished_mark(folder / path) == marks[key]:
-            run = read_run(folder / path) or {}
-            found |= {"status": "finished", "costs": run["costs"], **run["metrics"]}
-            found |= {name: run.get(name) for name in (*_MUST_AGREE, "precision")}
-            damage = _damage(f"{one.name} (seed {seed})", folder, path, data)
-            if damage is not None:
-                found |= {"status": "failed", "error": damage}
-            else:
-                effective.append(_effective(one, run))
-        elif trained_mark(folder / path) not in (None, marks[key]):
-            error = "The run in its folder has other options or rows, so it is left out."
-            found |= {"status": "missing", "error": error}
-        elif record.get("status") == "failed" and record.get("fingerprint") == marks[key]:
-            found |= {"status": "failed", "error": record.get("error")}
-        else:
-            # A failure with other options or rows says nothing about this run.
-            found["status"] = "missing"
-        seeds.append(found)
+    seeds = []
+    effective: dict[str, Any] = {}
+    for run in runs:
+        if run.contestant != one.name:
+            continue
+        seed, facts = _seed_entry(run, folder, state)
+        # The same for all seeds, except a C that was chosen on dev: that of the first seed.
+        effective = effective or _effective(one, facts)
+        seeds.append(seed)
     statuses = [seed["status"] for seed in seeds]
     errors = [seed["error"] for seed in seeds if seed["error"]]
     return {
@@ -198,28 +184,56 @@ def entry_of(
         "cleaning": list(one.steps),
         "status": next((s for s in ("finished", "failed") if s in statuses), "missing"),
         "error": errors[0] if errors else None,
-        "options": nameless(one.options),
-        # The same for all seeds, except a C that was chosen on dev: that of the first seed.
-        "effective": effective[0] if effective else {},
+        "options": without_folders(one.options),
+        "effective": effective,
         "seeds": seeds,
         "costs": medians([s["costs"] for s in seeds if s["status"] == "finished"]),
     }
 
 
-def _damage(who: str, folder: Path, path: Path, data: Mapping[str, Any]) -> str | None:
+def _seed_entry(
+    run: ContestantRun, folder: Path, state: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the entry of a run, and the content of its run.json if it is finished."""
+    record, path = state["runs"].get(run.key, {}), Path("contestants") / run.key
+    entry: dict[str, Any] = {"seed": run.seed, "folder": path.as_posix(), "error": None}
+    if run.is_finished:
+        facts = read_run(run.folder) or {}
+        entry |= {"status": "finished", "costs": facts["costs"], **facts["metrics"]}
+        entry |= {name: facts.get(name) for name in (*_MUST_AGREE, "precision")}
+        damage = _damage(run, folder)
+        if damage is None:
+            return entry, facts
+        entry |= {"status": "failed", "error": damage}
+    elif trained_fingerprint(run.folder) not in (None, run.fingerprint):
+        error = "The run in its folder has other options or rows, so it is left out."
+        entry |= {"status": "missing", "error": error}
+    elif record.get("status") == "failed" and record.get("fingerprint") == run.fingerprint:
+        entry |= {"status": "failed", "error": record.get("error")}
+    else:
+        # A failure with other options or rows says nothing about this run.
+        entry["status"] = "missing"
+    return entry, {}
+
+
+def _damage(run: ContestantRun, folder: Path) -> str | None:
     """Return why a run's predictions cannot be used; None if they can."""
+    who = f"{run.contestant} (seed {run.seed})"
     for split in JUDGED:
         try:
-            found = read_predictions(split, {who: {0: folder / path}}, data["labels"])
-            prepared_rows(folder, split, found.gold, data["labels"])
+            found = read_predictions(split, {who: {run.seed: run.folder}}, run.labels)
+            prepared_rows(folder, split, found.gold, run.labels)
         except FilbertError as error:
-            message = str(error).replace(f"{folder}/", "")
-            file = path / "predictions" / f"{split}.jsonl"
-            return f"{message} Delete {file.as_posix()} and give the same command again."
+            message = str(error).replace(f"{folder.absolute()}/", "").replace(f"{folder}/", "")
+            file = f"contestants/{run.key}/predictions/{split}.jsonl"
+            return f"{message} Delete {file} and give the same command again."
     return None
 
 
 def _effective(one: Contestant, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that decided a run's result, with the values that it had."""
+    if not run:
+        return {}
     options = run.get("options") or {}
     found = {name: options[name] for name in EFFECTIVE if options.get(name) is not None}
     if one.kind == "bigru":
@@ -234,10 +248,10 @@ def _effective(one: Contestant, run: Mapping[str, Any]) -> dict[str, Any]:
         found["max_length"] = data["train"]["max_length"]
     if test.get("truncated") is not None and test.get("rows"):
         found["truncated_test_share"] = test["truncated"] / test["rows"]
-    return nameless(found)
+    return without_folders(found)
 
 
-def nameless(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_folders(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace absolute paths by file names, because results.json is read on other machines."""
     return {
         key: Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
@@ -317,26 +331,39 @@ def choice_of(entries: Sequence[Mapping[str, Any]], target: Target, metric: str)
         sentence), and candidates: name, dev, dev_share, rows_per_second, latency_seconds, is_good
         and is_quick.
     """
-    known = {entry["name"]: _choice_facts(entry, metric) for entry in entries if entry.get("test")}
-    reference = known.get(target.of or "")
+    known = {entry["name"]: entry for entry in entries if entry.get("test")}
+    dev = {name: _mean_on_dev(entry, metric) for name, entry in known.items()}
     candidates = []
-    for name, facts in known.items():
+    for name, entry in known.items():
         if target.quality is not None and name == target.of:
             continue
-        share = facts["dev"] / reference["dev"] if reference and reference["dev"] else None
-        seconds, limit = facts["latency_seconds"], target.latency_seconds
-        is_good = target.quality is None or (share is not None and share >= target.quality)
-        is_quick = limit is None or (seconds is not None and seconds <= limit)
-        verdict = {"dev_share": share, "is_good": is_good, "is_quick": is_quick}
-        candidates.append({"name": name, **facts, **verdict})
+        share = dev[name] / dev[target.of] if target.of and dev.get(target.of) else None
+        costs, limit = entry.get("costs") or {}, target.latency_seconds
+        seconds = costs.get("latency_seconds")
+        candidates.append(
+            {
+                "name": name,
+                "dev": dev[name],
+                "rows_per_second": costs.get("rows_per_second"),
+                "latency_seconds": seconds,
+                "dev_share": share,
+                "is_good": target.quality is None or (share or 0.0) >= target.quality,
+                "is_quick": limit is None or (seconds is not None and seconds <= limit),
+            }
+        )
     fitting = [one for one in candidates if one["is_good"] and one["is_quick"]]
     by = "dev" if target.quality is None else "rows_per_second"
     best = max(fitting, key=lambda one: one[by] or 0.0, default=None)
-    shares = {entry["name"]: entry.get("share") for entry in entries}
-    if target.quality is not None and reference is None:
+    if target.quality is not None and target.of not in known:
         why = f"{target.of} has no finished run, so no share of its quality is known."
+    elif best is None:
+        why = f"None of the {len(candidates)} measured contestants has {_wishes(target, metric)}."
     else:
-        why = _why(candidates, best, shares.get(best["name"]) if best else None, target, metric)
+        reason = f"the most rows a second ({best['rows_per_second'] or 0:,.0f})"
+        if target.quality is None:
+            reason = f"the highest {HEADINGS[metric]} on dev ({best['dev']:.4f})"
+        why = f"{best['name']} has {reason} of {len(fitting)} with {_wishes(target, metric)}."
+        why += _share_on_test(known[best["name"]].get("share"), target)
     return {
         "target_quality": target.quality,
         "target_latency_seconds": target.latency_seconds,
@@ -348,42 +375,24 @@ def choice_of(entries: Sequence[Mapping[str, Any]], target: Target, metric: str)
     }
 
 
-def _choice_facts(entry: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def _mean_on_dev(entry: Mapping[str, Any], metric: str) -> float:
     values = [(run.get("dev") or {}).get(metric) for _, run in _finished([entry])]
-    numbers = [value for value in values if value is not None]
-    costs = entry.get("costs") or {}
-    return {
-        "dev": fmean(numbers) if numbers else 0.0,
-        "rows_per_second": costs.get("rows_per_second"),
-        "latency_seconds": costs.get("latency_seconds"),
-    }
+    return fmean([value for value in values if value is not None] or [0.0])
 
 
-def _why(
-    candidates: Sequence[Mapping[str, Any]],
-    best: Mapping[str, Any] | None,
-    share: Mapping[str, Any] | None,
-    target: Target,
-    metric: str,
-) -> str:
-    """Return the reason of a choice; `share` is that of the chosen contestant on test."""
+def _wishes(target: Target, metric: str) -> str:
     wishes = []
     if target.quality is not None:
         wishes.append(f"at least {target.quality:.1%} of {target.of}'s {HEADINGS[metric]} on dev")
     if target.latency_seconds is not None:
         wishes.append(f"at most {1e3 * target.latency_seconds:.3g} ms for a single text")
-    what = " and ".join(wishes)
-    if best is None:
-        return f"None of the {len(candidates)} measured contestants has {what}."
-    count = sum(one["is_good"] and one["is_quick"] for one in candidates)
-    if target.quality is None:
-        reason = f"the highest {HEADINGS[metric]} on dev ({best['dev']:.4f})"
-    else:
-        reason = f"the most rows a second ({best['rows_per_second'] or 0:,.0f})"
-    text = f"{best['name']} has {reason} of {count} with {what}."
-    if share is not None and share.get("value") is not None:
-        interval = "" if share.get("low") is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
-        text += f" On test it has {share['value']:.1%}{interval} of {share['of']}'s."
-        if target.quality is not None and share["value"] < target.quality:
-            text += " That is less than the target."
-    return text
+    return " and ".join(wishes)
+
+
+def _share_on_test(share: Mapping[str, Any] | None, target: Target) -> str:
+    if share is None or share.get("value") is None:
+        return ""
+    interval = "" if share.get("low") is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
+    text = f" On test it has {share['value']:.1%}{interval} of {share['of']}'s."
+    is_missed = target.quality is not None and share["value"] < target.quality
+    return text + (" That is less than the target." if is_missed else "")

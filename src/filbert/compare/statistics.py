@@ -1,12 +1,20 @@
 """Metrics, intervals and tests of a study, from the predictions of its runs.
 
-N rows, F metrics, B resamples, S seeds. What the statistics mean: docs/statistics.md.
+Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. An
+interval therefore covers the choice of test rows for *this trained model*. The choice of the seed
+is shown by `seeds` and `deviation` of each metric, and, with two seeds or more, by `over_seeds`, an
+interval for the mean over seeds from rows and seeds resampled together. Neither covers other
+training rows, another split or other options. Tests between pairs are of the seed that is best on
+dev, and say nothing about other seeds. More: docs/statistics.md.
+
+N rows, F metrics, B resamples, S seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,11 +23,11 @@ from zlib import crc32
 import numpy as np
 
 from filbert.compare.predictions import (
-    Judged,
+    Predicted,
+    SplitPredictions,
     prepared_rows,
     read_predictions,
-    slice_figures,
-    slice_intervals,
+    slice_entry,
     slices_of,
 )
 from filbert.errors import ConfigError, InputError
@@ -32,7 +40,67 @@ FEW_ROWS = 50
 # Ranges of metrics that are not in [0, 1].
 RANGES = {"mcc": (-1.0, 1.0), "loss": (0.0, math.inf)}
 
-Runs = dict[str, dict[int, Judged]]
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of one contestant, measured on test.
+
+    Attributes:
+        seeds: Test predictions by seed, with the threshold that was tuned on dev.
+        dev: Dev metrics by seed.
+        test: Test metrics by seed.
+        best: The seed that is best on dev.
+        drawn: Test metrics of that seed on the resamples, float64 (B,) by metric.
+        over_seeds: Their mean over several seeds on resampled rows and seeds; {} for one seed.
+    """
+
+    seeds: dict[int, Predicted]
+    dev: dict[int, dict[str, Any]]
+    test: dict[int, dict[str, Any]]
+    best: int
+    drawn: dict[str, np.ndarray]
+    over_seeds: dict[str, np.ndarray]
+
+    @property
+    def champion(self) -> Predicted:
+        """Test predictions of the seed that is best on dev."""
+        return self.seeds[self.best]
+
+    @property
+    def mean_drawn(self) -> dict[str, np.ndarray]:
+        """The mean over seeds on the resamples; of a single seed, rows only."""
+        return self.over_seeds or self.drawn
+
+    def value(self, metric: str) -> float | None:
+        """Return the mean of a test metric over the seeds."""
+        known = [one[metric] for one in self.test.values() if one[metric] is not None]
+        return float(np.mean(known)) if known else None
+
+    def summary(self, level: float) -> dict[str, dict[str, Any]]:
+        """Return the test metrics with interval, seeds and their deviation."""
+        return {metric: self._figure(metric, level) for metric in self.test[self.best]}
+
+    def _figure(self, metric: str, level: float) -> dict[str, Any]:
+        values = [one[metric] for one in self.test.values()]
+        known = [value for value in values if value is not None]
+        low, high = ends(self.drawn[metric], level) if metric in self.drawn else (None, None)
+        figure: dict[str, Any] = {
+            "value": self.value(metric),
+            "low": low,
+            "high": high,
+            "interval_of": self.test[self.best][metric],
+            "deviation": float(np.std(known, ddof=1)) if len(known) > 1 else None,
+            "seeds": values,
+        }
+        if metric in self.over_seeds:
+            # The scaling gives negative weights on some draws, so the mean can leave the range.
+            least, most = RANGES.get(metric, (0.0, 1.0))
+            low, high = (
+                None if end is None else min(max(end, least), most)
+                for end in ends(self.over_seeds[metric], level)
+            )
+            figure["over_seeds"] = {"low": low, "high": high}
+        return figure
 
 
 def judge(
@@ -49,116 +117,79 @@ def judge(
 ) -> dict[str, Any]:
     """Compute the statistics of results.json.
 
-    Test rows are resampled, the same for all runs; thresholds come from dev and stay fixed. An
-    interval therefore covers the choice of test rows for *this trained model*. The choice of the
-    seed is shown by `seeds` and `deviation` of each metric, and, with two seeds or more, by
-    `over_seeds`, an interval for the mean over seeds from rows and seeds resampled together.
-    Neither covers other training rows, another split or other options. Tests between pairs are of
-    the seed that is best on dev, and say nothing about other seeds.
-
     Args:
         study: Its folder, with data/test.jsonl.gz for the slices.
         seeds_of: Folders of the finished runs, by contestant and seed.
-        labels: Label names in the order of their numbers.
-        positive: Positive label of two (None: the second).
+        labels, positive: Labels in the order of their numbers; the positive one of two.
         slices: Columns of the prepared rows to make slices by.
         references: By contestant, the one that its metric is shown as a share of.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
-        level: Of the intervals.
-        seed: Of the resampling.
-
-    Returns:
-        contestants (name, seeds, best_seed, test), shares, pairs, pairs_use, agreement, slices, and
-        statistics: the method, with notes for the reader.
+        level, seed: Of the intervals, and of the resampling.
 
     Raises:
-        InputError, FormatError: Predictions are missing or damaged, or runs have different rows.
-        ConfigError: An option is out of range.
+        InputError, FormatError, ConfigError: Predictions or options are wrong.
     """
     check(resamples, level)
     positive_id = _positive_id(labels, positive)
+    metric = "macro_f1" if positive_id is None else "pr_auc"
     given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
     dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
     rows = prepared_rows(study, "test", test.gold, labels)
-    dev_runs: Runs = {}
-    test_runs: Runs = {}
-    for name, seeds in given.items():
-        dev_runs[name] = {
-            s: Judged.tuned(dev.gold, dev.probabilities[name][s], positive_id) for s in seeds
-        }
-        test_runs[name] = {
-            s: Judged(test.gold, test.probabilities[name][s], positive_id, one.threshold)
-            for s, one in dev_runs[name].items()
-        }
-    chosen_by = "macro_f1" if positive_id is None else "pr_auc"
-    names, drawn = _resampled(test_runs, test.gold, resamples, seed)
-    figures = {n: {s: one.metrics() for s, one in runs.items()} for n, runs in test_runs.items()}
-    contestants: list[dict[str, Any]] = []
-    best: dict[str, int] = {}
-    means: dict[str, dict[str, np.ndarray]] = {}
-    summaries: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, runs in test_runs.items():
-        dev_figures = {s: one.metrics() for s, one in dev_runs[name].items()}
-        best[name] = _best_seed(dev_figures, chosen_by)
-        of_best = dict(zip(names, drawn[name][best[name]], strict=True))
-        over_seeds = mean_over_seeds(
-            names, list(drawn[name].values()), [seed, crc32(name.encode())]
-        )
-        means[name] = over_seeds or of_best
-        summaries[name] = _summary(
-            figures[name],
-            best[name],
-            of_best,
-            over_seeds,
-            level,
-        )
-        contestants.append(
-            {
-                "name": name,
-                "seeds": [
-                    {
-                        "seed": s,
-                        "folder": _relative(given[name][s], study),
-                        "dev": dev_figures[s],
-                        "test": figures[name][s],
-                    }
-                    for s in runs
-                ],
-                "best_seed": best[name],
-                "test": summaries[name],
-            }
-        )
-    champions = {name: runs[best[name]] for name, runs in test_runs.items()}
+    measured = _measured(
+        dev, test, positive=positive_id, metric=metric, resamples=resamples, seed=seed
+    )
+    champions = {name: one.champion for name, one in measured.items()}
+    has_seeds = any(one.over_seeds for one in measured.values())
     for_pairs = _enough(resamples, math.comb(len(given), 2))
-    forms = [one.tested_form() for one in champions.values()]
-    tested = resampled([f for _, f in forms], test.gold, resamples=for_pairs, seed=seed)
-    tests = {
-        name: dict(zip(forms[0][0], rows_of, strict=True))
-        for name, rows_of in zip(champions, tested, strict=True)
-    }
-    has_seeds = {name for name, runs in test_runs.items() if len(runs) > 1}
     return {
-        "contestants": contestants,
-        "shares": shares_of(summaries, means, references or {}, chosen_by, level),
-        "pairs": pairs_of(champions, summaries, tests, means, has_seeds, level),
+        "contestants": [
+            _entry(name, one, folders=given[name], study=study, level=level)
+            for name, one in measured.items()
+        ],
+        "shares": shares_of(measured, references or {}, metric=metric, level=level),
+        "pairs": pairs_of(measured, test.gold, resamples=for_pairs, level=level, seed=seed),
         "pairs_use": "best seed on dev" if has_seeds else "the only seed",
         "agreement": agreement_of(champions),
         "slices": [
-            _slice(by, name, at, champions, resamples, level, seed)
-            for by, name, at in _parts(study, rows, slices)
+            slice_entry(champions, part, resamples=resamples, level=level, seed=seed)
+            for part in _parts(study, rows, slices)
         ],
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
             "level": level,
             "seed": seed,
-            "interval": "bootstrap percentile, test rows resampled within their class",
-            "best_seed_by": f"dev {chosen_by}",
-            "threshold": None if positive_id is None else "best F1 on dev, by run",
-            "holm_over": f"{math.comb(len(given), 2)} pairs, for each metric by itself",
-            "notes": _notes(test.gold, labels, champions, bool(has_seeds), rows is None),
+            **_method(metric, math.comb(len(given), 2)),
+            "notes": _notes(test.gold, labels, champions, has_seeds, rows is not None),
         },
     }
+
+
+def _method(metric: str, num_pairs: int) -> dict[str, Any]:
+    return {
+        "interval": "bootstrap percentile, test rows resampled within their class",
+        "best_seed_by": f"dev {metric}",
+        "threshold": "best F1 on dev, by run" if metric == "pr_auc" else None,
+        "holm_over": f"{num_pairs} pairs, for each metric by itself",
+    }
+
+
+def _entry(
+    name: str, one: Measured, *, folders: Mapping[int, Path], study: Path, level: float
+) -> dict[str, Any]:
+    """Return what results.json says of a contestant's metrics."""
+    seeds = []
+    for seed, folder in folders.items():
+        path = folder.relative_to(study) if folder.is_relative_to(study) else folder
+        seeds.append(
+            {
+                "seed": seed,
+                "folder": path.as_posix(),
+                "dev": one.dev[seed],
+                "test": one.test[seed],
+            }
+        )
+    return {"name": name, "seeds": seeds, "best_seed": one.best, "test": one.summary(level)}
 
 
 def _positive_id(labels: Sequence[str], positive: str | None) -> int | None:
@@ -181,23 +212,54 @@ def _enough(resamples: int, num_pairs: int) -> int:
     return math.ceil(wanted / 200) * 200 - 1
 
 
-def _resampled(
-    runs: Runs, gold: np.ndarray, resamples: int, seed: int
-) -> tuple[tuple[str, ...], dict[str, dict[int, np.ndarray]]]:
-    """Return F names, and their values (F, B) on the same resamples for every run."""
-    forms = {(name, s): one.form() for name, seeds in runs.items() for s, one in seeds.items()}
-    values = resampled([form for _, form in forms.values()], gold, resamples=resamples, seed=seed)
-    found: dict[str, dict[int, np.ndarray]] = {name: {} for name in runs}
-    for (name, s), drawn in zip(forms, values, strict=True):
-        found[name][s] = drawn
-    names, _ = next(iter(forms.values()))
-    return names, found
+def _measured(
+    dev: SplitPredictions,
+    test: SplitPredictions,
+    *,
+    positive: int | None,
+    metric: str,
+    resamples: int,
+    seed: int,
+) -> dict[str, Measured]:
+    """Measure all runs on dev and test, and on the same resamples of the test rows.
 
-
-def _best_seed(dev: Mapping[int, Mapping[str, Any]], metric: str) -> int:
-    """Return the seed with the highest dev metric, the lowest seed of equal ones."""
-    scores = {s: figures[metric] for s, figures in dev.items()}
-    return max(sorted(scores), key=lambda s: -math.inf if scores[s] is None else scores[s])
+    Args:
+        dev: Predictions that the thresholds are tuned on.
+        test: Predictions of the same runs.
+        positive: Number of the positive label of two.
+        metric: Chooses the best seed on dev; the lowest seed of equal ones.
+        resamples: B.
+        seed: Of the resampling.
+    """
+    tuned = {
+        (name, s): Predicted.tuned(dev.gold, probabilities, positive)
+        for name, seeds in dev.probabilities.items()
+        for s, probabilities in seeds.items()
+    }
+    runs = {
+        (name, s): Predicted(test.gold, test.probabilities[name][s], positive, one.threshold)
+        for (name, s), one in tuned.items()
+    }
+    forms = [one.form() for one in runs.values()]
+    table = resampled([form for _, form in forms], test.gold, resamples=resamples, seed=seed)
+    names, values = forms[0][0], dict(zip(runs, table, strict=True))
+    found = {}
+    for name, seeds in test.probabilities.items():
+        on_dev = {s: tuned[name, s].metrics() for s in seeds}
+        scores = {s: -math.inf if one[metric] is None else one[metric] for s, one in on_dev.items()}
+        best = max(sorted(scores), key=lambda s: scores[s])
+        over_seeds = mean_over_seeds(
+            names, [values[name, s] for s in seeds], [seed, crc32(name.encode())]
+        )
+        found[name] = Measured(
+            seeds={s: runs[name, s] for s in seeds},
+            dev=on_dev,
+            test={s: runs[name, s].metrics() for s in seeds},
+            best=best,
+            drawn=dict(zip(names, values[name, best], strict=True)),
+            over_seeds=over_seeds,
+        )
+    return found
 
 
 def mean_over_seeds(
@@ -224,38 +286,6 @@ def mean_over_seeds(
     return dict(zip(names, (table * stretched[:, None, :]).sum(0), strict=True))
 
 
-def _summary(
-    figures: Mapping[int, Mapping[str, Any]],
-    best: int,
-    drawn: Mapping[str, np.ndarray],
-    over_seeds: Mapping[str, np.ndarray],
-    level: float,
-) -> dict[str, dict[str, Any]]:
-    """Return a contestant's test metrics: mean, interval, seeds and their deviation."""
-    found: dict[str, dict[str, Any]] = {}
-    for metric in figures[best]:
-        values = [one[metric] for one in figures.values()]
-        known = [value for value in values if value is not None]
-        low, high = ends(drawn[metric], level) if metric in drawn else (None, None)
-        found[metric] = {
-            "value": float(np.mean(known)) if known else None,
-            "low": low,
-            "high": high,
-            "interval_of": figures[best][metric],
-            "deviation": float(np.std(known, ddof=1)) if len(known) > 1 else None,
-            "seeds": values,
-        }
-        if metric in over_seeds:
-            # The scaling gives negative weights on some draws, so the mean can leave the range.
-            least, most = RANGES.get(metric, (0.0, 1.0))
-            low, high = (
-                None if end is None else min(max(end, least), most)
-                for end in ends(over_seeds[metric], level)
-            )
-            found[metric]["over_seeds"] = {"low": low, "high": high}
-    return found
-
-
 def _parts(
     study: Path, rows: Sequence[Mapping[str, Any]] | None, columns: Sequence[str]
 ) -> list[tuple[str, str, np.ndarray]]:
@@ -269,109 +299,83 @@ def _parts(
     return []
 
 
-def _slice(
-    by: str,
-    name: str,
-    at: np.ndarray,
-    champions: Mapping[str, Judged],
-    resamples: int,
-    level: float,
-    seed: int,
-) -> dict[str, Any]:
-    parts = {who: one.of(at) for who, one in champions.items()}
-    first = next(iter(parts.values()))
-    return {
-        "by": by,
-        "slice": name,
-        "rows": len(at),
-        "positives": None if first.positive is None else int(first.is_positive.sum()),
-        "contestants": {who: slice_figures(one) for who, one in parts.items()},
-        "intervals": slice_intervals(parts, resamples=resamples, level=level, seed=seed),
-    }
-
-
-def _relative(folder: Path, study: Path) -> str:
-    return folder.relative_to(study).as_posix() if folder.is_relative_to(study) else str(folder)
-
-
 def _notes(
     gold: np.ndarray,
     labels: Sequence[str],
-    champions: Mapping[str, Judged],
+    champions: Mapping[str, Predicted],
     has_seeds: bool,
-    lacks_data: bool,
+    has_rows: bool,
 ) -> list[str]:
-    found = []
+    notes = []
     for number, label in enumerate(labels):
         count = int(np.sum(gold == number))
         if count < FEW_ROWS:
-            found.append(
+            notes.append(
                 f"Only {count:,} of {len(gold):,} test rows are {label!r}: with so few the "
                 "intervals are too narrow and the p-values too small."
             )
     for name, one in champions.items():
         if (one.called == one.wanted).all():
-            found.append(
+            notes.append(
                 f"{name} makes no error on the test rows. Its interval for rates has no width, "
                 "which means that the rows are too few, not that it never errs."
             )
     if not has_seeds:
-        found.append("One seed for each contestant: the variation between seeds is not measured.")
-    if lacks_data:
-        found.append("The prepared test rows are missing, so there are no slices.")
-    return found
+        notes.append("One seed for each contestant: the variation between seeds is not measured.")
+    if not has_rows:
+        notes.append("The prepared test rows are missing, so there are no slices.")
+    return notes
 
 
 def pairs_of(
-    champions: Mapping[str, Judged],
-    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    tests: Mapping[str, Mapping[str, np.ndarray]],
-    over_seeds: Mapping[str, Mapping[str, np.ndarray]],
-    has_seeds: Collection[str],
-    level: float,
+    measured: Mapping[str, Measured], gold: np.ndarray, *, resamples: int, level: float, seed: int
 ) -> list[dict[str, Any]]:
     """Test every two contestants: differences of metrics, McNemar's test, and Holm's correction.
 
+    The tests are of the seeds that are best on dev; `over_seeds` is the interval of the difference
+    of the means, where one side has several seeds.
+
     Args:
-        champions: Predictions of each contestant's best seed on dev.
-        summaries: Test metrics, with `interval_of` (that seed's) and `value` (mean of seeds).
-        tests: That seed's tested metrics on the same resamples for all, float64 (B,).
-        over_seeds: Mean of seeds on resampled rows and seeds; for a single seed, rows only.
-        has_seeds: Contestants with several seeds.
+        measured: Runs by contestant.
+        gold: Test labels, int64 (N,).
+        resamples: Of these tests, the same for all contestants.
         level: Of the intervals.
+        seed: Of the resampling.
     """
-    found: list[dict[str, Any]] = []
-    for one, other in combinations(champions, 2):
-        pair: dict[str, Any] = {"one": one, "other": other}
-        for metric, drawn in tests[one].items():
-            mine, theirs = summaries[one][metric], summaries[other][metric]
-            differences = drawn - tests[other][metric]
-            pair[metric] = _difference(
-                mine["interval_of"], theirs["interval_of"], differences, level
-            )
+    forms = [one.champion.tested_form() for one in measured.values()]
+    table = resampled([form for _, form in forms], gold, resamples=resamples, seed=seed)
+    drawn = dict(zip(measured, table, strict=True))
+    pairs: list[dict[str, Any]] = []
+    for (name, one), (rival, other) in combinations(measured.items(), 2):
+        pair: dict[str, Any] = {"one": name, "other": rival}
+        for row, metric in enumerate(forms[0][0]):
+            values = one.test[one.best][metric], other.test[other.best][metric]
+            differences = drawn[name][row] - drawn[rival][row]
+            pair[metric] = _difference(*values, differences, level=level)
             pair[metric]["p"] = two_sided_p(differences)
-            if one in has_seeds or other in has_seeds:
-                means = over_seeds[one][metric] - over_seeds[other][metric]
-                of_seeds = _difference(mine["value"], theirs["value"], means, level)
-                pair[metric]["over_seeds"] = of_seeds
-        counts = mcnemar(champions[one].wanted, champions[one].called, champions[other].called)
+            if one.over_seeds or other.over_seeds:
+                means = one.mean_drawn[metric] - other.mean_drawn[metric]
+                values = one.value(metric), other.value(metric)
+                pair[metric]["over_seeds"] = _difference(*values, means, level=level)
+        counts = mcnemar(one.champion.wanted, one.champion.called, other.champion.called)
         pair["mcnemar"] = {
             "p": counts.p,
             "only_one": counts.only_one_right,
             "only_other": counts.only_other_right,
         }
-        found.append(pair)
-    for test in (*next(iter(tests.values())), "mcnemar"):
-        entries = [pair[test] for pair in found]
-        known = [entry for entry in entries if entry["p"] is not None]
-        corrected = dict(zip(map(id, known), holm([entry["p"] for entry in known]), strict=True))
-        for entry in entries:
-            entry["p_holm"] = corrected.get(id(entry))
-    return found
+        pairs.append(pair)
+    for test in (*forms[0][0], "mcnemar"):
+        known = [pair[test] for pair in pairs if pair[test]["p"] is not None]
+        corrected = holm([entry["p"] for entry in known])
+        for pair in pairs:
+            pair[test]["p_holm"] = None
+        for entry, p_holm in zip(known, corrected, strict=True):
+            entry["p_holm"] = p_holm
+    return pairs
 
 
 def _difference(
-    mine: float | None, theirs: float | None, drawn: np.ndarray, level: float
+    mine: float | None, theirs: float | None, drawn: np.ndarray, *, level: float
 ) -> dict[str, Any]:
     low, high = ends(drawn, level)
     difference = None if mine is None or theirs is None else mine - theirs
@@ -379,32 +383,28 @@ def _difference(
 
 
 def shares_of(
-    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    over_seeds: Mapping[str, Mapping[str, np.ndarray]],
-    references: Mapping[str, str],
-    metric: str,
-    level: float,
+    measured: Mapping[str, Measured], references: Mapping[str, str], *, metric: str, level: float
 ) -> dict[str, dict[str, Any]]:
     """Return each contestant's share of its reference's metric: of, value, low, high.
 
     Rows are resampled together, seeds separately, although a student depends on its teacher's seed:
-    with several seeds the interval is too wide rather than too narrow. Arguments as for `pairs_of`;
-    references without results are left out.
+    with several seeds the interval is too wide rather than too narrow. References without results
+    are left out.
     """
-    found = {}
-    for name, other in references.items():
-        if name not in summaries or other not in summaries:
+    shares = {}
+    for name, of in references.items():
+        if name not in measured or of not in measured:
             continue
-        mine, theirs = (summaries[one][metric]["value"] for one in (name, other))
+        one, other = measured[name], measured[of]
+        mine, theirs = one.value(metric), other.value(metric)
         if mine is None or not theirs:
             continue
-        drawn = over_seeds[name][metric] / over_seeds[other][metric]
-        low, high = ends(drawn, level)
-        found[name] = {"of": other, "value": mine / theirs, "low": low, "high": high}
-    return found
+        low, high = ends(one.mean_drawn[metric] / other.mean_drawn[metric], level)
+        shares[name] = {"of": of, "value": mine / theirs, "low": low, "high": high}
+    return shares
 
 
-def agreement_of(champions: Mapping[str, Judged]) -> dict[str, Any]:
+def agreement_of(champions: Mapping[str, Predicted]) -> dict[str, Any]:
     """Return the share of equal decisions of every two contestants, and Cohen's kappa.
 
     With 10 % positives two models that predict at random at that rate agree on 82 %; kappa is then

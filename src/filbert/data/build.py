@@ -113,43 +113,36 @@ def build_corpus(
     plan = _plan(paths, tokenizer, options)
     with locked(Path(out)) as folder, _removed_if_nothing_is_built(folder):
         done = _resume(folder, plan, overwrite)
-        kept = len(done["shards"])
-        if "counts" in done:
-            return Built(done, 0, time.perf_counter() - begin, workers, kept)
-        tokenizer.save(folder / TOKENIZER)
-        num_bad = 0
+        kept, num_bytes = len(done["shards"]), 0
+        if "counts" not in done:
+            tokenizer.save(folder / TOKENIZER)
+            bad = _BadLines(on_bad)
+            on_error = bad if options.skip_bad_lines else None
+            documents = read_documents(paths, text_column=options.text_column, on_error=on_error)
+            blocks = CleanBlocks(documents, drop_lines=options.drop_duplicate_lines)
 
-        def skip(error: InputError) -> None:
-            nonlocal num_bad
-            num_bad += 1
-            if on_bad:
-                on_bad(error)
+            def report(num_tokens: int) -> None:
+                if on_progress:
+                    counts = (blocks.num_bytes, blocks.num_documents, num_tokens)
+                    on_progress(Progress(*counts, time.perf_counter() - begin))
 
-        on_error = skip if options.skip_bad_lines else None
-        documents = read_documents(paths, text_column=options.text_column, on_error=on_error)
-        blocks = CleanBlocks(documents, drop_lines=options.drop_duplicate_lines)
+            before, rest = _write_shards(folder, done, blocks, options, workers, report)
+            num_bytes = blocks.num_bytes - before
+            done = _finish(folder, done, blocks, rest, bad.count)
+    return Built(done, num_bytes, time.perf_counter() - begin, workers, kept)
 
-        def report(num_tokens: int) -> None:
-            if on_progress:
-                seconds = time.perf_counter() - begin
-                on_progress(Progress(blocks.num_bytes, blocks.num_documents, num_tokens, seconds))
 
-        source = iter(blocks)
-        try:
-            # The text is read from its beginning, which restores the hashes of earlier lines.
-            for _ in islice(source, _total(done["shards"], "blocks")):
-                pass
-            before = blocks.num_bytes
-            rest = _write_shards(folder, done, source, options, workers, report)
-        except KeyboardInterrupt:
-            finished = len(done["shards"])
-            raise Interrupted(
-                f"interrupted: {finished} {'shard is' if finished == 1 else 'shards are'} finished "
-                f"in {folder}. The same command continues from there."
-            ) from None
-        manifest = _finish(folder, done, blocks, rest, num_bad)
-    seconds = time.perf_counter() - begin
-    return Built(manifest, blocks.num_bytes - before, seconds, workers, kept)
+class _BadLines:
+    """Counts the lines that are skipped, and passes them on."""
+
+    def __init__(self, on_bad: OnError | None) -> None:
+        self.count = 0
+        self._on_bad = on_bad
+
+    def __call__(self, error: InputError) -> None:
+        self.count += 1
+        if self._on_bad:
+            self._on_bad(error)
 
 
 def _plan(
@@ -294,30 +287,46 @@ def _differences(found: dict[str, Any], plan: dict[str, Any]) -> list[str]:
 def _write_shards(
     folder: Path,
     done: dict[str, Any],
-    blocks: Iterator[Sequence[Sequence[str]]],
+    blocks: CleanBlocks,
     options: CorpusOptions,
     workers: int,
     report: Callable[[int], None],
-) -> list[Encoded]:
-    """Encode blocks and write full shards; return the last blocks if they have no token."""
+) -> tuple[int, list[Encoded]]:
+    """Encode the blocks behind the last finished shard, and write full shards.
+
+    Returns:
+        The bytes of text in finished shards, and the last blocks if they have no token.
+    """
     num_tokens = _total(done["shards"], "tokens")
     pending: list[Encoded] = []
     pending_tokens = 0
-    by_rules = options.sentences == "rules"
-    results = encode_blocks(blocks, folder / TOKENIZER, by_rules=by_rules, workers=workers)
-    with closing(results):
-        for encoded in results:
-            pending.append(encoded)
-            pending_tokens += len(encoded.shard.tokens)
-            num_tokens += len(encoded.shard.tokens)
-            if pending_tokens >= options.shard_tokens:
-                _write_shard(folder, done, pending)
-                pending, pending_tokens = [], 0
-            report(num_tokens)
-    if pending_tokens:
-        _write_shard(folder, done, pending)
-        pending = []
-    return pending
+    source = iter(blocks)
+    try:
+        # The text is read from its beginning, which restores the hashes of earlier lines.
+        for _ in islice(source, _total(done["shards"], "blocks")):
+            pass
+        before = blocks.num_bytes
+        by_rules = options.sentences == "rules"
+        results = encode_blocks(source, folder / TOKENIZER, by_rules=by_rules, workers=workers)
+        with closing(results):
+            for encoded in results:
+                pending.append(encoded)
+                pending_tokens += len(encoded.shard.tokens)
+                num_tokens += len(encoded.shard.tokens)
+                if pending_tokens >= options.shard_tokens:
+                    _write_shard(folder, done, pending)
+                    pending, pending_tokens = [], 0
+                report(num_tokens)
+        if pending_tokens:
+            _write_shard(folder, done, pending)
+            pending = []
+    except KeyboardInterrupt:
+        finished = len(done["shards"])
+        raise Interrupted(
+            f"interrupted: {finished} {'shard is' if finished == 1 else 'shards are'} finished "
+            f"in {folder}. The same command continues from there."
+        ) from None
+    return before, pending
 
 
 def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[Encoded]) -> None:

@@ -1,19 +1,20 @@
 """Questions about a context: SQuAD's JSON as published, or one JSON object (or Parquet row) each.
 
 Every row holds `id`, `question`, `context` and, when labelled, `answers`: a list of {"text": str,
-"answer_start": int}, empty where the context holds no answer. `answer_start` counts Python
-characters of the context.
+"answer_start": int}, empty if the context holds no answer. `answer_start` counts Python characters
+of the context.
 
-Source: Rajpurkar et al. 2016 (v1.1) and 2018 (v2.0); the shape of the files on the SQuAD page.
+Source: Rajpurkar et al. 2016 (v1.1) and 2018 (v2.0); the format of the files on the SQuAD page.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,8 @@ import numpy as np
 
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding
-from filbert.data.records import Row, read_rows
-from filbert.data.streams import MAX_FIELD, Lines, OnError, Report, kind_of, require_file, shown
+from filbert.data.records import Row, guarded, read_rows
+from filbert.data.streams import Lines, OnError, Report, kind_of, require_file, shown
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -33,7 +34,6 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 MAX_FILE = 2**30
 
 _COLUMNS = {".csv", ".tsv", ".parquet"}
-_SQUAD = re.compile(rb'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[')
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
 
 
@@ -46,35 +46,36 @@ def read_questions(
 ) -> Iterator[Row]:
     """The questions of a file, in order.
 
-    A file that is one JSON object with "data" is SQuAD's own format, whatever its name; all else is
-    read as rows with the columns `question`, `context`, `answers` and maybe `id` and
+    A file that is one JSON object with "data" has SQuAD's own format, whatever its name; all others
+    are read as rows with the columns `question`, `context`, `answers` and maybe `id` and
     `is_impossible`. A question without id gets its number in the file, from 1.
 
     Args:
         path: may be compressed; "-" is standard input (JSON Lines only).
         names: the user's names of the columns; SQuAD's own format has none.
-        labelled: whether `answers` must be there. If not, they are kept where they are.
-        on_error: is given what is wrong with one question instead of it being raised.
+        labelled: whether `answers` must be there. If not, they are kept if they are there.
+        on_error: receives each bad question instead of it being raised.
 
     Raises:
-        InputError: file, line and question id of what is wrong.
+        InputError: a question or the file is wrong; with file, line and question id.
     """
     report = Report(on_error)
-    source = _squad_rows(path, labelled, report) if _is_squad(path) else None
-    if source is None:
-        wanted = ["question", "context", *(["answers"] if labelled else [])]
-        others = ["id"] if labelled else ["id", "answers"]
-        wanted += [name for name in others if getattr(names, f"{name}_column") is not None]
-        found = read_rows(
-            path,
-            columns={name: names.own(name) for name in wanted},
-            required=[name for name in wanted if name != "id"],
-            optional=[*(name for name in others if name not in wanted), "is_impossible"],
-            separator=names.separator,
-            on_error=on_error,
-        )
-        source = _checked(found, labelled, report)
-    return source
+    if _is_squad(path):
+        empty = f"{shown(path)}: no question in it."
+        return guarded(_squad_rows(path, labelled, report), report, empty)
+    wanted = ["question", "context", *(["answers"] if labelled else [])]
+    others = ["id"] if labelled else ["id", "answers"]
+    wanted += [name for name in others if names.given(name) is not None]
+    rows = read_rows(
+        path,
+        columns={name: names.own(name) for name in wanted},
+        required=[name for name in wanted if name != "id"],
+        optional=[*(name for name in others if name not in wanted), "is_impossible"],
+        separator=names.separator,
+        on_error=on_error,
+    )
+    numbered = ((row.values, row.line) for row in rows)
+    return _checked_rows(numbered, str(path), labelled, report)
 
 
 def question_row(item: Any, index: int) -> Row:
@@ -91,43 +92,39 @@ def question_row(item: Any, index: int) -> Row:
             f"Item {index} is a {kind}; a (question, context) pair or a mapping with both is "
             "wanted."
         )
-    return _checked_row(dict(item), "questions", index + 1, index + 1, labelled=False)
+    return _checked_row(dict(item), Row({"id": str(index + 1)}, "questions", index + 1), False)
 
 
 def question_place(row: Row) -> str:
-    """Where a question stands, for messages: file, line and its id."""
+    """The place of a question, for messages: file, line and its id."""
     return f"{row.where}: question {printable(str(row.values['id']), 80)}"
 
 
 def at_its_offset(answer: Mapping[str, Any], context: str) -> bool:
-    """Whether an answer's words stand in the context where it says; case and spaces may differ."""
+    """Whether the context has the answer at its `answer_start`; case and spaces may differ."""
     begin: int = answer["answer_start"]
     text: str = answer["text"]
-    found = context[begin : begin + len(text)] if begin >= 0 else ""
-    return found == text or found.casefold().split() == text.casefold().split() != []
+    there = context[begin : begin + len(text)] if begin >= 0 else ""
+    return there == text or there.casefold().split() == text.casefold().split() != []
 
 
 def read_predictions(path: str | Path) -> dict[str, str] | None:
     """Answers in SQuAD's prediction format, one JSON object {id: text}; None for other files.
 
-    Args:
-        path: may be compressed.
-
     Raises:
         InputError: the file cannot be read, or one of its values is no text.
     """
-    found = _table(path)
-    if found is None or any(isinstance(value, dict | list) for value in found.values()):
-        return None
-    if not any(isinstance(value, str) for value in found.values()):
-        return None
+    table = _table(path)
     # One line of JSON Lines is an object of texts too, but it names its answer.
-    if {"answer", "prediction_text"} & set(found):
+    if table is None or {"answer", "prediction_text"} & set(table):
         return None
-    for key, value in found.items():
+    kinds = set(map(type, table.values()))
+    if kinds & {dict, list} or str not in kinds:
+        return None
+    for key, value in table.items():
         if not isinstance(value, str):
             raise InputError(f"{path}: the answer to {printable(key)} is not a text.")
-    return found
+    return table
 
 
 def read_no_answer_scores(path: str | Path) -> dict[str, float]:
@@ -138,26 +135,24 @@ def read_no_answer_scores(path: str | Path) -> dict[str, float]:
     Raises:
         InputError: the file is not one.
     """
-    found = _table(path)
-    if found is None or not all(_is_number(value) for value in found.values()):
+    table = _table(path)
+    if table is None or not all(
+        type(value) in (int, float) and math.isfinite(value) for value in table.values()
+    ):
         raise InputError(f'{path}: not one JSON object with a number for each id, {{"id": 0.5}}.')
-    return {key: float(value) for key, value in found.items()}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return {key: float(value) for key, value in table.items()}
 
 
 def _table(path: str | Path) -> dict[str, Any] | None:
-    """The file's single JSON object, or None when it is anything else."""
+    """The file's single JSON object, or None if it is anything else."""
     if str(path) == "-" or kind_of(path)[0] in _COLUMNS:
         return None
     require_file(path)
     try:
-        found = json.loads(_text(path))
+        content = json.loads(_text(path))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 # SQuAD's own format
@@ -168,29 +163,22 @@ def _is_squad(path: str | Path) -> bool:
     if str(path) == "-" or kind_of(path)[0] in _COLUMNS:
         return False
     require_file(path)
-    head = b""
-    for block in _blocks(path):
-        head += block
-        if _SQUAD.match(head):
-            return True
-        if b"\n" in head.lstrip() or len(head) > 4 * MAX_FIELD:
-            break
-    line, newline, _ = head.lstrip().partition(b"\n")
+    with closing(Lines(path).blocks()) as blocks:
+        line = next(blocks, b"").lstrip().partition(b"\n")[0]
     if not line.startswith(b"{"):
         return False
     try:
         first = json.loads(line)
-    except ValueError:
-        # The object goes on behind this line, or beyond what was read of it.
-        return line.strip() == b"{" or b'"data"' in line or len(line) > 4 * MAX_FIELD
     except RecursionError:
         return False
+    except ValueError:
+        # The object goes on after this line, or after the first block of the file.
+        return line.strip() == b"{" or b'"data"' in line
     return isinstance(first.get("data"), list) and "question" not in first
 
 
 def _squad_rows(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
-    name = shown(path)
-    text = _text(path)
+    name, text = shown(path), _text(path)
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -200,85 +188,49 @@ def _squad_rows(path: str | Path, labelled: bool, report: Report) -> Iterator[Ro
         ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: JSON that cannot be read: {error}.") from error
-    if not isinstance(content, dict) or "data" not in content:
-        raise InputError(
-            f'{name}: one JSON object without "data". SQuAD\'s format is {{"data": '
-            '[{"paragraphs": [{"context": ..., "qas": [...]}]}]}; JSON Lines holds one object a '
-            "line."
-        )
-    lines = _id_lines(text)
+    lines: dict[Any, deque[int]] = defaultdict(deque)
+    line, at = 1, 0
+    # A quote inside a JSON string is always escaped, so only a real key can match.
+    for match in _ID.finditer(text):
+        line, at = line + text.count("\n", at, match.start()), match.start()
+        lines[json.loads(match[1])].append(line)
     del text
-    line = next(lines)  # starts the generator, which then holds the only reference
-    number = 0
-    for place, paragraph in _paragraphs(content, name, report):
-        for index, question in enumerate(_listed(paragraph, "qas", f"{name}: {place}", report)):
-            number += 1
-            if not isinstance(question, dict):
-                report(InputError(f"{name}: {place}.qas[{index}]: not an object."))
-                continue
-            if question.get("id") is not None:
-                line = lines.send(question["id"])
-            values = {key: question[key] for key in _KEPT if key in question}
-            values["context"] = paragraph.get("context")
-            try:
-                row = _checked_row(values, str(path), line, number, labelled=labelled)
-            except InputError as error:
-                report(error)
-                continue
-            yield row
-    if not number:
-        raise InputError(f"{name}: no question in it.")
+    yield from _checked_rows(_squad_questions(content, name, lines), str(path), labelled, report)
 
 
-_KEPT = ("id", "question", "answers", "is_impossible")
+def _squad_questions(
+    content: Any, name: str, lines: dict[Any, deque[int]]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """The values of every question, and its line.
 
-
-def _paragraphs(
-    content: dict[str, Any], name: str, report: Report
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for a, article in enumerate(_listed(content, "data", name, report)):
-        if not isinstance(article, dict):
-            report(InputError(f"{name}: data[{a}]: not an object."))
-            continue
-        where = f"{name}: data[{a}]"
-        for p, paragraph in enumerate(_listed(article, "paragraphs", where, report)):
-            place = f"data[{a}].paragraphs[{p}]"
-            if isinstance(paragraph, dict):
-                yield place, paragraph
-            else:
-                report(InputError(f"{name}: {place}: not an object."))
-
-
-def _listed(parent: dict[str, Any], key: str, where: str, report: Report) -> list[Any]:
-    found = parent.get(key)
-    if isinstance(found, list):
-        return found
-    report(InputError(f'{where}: "{key}" is {"missing" if found is None else "not a list"}.'))
-    return []
-
-
-def _id_lines(text: str) -> Generator[int, Any, None]:
-    """A generator that is sent the ids in the file's order and gives the line of each.
-
-    A quote inside of a JSON string is always escaped, so only a real key can match.
+    Raises:
+        InputError: the file has another structure.
     """
     line = 1
-    wanted: Any = yield line
-    at = 0
-    if "\n" not in text:
-        while True:
-            yield 1
-    for match in itertools.chain(_ID.finditer(text), itertools.repeat(None)):
-        # Behind the last match: an id of a kind that is refused anyway; keep its neighbour's line.
-        if match is None or json.loads(match[1]) == wanted:
-            if match is not None:
-                line += text.count("\n", at, match.start())
-                at = match.start()
-            wanted = yield line
+    for a, article in enumerate(_items(content, "data", name)):
+        place = f"{name}: data[{a}]"
+        for p, paragraph in enumerate(_items(article, "paragraphs", place)):
+            place = f"{name}: data[{a}].paragraphs[{p}]"
+            for q, question in enumerate(_items(paragraph, "qas", place)):
+                if not isinstance(question, dict):
+                    raise InputError(f"{place}.qas[{q}]: not an object.")
+                id = question.get("id")
+                if isinstance(id, str | int) and lines.get(id):
+                    line = lines[id].popleft()
+                yield question | {"context": paragraph.get("context")}, line
 
 
-def _blocks(path: str | Path) -> Iterator[bytes]:
-    return Lines(path).blocks()
+def _items(parent: Any, key: str, place: str) -> list[Any]:
+    if not isinstance(parent, dict):
+        raise InputError(f"{place}: not an object.")
+    items = parent.get(key)
+    if not isinstance(items, list):
+        problem = "missing" if items is None else "not a list"
+        raise InputError(
+            f'{place}: "{key}" is {problem}. SQuAD\'s format is {{"data": [{{"paragraphs": '
+            '[{"context": ..., "qas": [...]}]}]}; JSON Lines holds one object a line.'
+        )
+    return items
 
 
 def _text(path: str | Path) -> str:
@@ -287,20 +239,18 @@ def _text(path: str | Path) -> str:
     Raises:
         InputError: it is too large, not UTF-8, or cannot be read.
     """
-    held: list[bytes] = []
-    size = 0
-    for block in _blocks(path):
-        size += len(block)
-        if size > MAX_FILE:
+    content = bytearray()
+    for block in Lines(path).blocks():
+        content += block
+        if len(content) > MAX_FILE:
             raise InputError(
                 f"{shown(path)}: more than {MAX_FILE:,} bytes in one JSON value. "
                 "Write one question a line (JSON Lines) instead."
             )
-        held.append(block)
     try:
-        return b"".join(held).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = b"".join(held)[: error.start].count(b"\n") + 1
+        line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{shown(path)}:{line}: byte {error.start} of the file (from 0) is not UTF-8. "
             "Convert the file, for example with iconv -f latin1 -t utf-8."
@@ -310,93 +260,81 @@ def _text(path: str | Path) -> str:
 # One question
 
 
-def _checked(rows: Iterator[Row], labelled: bool, report: Report) -> Iterator[Row]:
-    for number, row in enumerate(rows, 1):
+def _checked_rows(
+    questions: Iterator[tuple[dict[str, Any], int]], path: str, labelled: bool, report: Report
+) -> Iterator[Row]:
+    for number, (values, line) in enumerate(questions, 1):
         try:
-            found = _checked_row(row.values, row.path, row.line, number, labelled=labelled)
+            row = _checked_row(values, Row({"id": str(number)}, path, line), labelled)
         except InputError as error:
             report(error)
-            continue
-        yield found
+        else:
+            yield row
 
 
-def _checked_row(
-    values: dict[str, Any], path: str, line: int, number: int, *, labelled: bool
-) -> Row:
-    """The row of a question's values, in the one shape that tasks know."""
+def _checked_row(values: Mapping[str, Any], row: Row, labelled: bool) -> Row:
+    """Fill `row`, which has an id, with the values of a question in the form that tasks expect."""
     given = values.get("id")
-    if given is not None and (isinstance(given, bool) or not isinstance(given, str | int)):
-        raise InputError(f"{shown(path)}:{line}: the id of a question is neither text nor number.")
-    kept: dict[str, Any] = {"id": str(number) if given is None else str(given)}
-    row = Row(kept, path, line)
+    if given is not None:
+        if type(given) not in (str, int):
+            raise InputError(f"{row.where}: the id of a question is neither text nor number.")
+        row.values["id"] = str(given)
+    place = question_place(row)
     for key in ("question", "context"):
         value = values.get(key)
         if not isinstance(value, str):
-            wrong = (
-                "is missing"
-                if value is None
-                else f"holds a value of type {type(value).__name__}, not text"
-            )
-            raise InputError(f'{question_place(row)}: "{key}" {wrong}.')
-        kept[key] = value
-    answers = values.get("answers")
+            kind = f"holds a value of type {type(value).__name__}, not text"
+            raise InputError(f'{place}: "{key}" {"is missing" if value is None else kind}.')
+        row.values[key] = value
+    answers, impossible = values.get("answers"), values.get("is_impossible")
     if answers is None:
         if labelled:
             raise InputError(
-                f'{question_place(row)}: "answers" is missing. An empty list says that there is '
-                "no answer."
+                f'{place}: "answers" is missing. An empty list says that there is no answer.'
             )
         return row
-    kept["answers"] = _answers(answers, row)
-    impossible = values.get("is_impossible")
+    row.values["answers"] = _answers(answers, place)
     if impossible is not None and not isinstance(impossible, bool):
-        raise InputError(f'{question_place(row)}: "is_impossible" is neither true nor false.')
-    if impossible and kept["answers"]:
-        raise InputError(
-            f'{question_place(row)}: "is_impossible" is true, yet there are answers. Change one.'
-        )
+        raise InputError(f'{place}: "is_impossible" is neither true nor false.')
+    if impossible and row.values["answers"]:
+        raise InputError(f'{place}: "is_impossible" is true, yet there are answers. Change one.')
     return row
 
 
-def _answers(value: Any, row: Row) -> list[dict[str, Any]]:
+def _answers(value: Any, place: str) -> list[dict[str, Any]]:
     """The answers as a list of {"text", "answer_start"}; Hugging Face keeps two lists instead."""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
             raise InputError(
-                f'{question_place(row)}: "answers" needs as many "answer_start" as "text", in two '
-                "lists."
+                f'{place}: "answers" needs as many "answer_start" as "text", in two lists.'
             )
-        value = [
-            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
-        ]
+        pairs = zip(texts, starts, strict=True)
+        value = [{"text": text, "answer_start": start} for text, start in pairs]
     if not isinstance(value, list):
         raise InputError(
-            f'{question_place(row)}: "answers" is a {type(value).__name__}; expected a list of '
+            f'{place}: "answers" is a {type(value).__name__}; expected a list of '
             '{"text": ..., "answer_start": ...}.'
         )
-    found = []
+    answers = []
     for answer in value:
-        text = answer.get("text") if isinstance(answer, dict) else None
-        start = answer.get("answer_start") if isinstance(answer, dict) else None
-        if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
+        if not isinstance(answer, dict):
+            answer = {}
+        text, start = answer.get("text"), answer.get("answer_start")
+        if not isinstance(text, str) or type(start) is not int:
             raise InputError(
-                f'{question_place(row)}: an answer needs "text" (a text) and "answer_start" (a '
-                "whole number)."
+                f'{place}: an answer needs "text" (a text) and "answer_start" (a whole number).'
             )
-        # Some exports write "no answer" so.
+        # Some exports write "no answer" as an empty text.
         if text.strip():
-            found.append({"text": text, "answer_start": start})
-    return found
+            answers.append({"text": text, "answer_start": start})
+    return answers
 
 
 # Windows and answers
 
 # Enough rows to keep the tokenizer's threads busy; few enough that long contexts do not add up.
 _ROWS_AT_ONCE = 64
-
-# A long context has hundreds of thousands of candidates, and the first few hundred decide.
-_CANDIDATES_AT_ONCE = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -455,7 +393,7 @@ class Answer(NamedTuple):
 
     @property
     def total(self) -> float:
-        """What answers are ranked by."""
+        """The sum of both logits, by which answers are ranked."""
         return self.start_logit + self.end_logit
 
 
@@ -502,6 +440,7 @@ def cut_up(
 
 
 def _without_room(rows: Sequence[Row], cutting: Cutting, error: InputError) -> InputError:
+    """The error with the place of the first row that causes it."""
     for row in rows:
         try:
             cutting([row])
@@ -583,26 +522,22 @@ def place_in(window: Window, tokens: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def best_windows(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Which window each token belongs to: int64 (N,).
+    """The window that predicts each token: int64 (N,); the first of equally good ones.
 
-    The one that maximises min(tokens to the left, tokens to the right) + 0.01 * window length; the
-    first of equals.
+    It maximises min(tokens to the left, tokens to the right) + 0.01 * window length.
 
     Args:
         spans: start and length of every window, in order, covering the context.
     """
     size = max(start + length for start, length in spans)
     owner = np.zeros(size, dtype=np.int64)
-    if len(spans) == 1:
-        return owner
     best = np.full(size, -1.0)
     for number, (start, length) in enumerate(spans):
         place = np.arange(length)
         score = np.minimum(place, place[::-1]) + 0.01 * length
         here = slice(start, start + length)
-        better = score > best[here]
-        best[here][better] = score[better]
-        owner[here][better] = number
+        owner[here] = np.where(score > best[here], number, owner[here])
+        best[here] = np.maximum(score, best[here])
     return owner
 
 
@@ -648,26 +583,19 @@ def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def different_texts(question: Question, candidates: Spans, count: int) -> list[Answer]:
-    """The first `count` candidates with different texts, cut from the context.
-
-    Spaces at its ends, which some vocabularies count to a token, are left out of a text.
-    """
-    found: dict[str, Answer] = {}
-    context, offsets = question.context, question.offsets
-    for begin in range(0, len(candidates.first), _CANDIDATES_AT_ONCE):
-        part = [array[begin : begin + _CANDIDATES_AT_ONCE] for array in candidates]
-        starts, ends = offsets[part[0], 0].tolist(), offsets[part[1], 1].tolist()
-        for start, end, *logits in zip(
-            starts, ends, part[2].tolist(), part[3].tolist(), strict=True
-        ):
-            raw = context[start:end]
-            text = raw.strip()
-            if text and text not in found:
-                start += len(raw) - len(raw.lstrip())
-                found[text] = Answer(text, start, start + len(text), *logits)
-                if len(found) == count:
-                    return list(found.values())
-    return list(found.values())
+    """The first `count` candidates with different texts, without the spaces at their ends."""
+    answers: dict[str, Answer] = {}
+    offsets = question.offsets
+    for first, last, *logits in zip(*candidates, strict=True):
+        start, end = int(offsets[first, 0]), int(offsets[last, 1])
+        raw = question.context[start:end]
+        text = raw.strip()
+        if text and text not in answers:
+            start += len(raw) - len(raw.lstrip())
+            answers[text] = Answer(text, start, start + len(text), *map(float, logits))
+            if len(answers) == count:
+                break
+    return list(answers.values())
 
 
 def with_null(answers: list[Answer], null: Answer, count: int) -> list[Answer]:
@@ -686,8 +614,7 @@ def shares(answers: Sequence[Answer]) -> list[float]:
         return []
     totals = np.array([answer.total for answer in answers])
     weights = np.exp(totals - totals.max())
-    found: list[float] = (weights / weights.sum()).tolist()
-    return found
+    return [float(share) for share in weights / weights.sum()]
 
 
 def question_findings(

@@ -1,4 +1,4 @@
-"""The text or pair of texts in a row, and the row around a text that came without a file."""
+"""The text, pair of texts or choices in a row, and rows of texts without a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text_of(row: Row, clean: Cleaning | None = None) -> Text:
 
 
 def holds_text(row: Row) -> bool:
-    """Whether anything but white space stands in the text or the second text of a row."""
+    """Whether the text or the second text of a row holds anything but white space."""
     return any(str(row.values.get(name) or "").strip() for name in ("text", "text_pair"))
 
 
@@ -91,10 +91,10 @@ def text_row(item: Any, index: int) -> Row:
 
 
 def refuse_one_text(texts: Iterable[Any]) -> None:
-    """Make sure that it is not a text itself, whose letters would count as texts.
+    """Refuse a single text, whose letters would count as texts.
 
     Raises:
-        InputError: it is.
+        InputError: it is one.
     """
     if isinstance(texts, str):
         raise InputError(
@@ -125,7 +125,7 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
 
 # Chunks
 
-# Rows that are tokenised, sorted and answered together: enough to find neighbours of equal length.
+# Rows that are tokenised, sorted by length and answered together.
 CHUNK_ROWS = 4_096
 CHUNK_CHARACTERS = 16_000_000
 
@@ -155,15 +155,15 @@ def chunks(
 
 # Multiple choice
 
-# A table has no lists, so that its choices must stand in columns of their own.
+# A table has no lists, so its choices are in columns of their own.
 _TABLES = (".csv", ".tsv")
 
 
 def check_choice_columns(names: ColumnNames) -> None:
-    """Refuse names of columns that cannot be those of choices.
+    """Check the names of the columns of choices.
 
     Raises:
-        ConfigError: one column only, one twice, or a list beside the columns.
+        ConfigError: one column only, one twice, or a list in addition to the columns.
     """
     columns = names.choice_columns
     if columns is None:
@@ -238,7 +238,7 @@ def choices_of(row: Row) -> list[str]:
 
 
 def checked_choices(context: Any, choices: Any, where: str) -> list[str]:
-    """`choices`, once context and choices are seen to be texts.
+    """The choices; checks that context and choices are texts.
 
     Raises:
         InputError: they are not, or there are fewer than two choices; with `where`.
@@ -258,8 +258,8 @@ def checked_choices(context: Any, choices: Any, where: str) -> list[str]:
 def chosen_index(row: Row, choices: Sequence[str]) -> int:
     """Which of the choices is the row's label, from 0.
 
-    A whole number that counts a choice is that choice, whatever the choices say; anything else must
-    be the text of exactly one choice.
+    A whole number in range is the number of a choice; anything else must be the text of exactly one
+    choice.
 
     Raises:
         InputError: it is neither, or there is no label; with file and line.

@@ -203,7 +203,7 @@ def _metrics(sums: dict[str, float], task: Objective) -> dict[str, float]:
         "perplexity": math.exp(min(loss, 700.0)),
     }
     if sums["pairs"]:
-        name = task.loss_names[1].removesuffix("_loss")
+        name = task.spec.loss_names[1].removesuffix("_loss")
         metrics[f"{name}_loss"] = sums["pair_loss"] / sums["pairs"]
         metrics[f"{name}_accuracy"] = sums["pair_right"] / sums["pairs"]
     if sums["tokens"]:

@@ -12,11 +12,6 @@ from filbert.errors import ConfigError
 _NOT_SHARES = ("loss", "mse", "perplexity")
 
 
-def whole_of(task: object) -> float:
-    """The most that a task's metrics can be: 1 unless it says otherwise as `metric_whole`."""
-    return float(getattr(task, "metric_whole", 1.0))
-
-
 class MetricChange(NamedTuple):
     """One metric in two precisions.
 
@@ -114,7 +109,7 @@ def precision_loss(
         other: in the other precision.
         names: the metrics that count, a task's `metric_names`; one that is undefined in `exact` is
             left out.
-        whole: the most that they can be; see `whole_of`.
+        whole: the most that they can be, `TaskSpec.metric_scale`.
     """
     changes = tuple(
         MetricChange(name, exact[name], other[name], whole)

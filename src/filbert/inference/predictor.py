@@ -40,7 +40,8 @@ from filbert.model.cpu import keep_freed_memory
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
 from filbert.model.precision import Precision, choose_device, choose_precision
-from filbert.tasks.base import Prediction, Task, uncleaned
+from filbert.tasks.base import Prediction, Task, cleaning_of, set_vector_head
+from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Tokenizer
 
@@ -143,8 +144,7 @@ class Predictor:
             if exported
             else built(checkpoint, chosen, target, packed=packed)
         )
-        if task is not None and task.head_kind is None:
-            model.head = task.head(config)
+        set_vector_head(model, task)
         predictor = cls(
             model,
             tokenizer,
@@ -179,7 +179,7 @@ class Predictor:
         """
         task = self.known_task()
         refuse_one_text(items)
-        return list(self.predict_rows([task.row(item, i) for i, item in enumerate(items)]))
+        return list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(items)))
 
     def answer(self, question: str, context: str) -> Prediction:
         """The answer to a question within a text of any length, with its place there."""
@@ -190,8 +190,8 @@ class Predictor:
         return self._only("tagging", text if isinstance(text, str) else list(text))
 
     def _only(self, task: str, item: Any) -> Prediction:
-        if self.task is None or self.task.name != task:
-            name = "no task head" if self.task is None else f"a {self.task.name} head"
+        if self.task is None or self.task.spec.name != task:
+            name = "no task head" if self.task is None else f"a {self.task.spec.name} head"
             raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
         return self.predict([item])[0]
 
@@ -210,8 +210,12 @@ class Predictor:
 
     def predict_rows(self, rows: Iterable[Row]) -> Iterator[Prediction]:
         """Answers in the order of `rows`, in fixed memory however many there are."""
-        raw = uncleaned(self.known_task())
-        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
+        task = self.known_task()
+
+        def size_of(row: Row) -> int:
+            return sum(map(characters_in, row_texts(task, row, clean=False)))
+
+        for chunk in chunks(rows, size_of):
             yield from self.answers(self.row_examples(chunk))
 
     def row_examples(self, rows: Sequence[Row]) -> list[Example]:
@@ -315,7 +319,7 @@ class Predictor:
     ) -> list[Example]:
         """Texts as what `vectors` takes: tokenised, nothing computed."""
         way = self._way(pooling, layers)
-        clean = getattr(self.task, "clean", None)
+        clean = cleaning_of(self.task)
         prepared = [way.prepared(cleaned(text, clean)) for text in texts]
         encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
         return [

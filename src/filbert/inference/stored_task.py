@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -13,9 +12,7 @@ from filbert.errors import ConfigError, FormatError, printable
 from filbert.files import read_json
 from filbert.model.config import EncoderConfig
 from filbert.model.precision import Precision
-from filbert.tasks.base import Task, task_class, task_names
-from filbert.tasks.span_qa import SpanQA
-from filbert.text.clean import Cleaning
+from filbert.tasks.base import Task, changed, task_class, task_from_dict, task_names
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +37,13 @@ def task_of(
     task = _described(checkpoint, folder)
     if null_threshold is None:
         return task
-    if not isinstance(task, SpanQA):
+    if task is None or task.spec.row_format != "questions":
         raise ConfigError(
             "null_threshold is for question answering (span_qa), and this model has another task "
             "or none. Leave it out."
         )
     try:
-        return replace(task, has_unanswerable=True, null_threshold=null_threshold)
+        return changed(task, has_unanswerable=True, null_threshold=null_threshold)
     except ValueError as error:
         raise ConfigError(f"{error}.") from error
 
@@ -60,13 +57,14 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
         # A folder may name a built-in task only: a module of its choosing must never be imported.
         if stored["name"] not in task_names():
             raise ValueError(f"{stored['name']!r} is not one of {task_names()}")
-        task = task_class(stored["name"]).from_dict(stored)
-        if task.labels is None and stored["name"] in ("classification", "tagging"):
+        task = task_from_dict(task_class(stored["name"]), stored)
+        spec = task.spec
+        if spec.head_kind in ("sequence", "tokens") and spec.num_labels is None:
             raise ValueError("it names no labels")
-        if None not in (checkpoint.labels, task.labels) and task.labels != checkpoint.labels:
-            raise ValueError(f"its labels {task.labels} are not those of config.json")
-        if task.head_kind != checkpoint.head:
-            raise ValueError(f"{task.name} needs the head {task.head_kind!r}")
+        if None not in (checkpoint.labels, spec.labels) and spec.labels != checkpoint.labels:
+            raise ValueError(f"its labels {spec.labels} are not those of config.json")
+        if spec.head_kind != checkpoint.head:
+            raise ValueError(f"{spec.name} needs the head {spec.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = printable(str(error).rstrip("."), 300)
         if told is None:
@@ -79,21 +77,20 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
     return task
 
 
-def cleaned_alike(task: Task, folder: Path) -> Task:
-    """The same task with the cleaning of the model in a folder, where the task cleans texts at all.
+def with_cleaning_of(task: Task, folder: Path) -> Task:
+    """The task with the cleaning of the model in a folder, where the task can clean texts.
 
     Raises:
-        FormatError: filbert.json cannot be read, or has a cleaning that nobody knows.
+        FormatError: filbert.json cannot be read, or names an unknown cleaning step.
     """
     path = folder / "filbert.json"
-    if not hasattr(task, "clean") or not path.is_file():
+    if not task.spec.cleans or not path.is_file():
         return task
     stored = read_json(path).get("task")
     try:
-        clean = Cleaning.parse(stored.get("clean") if isinstance(stored, dict) else None)
+        return changed(task, clean=stored.get("clean") if isinstance(stored, dict) else None)
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from error
-    return replace(task, clean=clean)  # type: ignore[type-var]
 
 
 def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) -> Precision:

@@ -27,6 +27,7 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, traced
 from filbert.model.heads import Model
 from filbert.model.positions import rotate
+from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import Encoding, Tokenizer, without_halves
 
 # Attention weights of one text over all layers and heads: at most 2 GiB in float32.
@@ -285,7 +286,7 @@ def view_text(predictor: Predictor, item: Any, *, name: str, max_length: int | N
     layers_and_heads(predictor.model)
     limit = check_max_length(max_length, predictor.model.config) or predictor.max_length
     assert isinstance(predictor.model, Model)
-    text = cleaned(text_of(text_row(item, 0)), getattr(predictor.task, "clean", None))
+    text = cleaned(text_of(text_row(item, 0)), cleaning_of(predictor.task))
     texts = tuple(without_halves(part) for part in ((text,) if isinstance(text, str) else text))
     if not all(part.strip() for part in texts):
         which = "The text" if len(texts) == 1 else "One of the two texts"

@@ -25,10 +25,8 @@ from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
 from filbert.model.config import RotaryPositions
 from filbert.model.heads import Features, Head, Model
-from filbert.tasks.classification import Classification
-from filbert.tasks.regression import Regression
-from filbert.tasks.span_qa import SpanQA
-from filbert.tasks.tagging import Tagging
+from filbert.tasks.base import Task
+from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.tokenizer import Encoding
 
 METHODS = ("integrated-gradients", "gradient", "leave-one-out")
@@ -267,31 +265,30 @@ def find_target(
     """
     _differentiable(predictor)
     task = predictor.task
-    if word is not None and not isinstance(task, Tagging):
+    kind = None if task is None else task.spec.head_kind
+    if word is not None and kind != "tokens":
         raise ConfigError("--word is for tagging models. Leave it out.")
-    if isinstance(task, Tagging):
+    if task is not None and kind == "tokens":
         return _tag_target(predictor, task, item, target, word)
-    if isinstance(task, SpanQA):
+    if task is not None and kind == "spans":
         return _answer_target(predictor, task, item, target)
-    if isinstance(task, Classification | Regression):
+    if task is not None and kind == "sequence":
         return _sequence_target(predictor, task, item, target)
-    name = "no task" if task is None else f"the task {task.name}"
+    name = "no task" if task is None else f"the task {task.spec.name}"
     raise ConfigError(
         f"This model has {name}. Answers of classification, regression, tagging and span_qa "
         "models are explained."
     )
 
 
-def _sequence_target(
-    predictor: Predictor, task: Classification | Regression, item: Any, asked: str | None
-) -> Target:
-    row = task.row(item, 0)
-    text = task.sequences(row)[0]
+def _sequence_target(predictor: Predictor, task: Task, item: Any, asked: str | None) -> Target:
+    row = row_of_value(task, item, 0)
+    text = row_texts(task, row)[0]
     texts = (text,) if isinstance(text, str) else text
     names = ("text", "second text")[: len(texts)]
     encoding = _encode(predictor, text)
     (answer,) = predictor.predict_rows([row])
-    if isinstance(task, Regression):
+    if task.spec.problem_type == "regression":
         if asked is not None:
             raise ConfigError("--target has no effect on a regression model. Leave it out.")
         return _new_target(
@@ -304,13 +301,13 @@ def _sequence_target(
             score=lambda output: output.double()[:, 0],
             unit="value",
         )
-    scores, temperature = answer["scores"], task.temperature
+    scores, temperature = answer["scores"], task.spec.temperature
     label = answer.get("label", max(scores, key=scores.get)) if asked is None else asked
-    index = _index(label, task.labels, "label")
+    index = _index(label, task.spec.labels, "label")
 
     def score(output: Tensor) -> Tensor:
         logits = output.double() / temperature
-        return logits[:, index] if task.multilabel else log_odds(logits, index)
+        return logits[:, index] if task.spec.multilabel else log_odds(logits, index)
 
     return _new_target(
         predictor,
@@ -324,11 +321,11 @@ def _sequence_target(
 
 
 def _tag_target(
-    predictor: Predictor, task: Tagging, item: Any, asked: str | None, word: str | int | None
+    predictor: Predictor, task: Task, item: Any, asked: str | None, word: str | int | None
 ) -> Target:
     if isinstance(item, tuple):
         raise ConfigError("A tagging model reads one text, and two are given.")
-    row = task.row(item, 0)
+    row = row_of_value(task, item, 0)
     sentence = sentence_of(row)
     if not sentence.words:
         raise InputError("The text is empty. Give one with words in it.")
@@ -343,7 +340,7 @@ def _tag_target(
         raise InputError(f"The tokenizer drops the word {name!r}, so its tag is always O.")
     at = int(window.rows[place[0]])
     tag = answer["tags"][index] if asked is None else asked
-    number = _index(tag, task.labels, "tag")
+    number = _index(tag, task.spec.labels, "tag")
     return _new_target(
         predictor,
         (sentence.text,),
@@ -372,10 +369,10 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
     )
 
 
-def _answer_target(predictor: Predictor, task: SpanQA, item: Any, asked: str | None) -> Target:
+def _answer_target(predictor: Predictor, task: Task, item: Any, asked: str | None) -> Target:
     if isinstance(item, str):
         raise InputError("Give a question and its context, not one text.")
-    row = task.row(item, 0)
+    row = row_of_value(task, item, 0)
     texts = (row.values["question"], row.values["context"])
     if not all(text.strip() for text in texts):
         raise InputError("The question or the context is empty.")
@@ -410,7 +407,7 @@ def _new_target(
     words = tuple(_words(texts, encoding, predictor))
     if not words or not any(text.strip() for text in texts):
         raise InputError("The text is empty. Give one with words in it.")
-    task = predictor.known_task().name
+    task = predictor.known_task().spec.name
     return Target(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
 
 

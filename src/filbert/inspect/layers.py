@@ -21,8 +21,7 @@ from filbert.inference.predictor import Predictor
 from filbert.model.encoder import hidden_states
 from filbert.model.heads import Model
 from filbert.tasks.base import TaskOptions, task_class
-from filbert.tasks.classification import Classification
-from filbert.tasks.tagging import Tagging
+from filbert.tasks.rows import read_task_rows
 
 # The states of all layers of one batch are in memory at once.
 MOST_TOKENS = 4_096
@@ -75,13 +74,13 @@ def probe_layers(
     """
     columns = names or ColumnNames()
     kind = task_class(task).from_options(TaskOptions(), columns)
-    if not isinstance(kind, Classification | Tagging):
+    if kind.spec.row_format not in ("labelled", "sentences"):
         raise ConfigError(f"--task {task}: classification and tagging are probed.")
-    train_rows = list(kind.read(train, columns))
-    fitted = kind.fit_labels(train_rows)
-    if isinstance(fitted, Classification) and fitted.multilabel:
+    train_rows = list(read_task_rows(kind, train, columns))
+    fitted = kind.fit(train_rows)
+    if fitted.spec.multilabel:
         raise ConfigError("Rows with several labels are not probed. Give one label a row.")
-    dev_rows = list(fitted.read(dev, columns))
+    dev_rows = list(read_task_rows(fitted, dev, columns))
     gold = [fitted.gold(row) for row in dev_rows]
     metrics = []
     data = [
@@ -93,10 +92,10 @@ def probe_layers(
     features = [_features(predictor, examples) for examples in data]
     targets = np.concatenate([np.atleast_1d(example.target) for example in data[0]])
     for train_RH, dev_RH in zip(*features, strict=True):
-        logits_RC = _fit(train_RH, targets, dev_RH, len(fitted.labels or ()))
+        logits_RC = _fit(train_RH, targets, dev_RH, len(fitted.spec.labels or ()))
         outputs = list(_outputs(logits_RC, data[1]))
         metrics.append(fitted.metrics(gold, fitted.decode(outputs, data[1])))
-    return LayerScores(fitted.selection_metric, tuple(metrics), len(train_rows), len(dev_rows))
+    return LayerScores(fitted.spec.selection_metric, tuple(metrics), len(train_rows), len(dev_rows))
 
 
 def states_by_layer(

@@ -18,6 +18,7 @@ from filbert.data.texts import cleaned
 from filbert.errors import ConfigError, InputError, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.layers import split_layers, states_by_layer
+from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import UNSPACED, Encoding
 
 # Scripts without spaces: a word is found wherever its characters are.
@@ -121,7 +122,7 @@ def find_neighbours(
     if limit < 2:
         raise ConfigError(f"--limit is {limit}; at least 2 occurrences are compared.")
     forms = (words,) if isinstance(words, str) else tuple(words)
-    clean = getattr(predictor.task, "clean", None)
+    clean = cleaning_of(predictor.task)
     pattern = word_pattern(forms)
     occurrences = [
         Occurrence(one, *match.span())

@@ -10,10 +10,12 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from filbert.errors import InputError
 
 # evaluate-v2.0.py's default: a prediction with a higher no-answer score counts as "".
 SCRIPT_LIMIT = 1.0
@@ -168,6 +170,41 @@ def squad_metrics(
         metrics[f"best_{name}"] = 100.0 * total / len(gold)
         metrics[f"best_{name}_thresh"] = 0.0 if threshold is None else threshold
     return metrics
+
+
+def metrics_by_id(
+    gold: Sequence[tuple[str, Sequence[str]]],
+    answers: Mapping[str, str],
+    no_answer: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Compute the metrics of the official script from its own files.
+
+    Args:
+        gold: Id and texts of the answers of each question.
+        answers: The answer by id; a question without one scores 0.
+        no_answer: The no-answer score by id; above 1 the answer counts as "".
+
+    Raises:
+        InputError: no prediction is for any of the questions, or a no-answer score is missing.
+    """
+    index = {id: i for i, (id, _) in enumerate(gold)}
+    if not any(id in index for id in answers):
+        raise InputError(
+            f"None of the {len(answers)} predictions is for one of the {len(gold)} questions: "
+            "no id is in both files. Do they belong together?"
+        )
+    lacking = [id for id in answers if id in index and id not in (no_answer or answers)]
+    if lacking:
+        raise InputError(
+            f"{len(lacking)} predictions have no no-answer score, first {lacking[0]!r}."
+        )
+    return squad_metrics(
+        [texts for _, texts in gold],
+        [answers.get(id) for id, _ in gold],
+        None if no_answer is None else [no_answer.get(id, 0.0) for id, _ in gold],
+        order=[index[id] for id in no_answer or answers if id in index],
+        limit=SCRIPT_LIMIT,
+    )
 
 
 def _percent(values: np.ndarray) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -99,24 +100,17 @@ def headline(study: Study) -> list[str]:
     text = f"{named(first.name)} has the highest {heading}: {fixed(found['value'], study.digits)}"
     if found.get("deviation") is not None:
         text += f" ± {fixed(found['deviation'], study.digits)} ({len(found['seeds'])} seeds)"
-    sentences = [f"{text}."]
-    second = study.measured[1:2]
-    pair = study.pair(first.name, second[0].name, key) if second else None
+    text += "."
+    second = study.measured[1].name if len(study.measured) > 1 else ""
+    pair = study.pair(first.name, second, key)
     if pair is not None:
         outcome = "significant" if pair.is_significant else "not statistically significant"
-        sentences.append(
-            f"Difference from {named(pair.other)}: {difference(pair, study)} ({outcome})."
-        )
-    choice = (study.results.get("choice") or {}).get("why")
-    return [" ".join(sentences), *([choice] if choice else [])]
-
-
-def difference(pair: Pair, study: Study) -> str:
-    """`+0.021 [+0.009, +0.034], p_holm 0.004`."""
-    text = f"{signed(pair.difference, study.digits)} "
-    text += interval(pair.low, pair.high, study.digits, sign=True)
-    name, p = ("p_holm", pair.p_holm) if pair.p_holm is not None else ("p", pair.p)
-    return text if p is None else f"{text}, {name} {probability(p)}"
+        ends = interval(pair.low, pair.high, study.digits, sign=True)
+        name, p = ("p_holm", pair.p_holm) if pair.p_holm is not None else ("p", pair.p)
+        tested = "" if p is None else f", {name} {probability(p)}"
+        difference = f"{signed(pair.difference, study.digits)} {ends}{tested}"
+        text += f" Difference from {named(second)}: {difference} ({outcome})."
+    return [text, *([study.choice] if study.choice else [])]
 
 
 def state(study: Study) -> list[str]:
@@ -140,18 +134,16 @@ def state(study: Study) -> list[str]:
 
 def headline_facts(study: Study) -> list[tuple[str, str]]:
     """(name, value) of the best metric and of the size of the study."""
-    facts = []
     key, heading = study.decisive
+    facts = []
     if study.measured:
         facts.append((f"best {heading}", fixed(study.measured[0].value(key), study.digits)))
     rows = ((study.results.get("data") or {}).get("test") or {}).get("rows")
     if rows is not None:
         facts.append(("test rows", numbers.count(rows)))
     facts.append(("contestants", numbers.count(len(study.measured))))
-    seeds = {len(one.figure(key).get("seeds") or ()) for one in study.measured} - {0}
-    if seeds:
-        text = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds))
-        facts.append(("seeds each", text))
+    if study.num_seeds:
+        facts.append(("seeds each", " to ".join(map(str, study.num_seeds))))
     if study.results.get("pairs"):
         facts.append(("pairs tested", numbers.count(len(study.results["pairs"]))))
     return facts
@@ -173,19 +165,6 @@ def ranking(study: Study) -> Section | None:
     for place, one in enumerate(study.measured, start=1):
         name = f"{place}. {one.name}{' ≈' if one.name in level else ''}"
         rows.append([name, *(_metric(one, key, best[key], digits) for key, _ in study.metrics)])
-    every: list[list[object]] = []
-    for one in study.contestants:
-        for run in one.seeds:
-            measured = run.get("test") or {}
-            is_best = run.get("seed") == one.entry.get("best_seed") and bool(one.entry.get("test"))
-            name = f"{one.name}, seed {run.get('seed')}"
-            cost = (run.get("costs") or {}).get("training_seconds")
-            every.append(
-                [Cell(f"{name}, best on dev" if is_best else name, strong=is_best),
-                 *(fixed(measured.get(key), digits) for key, _ in study.metrics),
-                 fixed(measured.get("threshold"), 3), numbers.cost("training_seconds", cost),
-                 run.get("status", MISSING)]
-            )  # fmt: skip
     headings = [heading for _, heading in study.metrics]
     return section(
         "ranking",
@@ -193,16 +172,33 @@ def ranking(study: Study) -> Section | None:
         figures=draw(study.path, figures),
         shown=[(key, heading, key in FALLING) for key, heading in shown],
         table=Table(["contestant", *headings], rows, css_class="ranking"),
-        every=Table(["run", *headings, "threshold", "training", "status"], every, 1, "dense"),
+        every=Table(
+            ["run", *headings, "threshold", "training", "status"], _runs(study), 1, "dense"
+        ),
         notes=table_notes(study),
         has_equals=bool(level),
         has_cleaning=bool(study.cleaned_pairs),
-        has_seed_intervals=any(
-            one.figure(key).get("over_seeds") for one in study.measured for key, _ in shown[:1]
-        ),
+        has_seed_intervals=any(one.figure(shown[0][0]).get("over_seeds") for one in study.measured),
         level=study.level,
         decisive=study.decisive[1],
     )
+
+
+def _runs(study: Study) -> list[list[object]]:
+    """A row for each run, with its metrics, threshold, training time and status."""
+    rows: list[list[object]] = []
+    for one in study.contestants:
+        for run in one.seeds:
+            metrics, name = run.get("test") or {}, f"{one.name}, seed {run.get('seed')}"
+            is_best = run.get("seed") == one.entry.get("best_seed") and bool(one.entry.get("test"))
+            seconds = (run.get("costs") or {}).get("training_seconds")
+            rows.append([
+                Cell(f"{name}, best on dev" if is_best else name, strong=is_best),
+                *(fixed(metrics.get(key), study.digits) for key, _ in study.metrics),
+                fixed(metrics.get("threshold"), 3), numbers.cost("training_seconds", seconds),
+                run.get("status", MISSING),
+            ])  # fmt: skip
+    return rows
 
 
 def best_values(study: Study) -> dict[str, float]:
@@ -230,48 +226,40 @@ def tests(study: Study) -> Section | None:
     if not study.tested or len(study.measured) < 2:
         return None
     figures = {f"differences_{key}": plots.differences(study, key) for key, _ in study.tested[:2]}
-    first, (key, heading) = study.measured[0], study.decisive
-    rows: list[list[object]] = []
-    for other in study.measured[1:]:
-        pair = study.pair(first.name, other.name, key)
-        calls = study.mcnemar(first.name, other.name)
-        rows.append([other.name, _outcome(pair), *_pair(pair, study.digits), *_mcnemar(calls)])
-    calls_head = ["only it right", "only other right", "McNemar p", "p_holm"]
-    head = [f"{first.name} against", "result", f"{heading}, difference",
-            f"{study.level} interval", "p", "p_holm", *calls_head]  # fmt: skip
-    every: list[list[object]] = []
+    first, (key, heading) = study.measured[0].name, study.decisive
     names = [one.name for one in study.measured]
-    for place, name in enumerate(names):
-        for rival in names[place + 1 :]:
-            cells: list[object] = [name, rival]
-            for metric, _ in study.tested:
-                cells += _pair(study.pair(name, rival, metric), study.digits, with_p=False)
-            every.append([*cells, *_mcnemar(study.mcnemar(name, rival))])
-    columns = [(f"{name.partition(',')[0]}, difference", f"{study.level} interval", "p_holm")
-               for _, name in study.tested]  # fmt: skip
-    every_head = ["one", "other", *(text for group in columns for text in group), *calls_head]
+    rows, every = [], []
+    for other in names[1:]:
+        pair = study.pair(first, other, key)
+        outcome = MISSING if pair is None else "not significant"
+        if pair is not None and pair.is_significant:
+            outcome = "better" if pair.difference > 0 else "worse"
+        calls = _mcnemar(study.mcnemar(first, other))
+        rows.append([other, outcome, *_pair(pair, study.digits), *calls])
+    for one, other in combinations(names, 2):
+        cells: list[object] = [one, other]
+        for metric, _ in study.tested:
+            cells += _pair(study.pair(one, other, metric), study.digits, with_p=False)
+        every.append([*cells, *_mcnemar(study.mcnemar(one, other))])
+    calls_head = ["only it right", "only other right", "McNemar p", "p_holm"]
+    ends = f"{study.level} interval"
+    head = [f"{first} against", "result", f"{heading}, difference", ends, "p", "p_holm"]
+    every_head = ["one", "other"]
+    for _, name in study.tested:
+        every_head += [f"{name.partition(',')[0]}, difference", ends, "p_holm"]
+    pairs = study.results.get("pairs") or ()
     return section(
         "tests",
         "Significance tests",
         figures=draw(study.path, figures),
         shown=study.tested[:2],
-        table=Table(head, rows, 2, "pairwise"),
-        every=Table(every_head, every, 2, "pairwise"),
+        table=Table([*head, *calls_head], rows, 2, "pairwise"),
+        every=Table([*every_head, *calls_head], every, 2, "pairwise"),
         notes=(study.results.get("statistics") or {}).get("notes") or (),
         level=study.level,
-        num_pairs=len(study.results.get("pairs") or ()),
-        has_seed_intervals=any(
-            (pair.get(key) or {}).get("over_seeds") for pair in study.results["pairs"]
-        ),
+        num_pairs=len(pairs),
+        has_seed_intervals=any((pair.get(key) or {}).get("over_seeds") for pair in pairs),
     )
-
-
-def _outcome(pair: Pair | None) -> str:
-    if pair is None:
-        return MISSING
-    if not pair.is_significant:
-        return "not significant"
-    return "better" if pair.difference > 0 else "worse"
 
 
 def _pair(pair: Pair | None, digits: int, *, with_p: bool = True) -> list[object]:
@@ -351,64 +339,62 @@ def known_costs(study: Study) -> list[tuple[str, str]]:
 
 def students(study: Study) -> Section | None:
     """Distilled and quantised models: their share of the teacher's quality, and their costs."""
-    shares = {one.name: share for one in study.measured if (share := one.entry.get("share"))}
+    by_name = {one.name: one for one in study.measured}
+    shares = {name: share for name, one in by_name.items() if (share := one.entry.get("share"))}
     if not shares:
         return None
-    by_name = {one.name: one for one in study.measured}
     teachers = list(dict.fromkeys(str(share["of"]) for share in shares.values()))
     rows = []
     for name in teachers:
         teacher = by_name[name]
-        rows.append(_student(study, teacher, None, {}))
+        rows.append(_student(study, teacher, None))
         rows += [
-            _student(study, one, teacher, shares[one.name])
-            for one in study.measured
-            if shares.get(one.name, {}).get("of") == name
+            _student(study, by_name[one], teacher)
+            for one, share in shares.items()
+            if share.get("of") == name
         ]
+    ends = f"{study.level} interval"
     head = [
-        "contestant", "method", study.decisive[1], f"share, {study.level} interval", "difference",
-        f"{study.level} interval", "compute", "rows/s", "speed-up", "one text", "on disk",
-        "weights", "training in total",
+        "contestant", "method", study.decisive[1], f"share, {ends}", "difference", ends, "compute",
+        "rows/s", "speed-up", "one text", "on disk", "weights", "training in total",
     ]  # fmt: skip
     return section(
         "students",
         "Teacher and students",
         table=Table(head, rows, 2, "ranking"),
-        why=(study.results.get("choice") or {}).get("why"),
+        why=study.choice,
         decisive=study.decisive[1],
         teachers=", ".join(map(named, teachers)),
     )
 
 
-def _student(
-    study: Study, one: Contestant, teacher: Contestant | None, share: dict[str, Any]
-) -> list[object]:
+def _student(study: Study, one: Contestant, teacher: Contestant | None) -> list[object]:
     """A row of a teacher (`teacher` is None) or of a model that was made from it."""
-    key, kept = study.decisive[0], MISSING
-    if share.get("value") is not None:
-        kept = numbers.percent(share["value"])
-        if share.get("low") is not None:
-            kept += f" [{numbers.percent(share['low'])}, {numbers.percent(share['high'])}]"
-    compute, speed_up = numbers.cost("flops_per_row", one.cost("flops_per_row")), MISSING
-    pair = study.pair(one.name, teacher.name, key) if teacher else None
-    if teacher is not None:
-        mine, theirs = (c.cost("flops_per_row") for c in (one, teacher))
-        compute = numbers.percent(mine / theirs) if mine and theirs else MISSING
-        mine, theirs = (c.cost("rows_per_second") for c in (one, teacher))
-        speed_up = f"{mine / theirs:.2g} times" if mine and theirs else MISSING
     kind, options = str(one.entry.get("kind")), one.entry.get("options") or {}
     method = {
         "distilled": f"distilled, {options.get('method', 'soft')}",
         "quantised": f"{options.get('precision')}, {options.get('backend')}",
         "encoder": "fine-tuned",
     }.get(kind, kind)
-    value = fixed(one.value(key), study.digits)
+    share = one.entry.get("share") or {} if teacher else {}
+    kept = MISSING if share.get("value") is None else numbers.percent(share["value"])
+    if share.get("low") is not None:
+        kept += f" [{numbers.percent(share['low'])}, {numbers.percent(share['high'])}]"
+    pair = study.pair(one.name, teacher.name, study.decisive[0]) if teacher else None
+    compute, speed_up = numbers.cost("flops_per_row", one.cost("flops_per_row")), MISSING
+    if teacher is not None:
+        mine, theirs = (c.cost("flops_per_row") for c in (one, teacher))
+        compute = numbers.percent(mine / theirs) if mine and theirs else MISSING
+        mine, theirs = (c.cost("rows_per_second") for c in (one, teacher))
+        speed_up = f"{mine / theirs:.2g} times" if mine and theirs else MISSING
+    speed, *sizes = (
+        numbers.cost(name, one.cost(name))
+        for name in ("rows_per_second", "latency_seconds", "bytes_on_disk", "weight_bytes")
+    )
     return [
-        Cell(one.name, strong=teacher is None), method, value, kept,
-        *_pair(pair, study.digits)[:2], compute,
-        numbers.cost("rows_per_second", one.cost("rows_per_second")), speed_up,
-        *(numbers.cost(name, one.cost(name))
-          for name in ("latency_seconds", "bytes_on_disk", "weight_bytes")),
+        Cell(one.name, strong=teacher is None), method,
+        fixed(one.value(study.decisive[0]), study.digits), kept, *_pair(pair, study.digits)[:2],
+        compute, speed, speed_up, *sizes,
         numbers.cost("training_seconds", training_in_total(study, one)),
     ]  # fmt: skip
 
@@ -426,26 +412,22 @@ def training_in_total(study: Study, one: Contestant) -> float | None:
 
 
 def cleaning(study: Study) -> Section | None:
-    """Every model without and with cleaning of its texts."""
+    """Every model without and with cleaning of its texts, by the decisive metric."""
     if not study.cleaned_pairs:
         return None
-    shown = (study.tested or study.metrics)[:3]
-    figures = {f"cleaning_{key}": plots.cleaning(study, key, heading) for key, heading in shown}
     key, heading = study.decisive
     rows: list[list[object]] = []
     steps: dict[str, list[str]] = {}
     for plain, cleaned in study.cleaned_pairs:
+        name = study.cleaned_name(cleaned)
         values = [fixed(one.value(key), study.digits) for one in (plain, cleaned)]
-        pair = _pair(study.pair(cleaned.name, plain.name, key), study.digits, with_p=False)
-        rows.append([study.cleaned_name(cleaned), *values, *pair])
-        names = steps.setdefault(", ".join(map(str, cleaned.entry["cleaning"])), [])
-        names.append(study.cleaned_name(cleaned))
+        pair = study.pair(cleaned.name, plain.name, key)
+        rows.append([name, *values, *_pair(pair, study.digits, with_p=False)])
+        steps.setdefault(", ".join(map(str, cleaned.entry["cleaning"])), []).append(name)
     head = ["model", "without", "with", "difference", f"{study.level} interval", "p_holm"]
     return section(
         "cleaning",
         "With and without cleaning",
-        figures=draw(study.path, figures),
-        shown=shown,
         table=Table(head, rows, css_class="pairwise"),
         decisive=heading,
         steps=sorted(steps.items()),
@@ -627,29 +609,16 @@ def passages(folder: Path, wanted: dict[int, str]) -> tuple[dict[int, Passages],
 def data(study: Study) -> Section | None:
     """Rows and labels of the splits, and near-duplicates."""
     facts = study.results.get("data") or {}
-    splits = {split: facts[split] for split in SPLITS if facts.get(split)}
-    if not splits:
-        return None
     rows = [
-        [split, label_counts(one.get("label_counts") or {}, one.get("rows")),
-         numbers.count(one.get("rows"))]
-        for split, one in splits.items()
+        [split, label_counts(facts[split].get("label_counts") or {}, facts[split].get("rows")),
+         numbers.count(facts[split].get("rows"))]
+        for split in SPLITS if facts.get(split)
     ]  # fmt: skip
-    labels = study.labels or list(next(iter(splits.values())).get("label_counts") or {})
-    counts = {
-        split: [int((one.get("label_counts") or {}).get(label, 0)) for label in labels]
-        for split, one in splits.items()
-    }
-    figures = {}
-    if any(map(any, counts.values())):
-        figures["balance"] = plots.class_balance(labels, counts)
-    return section(
-        "data",
-        "Data",
-        table=Table(["split", "labels", "rows"], rows, 2, "counts"),
-        figures=draw(study.path, figures),
-        near=facts_table(_spaced(facts.get("near_duplicates") or {})),
-    )
+    if not rows:
+        return None
+    near = facts_table(_spaced(facts.get("near_duplicates") or {}))
+    table = Table(["split", "labels", "rows"], rows, 2, "counts")
+    return section("data", "Data", table=table, near=near)
 
 
 def _spaced(values: Any) -> dict[str, Any]:
@@ -665,24 +634,21 @@ def failures(study: Study) -> Section | None:
     rows: list[list[object]] = []
     for one in study.contestants:
         status = str(one.entry.get("status") or "missing")
-        if status != "finished" or not one.entry.get("test"):
-            errors = sorted({str(run["error"]) for run in one.seeds if run.get("error")})
-            message = one.entry.get("error") or " / ".join(errors) or _no_message(status)
-            rows.append([one.name, status, message])
-            continue
-        for run in one.seeds:
-            if run.get("status") not in (None, "finished", "done"):
-                status = str(run["status"])
-                name = f"{one.name}, seed {run.get('seed')}"
-                rows.append([name, status, run.get("error") or _no_message(status)])
+        errors = " / ".join(sorted({str(run["error"]) for run in one.seeds if run.get("error")}))
+        lost = [(one.name, status, one.entry.get("error") or errors)]
+        if status == "finished" and one.entry.get("test"):
+            lost = [
+                (f"{one.name}, seed {run.get('seed')}", str(run["status"]), run.get("error"))
+                for run in one.seeds
+                if run.get("status") not in (None, "finished", "done")
+            ]
+        for name, status, error in lost:
+            default = "It failed." if status == "failed" else "Not run yet."
+            rows.append([name, status, error or default])
     if not rows:
         return None
     table = Table(["contestant", "status", "message"], rows, 3, "failures")
     return section("failures", "Failed and missing", table=table)
-
-
-def _no_message(status: str) -> str:
-    return "It failed." if status == "failed" else "Not run yet."
 
 
 def provenance(study: Study) -> Section:
@@ -772,16 +738,15 @@ def _escaped(cell: str) -> str:
 
 def table_notes(study: Study) -> list[str]:
     """Sentences on the values of the ranking."""
-    seeds = {len(one.figure(study.decisive[0]).get("seeds") or ()) for one in study.measured}
     notes = []
-    if seeds and max(seeds) > 1:
-        many = f"{max(seeds)}" if len(seeds) == 1 else f"up to {max(seeds)}"
+    if study.num_seeds and study.num_seeds[-1] > 1:
+        many = f"{'up to ' * (len(study.num_seeds) > 1)}{study.num_seeds[-1]}"
         notes.append(
             f"Mean ± standard deviation of {many} seeds. In brackets: {study.level} bootstrap "
             "interval of the mean, over test rows and seeds; with one seed, over test rows. "
             "Costs are medians of the seeds."
         )
-    elif seeds:
+    elif study.num_seeds:
         notes.append(
             f"One seed each. In brackets: {study.level} bootstrap interval over the test rows."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_BALANCED = 7
 MOST_NUMBERED = 6
 NUM_BINS = 10
 # Signs of tables and plots, so that significance is not shown by colour alone.
@@ -65,30 +64,6 @@ def _beside(axes: Axes, place: int, text: str) -> None:
         text, (1, place), xycoords=("axes fraction", "data"), xytext=(5, 0), va="center",
         textcoords="offset points", fontsize=8.5, color=canvas.INK, annotation_clip=False,
     )  # fmt: skip
-
-
-def cleaning(study: Study, metric: str, heading: str) -> Figure:
-    """A row for each model: its value without and with cleaning, and the difference."""
-    pairs = list(reversed(study.cleaned_pairs))
-    figure, axes = canvas.new_figure(heading, "", height=0.95 + 0.36 * len(pairs), grid="x")
-    for place, (plain, cleaned) in enumerate(pairs):
-        before, after = plain.value(metric), cleaned.value(metric)
-        if before is None or after is None:
-            continue
-        axes.plot([before, after], [place] * 2, color=plain.color, linewidth=2.2, alpha=0.7)
-        for x, fill in ((before, plain.color), (after, "white")):
-            axes.plot([x], [place], plain.marker, color=plain.color, markerfacecolor=fill,
-                      markeredgewidth=1.5, markersize=7.5, zorder=3)  # fmt: skip
-        pair = study.pair(cleaned.name, plain.name, metric)
-        mark = "" if pair is None else SIGNIFICANT if pair.is_significant else NOT_SIGNIFICANT
-        _beside(axes, place, f"{signed(after - before, study.digits)} {mark}")
-    canvas.name_rows(axes, [study.cleaned_name(cleaned) for _, cleaned in pairs])
-    axes.margins(x=0.06)
-    axes.locator_params(axis="x", nbins=5)
-    for fill, label in ((canvas.QUIET, "without cleaning"), ("white", "with cleaning")):
-        axes.plot([], [], "o", color=canvas.QUIET, markerfacecolor=fill, label=label)
-    canvas.add_legend(axes, "above")
-    return figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,43 +130,6 @@ def cost_plot(study: Study, cost: Cost) -> Figure:
     axes.margins(x=0.08, y=0.08)
     canvas.plain_logarithm(axes.xaxis, *axes.get_xlim())
     canvas.legend_below(figure)
-    return figure
-
-
-def class_balance(labels: Sequence[str], counts: Mapping[str, Sequence[int]]) -> Figure:
-    """A bar for each split, divided into the shares of the labels.
-
-    Args:
-        labels: C names; beyond MOST_BALANCED the last ones share a bar.
-        counts: C numbers of rows, by split.
-    """
-    if len(labels) > MOST_BALANCED:
-        kept = MOST_BALANCED - 1
-        labels = [*labels[:kept], f"{len(labels) - kept} other labels"]
-        counts = {s: [*found[:kept], sum(found[kept:])] for s, found in counts.items()}
-    height = 0.95 + 0.42 * len(counts)
-    figure, axes = canvas.new_figure("share of the rows", "", height=height, grid="none")
-    colors = (canvas.SKY, canvas.BLUE, canvas.ORANGE, canvas.VERMILLION, canvas.GREEN,
-              canvas.PURPLE, GREY)  # fmt: skip
-    left = np.zeros(len(counts))
-    for number, label in enumerate(labels):
-        shares = np.array([found[number] / max(sum(found), 1) for found in counts.values()])
-        color = colors[number % len(colors)]
-        axes.barh(range(len(counts)), shares, 0.62, left=left, color=color, edgecolor="white",
-                  linewidth=1, label=canvas.plain(label))  # fmt: skip
-        for place, share in enumerate(shares.tolist()):
-            if share >= 0.07:
-                axes.text(
-                    left[place] + share / 2, place, f"{100 * share:.1f} %", ha="center",
-                    va="center", fontsize=8,
-                    color="white" if color in (canvas.BLUE, canvas.VERMILLION) else canvas.INK,
-                )  # fmt: skip
-        left += shares
-    canvas.name_rows(axes, list(counts))
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    canvas.percent_axis(axes.xaxis)
-    canvas.add_legend(axes, "above")
     return figure
 
 

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,12 @@ class Contestant:
         entry: Its entry in results.json.
         base: The name of the same contestant without cleaning; its own name if there is none.
         place: Number of the base among all bases, which selects colour and marker.
-        variant: Number of the cleaning among those of the base, which selects the dashes.
     """
 
     name: str
     entry: dict[str, Any]
     base: str
     place: int = 0
-    variant: int = 0
 
     @property
     def color(self) -> str:
@@ -77,16 +76,11 @@ class Contestant:
         return MARKERS[(self.place + self.place // len(COLORS)) % len(MARKERS)]
 
     @property
-    def is_cleaned(self) -> bool:
-        """Whether its texts were cleaned."""
-        return bool(self.entry.get("cleaning"))
-
-    @property
     def line(self) -> Any:
         """Matplotlib's line style: dashes for cleaning, a dot for every reuse of a colour."""
         dots = (1.0, 1.6) * (self.place // len(COLORS))
         if self.name != self.base:
-            return (0, (3.5 + 1.5 * self.variant, 1.6, *dots))
+            return (0, (3.5, 1.6, *dots))
         return (0, (9.0, 1.6, *dots)) if dots else "-"
 
     @property
@@ -100,19 +94,16 @@ class Contestant:
 
     def interval(self, metric: str) -> tuple[float | None, float | None]:
         """The interval of the mean, over rows and seeds; of a single seed, over rows."""
-        found = self.figure(metric)
-        found = found.get("over_seeds") or found
-        return found.get("low"), found.get("high")
+        figure = self.figure(metric).get("over_seeds") or self.figure(metric)
+        return figure.get("low"), figure.get("high")
 
     def value(self, metric: str) -> float | None:
         """The mean over the seeds."""
-        found = self.figure(metric).get("value")
-        return None if found is None else float(found)
+        return self.figure(metric).get("value")
 
     def cost(self, name: str) -> float | None:
         """A cost: the median over the seeds."""
-        found = (self.entry.get("costs") or {}).get(name)
-        return None if found is None else float(found)
+        return (self.entry.get("costs") or {}).get(name)
 
     @property
     def seeds(self) -> list[dict[str, Any]]:
@@ -222,14 +213,21 @@ class Study:
     @cached_property
     def digits(self) -> int:
         """Decimals: the last one is about a tenth of the decisive metric's uncertainty."""
-        found = [one.figure(self.decisive[0]) for one in self.measured]
-        widths = sorted(
-            (one["high"] - one["low"]) / 2
-            for one in found
-            if one.get("low") is not None and one.get("high") is not None
-        )
-        median = widths[len(widths) // 2] if widths else 0.01
-        return 3 if median <= 0 else min(max(math.ceil(-math.log10(median)) + 1, 3), 4)
+        figures = [one.figure(self.decisive[0]) for one in self.measured]
+        widths = [one["high"] - one["low"] for one in figures if one.get("low") is not None]
+        half = median(widths or [0.02]) / 2
+        return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
+
+    @property
+    def num_seeds(self) -> list[int]:
+        """The different numbers of seeds of the measured contestants, ascending."""
+        key = self.decisive[0]
+        return sorted({len(one.figure(key).get("seeds") or ()) for one in self.measured} - {0})
+
+    @property
+    def choice(self) -> str | None:
+        """The sentence on the model that the target chose."""
+        return (self.results.get("choice") or {}).get("why")
 
     @property
     def level(self) -> str:
@@ -243,40 +241,43 @@ class Study:
 
     def pair(self, one: str, other: str, metric: str) -> Pair | None:
         """`one` minus `other` in a metric; None if it was not tested."""
-        if (one, other) not in self._pairs:
-            found = self.pair(other, one, metric) if (other, one) in self._pairs else None
+        if (other, one) in self._pairs:
+            found = self._pair(other, one, metric)
             return found and found.swapped
-        entry: dict[str, Any] = self._pairs[one, other].get(metric) or {}
-        if any(entry.get(key) is None for key in ("difference", "low", "high")):
+        return self._pair(one, other, metric)
+
+    def _pair(self, one: str, other: str, metric: str) -> Pair | None:
+        entry = (self._pairs.get((one, other)) or {}).get(metric) or {}
+        difference, low, high = (entry.get(key) for key in ("difference", "low", "high"))
+        if difference is None or low is None or high is None:
             return None
         over = entry.get("over_seeds") or {}
-        ends = None
-        if over.get("low") is not None and over.get("high") is not None:
-            ends = (float(over["low"]), float(over["high"]))
-        value, low, high = (float(entry[key]) for key in ("difference", "low", "high"))
-        return Pair(one, other, value, low, high, entry.get("p"), entry.get("p_holm"), ends)
+        ends = (over["low"], over["high"]) if over.get("low") is not None else None
+        return Pair(one, other, difference, low, high, entry.get("p"), entry.get("p_holm"), ends)
 
     def mcnemar(self, one: str, other: str) -> dict[str, Any]:
         """p, p_holm, only_one, only_other seen from `one`; empty if it was not tested."""
-        if found := (self._pairs.get((one, other)) or {}).get("mcnemar"):
-            return dict(found)
-        found = (self._pairs.get((other, one)) or {}).get("mcnemar") or {}
-        swapped = {"only_one": found.get("only_other"), "only_other": found.get("only_one")}
-        return {**found, **swapped} if found else {}
+        if (other, one) not in self._pairs:
+            return dict((self._pairs.get((one, other)) or {}).get("mcnemar") or {})
+        found = self.mcnemar(other, one)
+        names = {"only_one": "only_other", "only_other": "only_one"}
+        return {names.get(key, key): value for key, value in found.items()}
 
     def not_significant(self, first: Contestant) -> list[Contestant]:
         """Contestants without a significant difference from `first` on the decisive metric."""
         key = self.decisive[0]
-        pairs = {one.name: self.pair(first.name, one.name, key) for one in self.measured}
-        return [one for one in self.measured
-                if (pair := pairs[one.name]) and not pair.is_significant]  # fmt: skip
+        pairs = [(one, self.pair(first.name, one.name, key)) for one in self.measured]
+        return [one for one, pair in pairs if pair is not None and not pair.is_significant]
 
     @cached_property
     def cleaned_pairs(self) -> list[tuple[Contestant, Contestant]]:
         """(without, with cleaning) of every contestant that was measured both ways."""
-        plain = {one.name: one for one in self.measured if not one.is_cleaned}
-        return [(plain[one.base], one) for one in self.measured
-                if one.is_cleaned and one.base in plain]  # fmt: skip
+        by_name = {one.name: one for one in self.measured}
+        return [
+            (by_name[one.base], one)
+            for one in self.measured
+            if one.name != one.base and one.base in by_name
+        ]
 
     def cleaned_name(self, cleaned: Contestant) -> str:
         """The name of the base; the full name if the base has several cleanings."""
@@ -336,25 +337,19 @@ def read_study(folder: Path) -> Study:
 def ranked(results: dict[str, Any]) -> list[Contestant]:
     """Contestants in the order of the decisive metric; those without a value last."""
     entries = list(results.get("contestants") or ())
-    plain = [str(entry["name"]) for entry in entries if not entry.get("cleaning")]
+    plain = {str(entry["name"]) for entry in entries if not entry.get("cleaning")}
     places: dict[str, int] = {}
-    variants: dict[str, int] = {}
-    found = []
+    contestants = []
     for entry in entries:
-        name = base = str(entry["name"])
-        if entry.get("cleaning"):
-            fitting = [other for other in plain if name.startswith(f"{other},")]
-            base = max(fitting, key=len, default=name)
-        place = places.setdefault(base, len(places))
-        variant = 0
-        if name != base:
-            variant = variants[base] = variants.get(base, -1) + 1
-        found.append(Contestant(name, entry, base, place, variant))
+        name = str(entry["name"])
+        without = name.rpartition(",")[0]
+        base = without if entry.get("cleaning") and without in plain else name
+        contestants.append(Contestant(name, entry, base, places.setdefault(base, len(places))))
     metrics = metrics_of(results)
     if metrics:
         key = metrics[0][0]
-        found.sort(key=lambda one: (one.value(key) is None, -(one.value(key) or 0)))
-    return found
+        contestants.sort(key=lambda one: (one.value(key) is None, -(one.value(key) or 0)))
+    return contestants
 
 
 def _answers(study: Study, one: Contestant) -> Answers | str:

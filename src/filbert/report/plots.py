@@ -66,7 +66,7 @@ def _thinned(num: int) -> np.ndarray:
 
 def loss_curve(
     steps: Lines, evaluations: Lines, *, key: str = "loss", dev_key: str = "loss",
-    ylabel: str = "loss (nats)", phases: Phases = (), by_time: bool = False, zoom: bool = False,
+    ylabel: str = "loss (nats)", phases: Phases = (), zoom: bool = False,
 ) -> Figure:  # fmt: skip
     """Training loss with its running mean and dev loss; below, the learning rate.
 
@@ -77,26 +77,17 @@ def loss_curve(
         dev_key: The dev metric that is comparable with the loss.
         ylabel: Name and unit of the loss.
         phases: First step and name of every phase except the first.
-        by_time: Draw over the training time, with the throughput in the lower panel.
         zoom: Leave out the high losses of the first steps; otherwise the axis starts at 0.
     """
-    made, at, xlabel = values_of(steps, "step"), values_of(steps, "step"), "step"
-    if by_time:
-        seconds = values_of(steps, "seconds")
-        longest = float(np.nanmax(seconds))
-        scale, unit = (3600.0, "hours") if longest >= 7200 else (60.0, "minutes")
-        scale, unit = (scale, unit) if longest >= 120 else (1.0, "seconds")
-        at, xlabel = seconds / scale, f"{unit} of training"
-    lower_label = "1,000 tokens/s" if by_time else "learning rate"
-    figure, upper, lower = canvas.stacked_figure(xlabel, ylabel, lower_label)
+    at = values_of(steps, "step")
+    figure, upper, lower = canvas.stacked_figure("step", ylabel, "learning rate")
     loss = values_of(steps, key if any(line.get(key) is not None for line in steps) else "loss")
     _smoothed(upper, at, loss, "train")
-    dev = np.array([_number(line["metrics"].get(dev_key)) for line in evaluations])
+    dev = values_of([line["metrics"] for line in evaluations], dev_key)
     if np.isfinite(dev).any():
-        dev_at = values_of(evaluations, "step")
         upper.plot(
-            np.interp(dev_at, made, at) if by_time else dev_at, dev,
-            color=canvas.VERMILLION, marker="o", markersize=4.5, linewidth=1.6, label="dev",
+            values_of(evaluations, "step"), dev, color=canvas.VERMILLION, marker="o",
+            markersize=4.5, linewidth=1.6, label="dev",
         )  # fmt: skip
     known = loss[np.isfinite(loss)]
     if not zoom:
@@ -107,17 +98,11 @@ def loss_curve(
         gap = 0.08 * max(high - low, 0.1)
         upper.set_ylim(low - gap, high + 2 * gap)
     canvas.add_legend(upper, "upper right")
-    rate = values_of(steps, "lr")
-    if by_time:
-        speed = values_of(steps, "tokens_per_second") / 1000
-        rate = running_mean(speed, max(5, len(speed) // 25)) if len(speed) >= 20 else speed
-    else:
-        lower.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-        lower.yaxis.get_offset_text().set(color=canvas.QUIET, fontsize=8)
-    lower.plot(at, rate, color=canvas.QUIET, linewidth=1.6)
+    lower.plot(at, values_of(steps, "lr"), color=canvas.QUIET, linewidth=1.6)
+    lower.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    lower.yaxis.get_offset_text().set(color=canvas.QUIET, fontsize=8)
     lower.set_ylim(bottom=0)
-    borders = [(float(np.interp(step, made, at)), name) for step, name in phases]
-    _mark_phases([upper, lower], borders)
+    _mark_phases([upper, lower], phases)
     return figure
 
 
@@ -151,7 +136,7 @@ def metric_curves(
     at = values_of(evaluations, "step")
     values = np.empty(0)
     for (key, name), color in zip(columns, canvas.SERIES, strict=False):
-        values = np.array([_number(line["metrics"].get(key)) for line in evaluations])
+        values = values_of([line["metrics"] for line in evaluations], key)
         if np.isfinite(values).any():
             axes.plot(
                 at, values, color=color, marker="o", markersize=4.5, linewidth=1.6, label=name
@@ -165,16 +150,6 @@ def metric_curves(
         _threshold(axes, kept_step, "kept")
     _mark_phases([axes], phases)
     canvas.add_legend(axes, "above")
-    return figure
-
-
-def batch_size_curve(steps: Lines, phases: Phases) -> Figure:
-    """Number of sequences of every step."""
-    figure, axes = canvas.new_figure("step", "sequences per step", height=canvas.TALL)
-    sizes = values_of(steps, "sequences")
-    axes.plot(values_of(steps, "step"), sizes, color=canvas.BLUE, linewidth=1.6)
-    axes.set_ylim(0, 1.08 * float(np.nanmax(sizes)))
-    _mark_phases([axes], phases)
     return figure
 
 
@@ -199,7 +174,7 @@ def running_mean(values: np.ndarray, width: int) -> np.ndarray:
     return np.where(num > 0.5, total / np.maximum(num, 1), np.nan)
 
 
-def _mark_phases(panels: Sequence[Axes], borders: Sequence[tuple[float, str]]) -> None:
+def _mark_phases(panels: Sequence[Axes], borders: Phases) -> None:
     for place, name in borders:
         for axes in panels:
             axes.axvline(place, color=canvas.INK, linewidth=1, linestyle=DASHES)
@@ -217,11 +192,7 @@ def _threshold(axes: Axes, value: float, label: str, *, horizontal: bool = False
 
 def values_of(lines: Lines, key: str) -> np.ndarray:
     """The values of a key, NaN where a line lacks it, float64 (lines,)."""
-    return np.array([_number(line.get(key)) for line in lines])
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
+    return np.array([line.get(key) for line in lines], dtype=float)
 
 
 # Lengths
@@ -300,50 +271,36 @@ def ranking_plot(curves: Sequence[Ranking], kind: str, *, show_random: bool = Tr
     return figure
 
 
-def score_histogram(
-    is_positive: np.ndarray, scores: np.ndarray, *, names: tuple[str, str], threshold: float | None
-) -> Figure:
-    """Rows by score in two colours, with the decision threshold.
+def class_histogram(
+    values: np.ndarray, is_second: np.ndarray, names: Sequence[str], threshold: float | None, *,
+    xlabel: str, edges: np.ndarray, log: bool = False,
+) -> Figure:  # fmt: skip
+    """Rows of two classes by a score, with the decision threshold.
 
     Args:
-        is_positive: bool (N,).
-        scores: float (N,), in [0, 1].
-        names: Of the negative and of the positive class.
+        values: float (N,).
+        is_second: bool (N,), the rows of the second class.
+        names: Of the two classes.
         threshold: The threshold in use, if there is one.
+        xlabel: Of the score.
+        edges: Of the bins.
+        log: Whether the counts are drawn on a logarithmic axis.
     """
-    figure, axes = canvas.new_figure("score", "rows (logarithmic)", grid="y")
-    _two_histograms(axes, scores, is_positive, names, np.linspace(0, 1, 31))
-    if threshold is not None:
-        _threshold(axes, threshold, f"threshold {threshold:.3f}")
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.8)
-    axes.set_xlim(0, 1)
-    canvas.add_legend(axes, "upper center")
-    return figure
-
-
-def null_histogram(
-    null_scores: np.ndarray, has_answer: np.ndarray, threshold: float | None
-) -> Figure:
-    """Questions by their score of "no answer", float (N,), for both kinds of questions."""
-    figure, axes = canvas.new_figure('score of "no answer"', "questions", grid="y", height=4.1)
-    edges = np.histogram_bin_edges(null_scores, 40)
-    _two_histograms(axes, null_scores, ~has_answer, ("answerable", "unanswerable"), edges)
-    if threshold is not None:
-        _threshold(axes, threshold, f"threshold {threshold:.3f}")
-    axes.locator_params(axis="y", integer=True)
-    canvas.add_legend(axes, "above")
-    return figure
-
-
-def _two_histograms(
-    axes: Axes, values: np.ndarray, is_second: np.ndarray, names: tuple[str, str],
-    edges: np.ndarray,
-) -> None:  # fmt: skip
+    ylabel = "rows (logarithmic)" if log else "rows"
+    figure, axes = canvas.new_figure(xlabel, ylabel, grid="y", height=4.1)
     for side, color in ((False, canvas.BLUE), (True, canvas.VERMILLION)):
         counts, _ = np.histogram(values[is_second == side], edges)
         axes.stairs(counts, edges, fill=True, color=color, alpha=0.2)
         axes.stairs(counts, edges, color=color, linewidth=1.5, label=canvas.plain(names[side]))
+    if threshold is not None:
+        _threshold(axes, threshold, f"threshold {threshold:.3f}")
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.8)
+    else:
+        axes.locator_params(axis="y", integer=True)
+    canvas.add_legend(axes, "above")
+    return figure
 
 
 def threshold_plot(is_positive: np.ndarray, scores: np.ndarray, threshold: float | None) -> Figure:

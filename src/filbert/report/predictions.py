@@ -58,7 +58,9 @@ def ranking(folder: RunFolder) -> Section | None:
         gold, scores = folder.gold_is(positive), folder.scores_of(positive)
         threshold = folder.shown_metrics.get("threshold", folder.run.get("threshold"))
         names = (negative, positive)
-        figures["scores"] = plots.score_histogram(gold, scores, names=names, threshold=threshold)
+        figures["scores"] = plots.class_histogram(
+            scores, gold, names, threshold, xlabel="score", edges=np.linspace(0, 1, 31), log=True
+        )
         if gold.any():
             figures["threshold"] = plots.threshold_plot(gold, scores, threshold)
     if not figures:
@@ -410,7 +412,10 @@ def answers(folder: RunFolder) -> Section | None:
         is_given = np.array([bool(row["answer"]) for row in folder.rows])
         null_scores = np.array([row["null_score"] for row in folder.rows], dtype=float)
         threshold = null_threshold(folder)
-        figures["null_scores"] = plots.null_histogram(null_scores, has_answer, threshold)
+        figures["null_scores"] = plots.class_histogram(
+            null_scores, ~has_answer, ("answerable", "unanswerable"), threshold,
+            xlabel='score of "no answer"', edges=np.histogram_bin_edges(null_scores, 40),
+        )  # fmt: skip
         answered = [
             [name, *(numbers.count(int((gold & given).sum())) for given in (is_given, ~is_given))]
             for name, gold in (("answerable", has_answer), ("unanswerable", ~has_answer))

@@ -100,12 +100,9 @@ def training(folder: RunFolder) -> Section | None:
     if run.get("teacher"):
         key, ylabel = "loss", "weighted sum of the losses"
     figures = {}
-    for name, by_time in (("loss", False), ("loss_time", True)):
-        if not by_time or any(line.get("seconds") is not None for line in steps):
-            figures[name] = plots.loss_curve(
-                steps, dev, key=key, dev_key=key, ylabel=ylabel, phases=borders, by_time=by_time,
-                zoom=True,
-            )  # fmt: skip
+    figures["loss"] = plots.loss_curve(
+        steps, dev, key=key, dev_key=key, ylabel=ylabel, phases=borders, zoom=True
+    )
     if any(line["metrics"].get("perplexity") is not None for line in dev):
         columns = [("perplexity", "perplexity")]
         figures["perplexity"] = plots.metric_curves(
@@ -115,8 +112,6 @@ def training(folder: RunFolder) -> Section | None:
               if any(line["metrics"].get(key) is not None for line in dev)]  # fmt: skip
     if shares:
         figures["dev_metric"] = plots.metric_curves(dev, shares)
-    if len({line.get("sequences") for line in steps}) > 1:
-        figures["batch_size"] = plots.batch_size_curve(steps, borders)
     if any((line.get("grad_norm") or 0) > 0 for line in steps):
         figures["grad_norm"] = plots.gradient_curve(steps, options.get("clip"))
     images = draw(folder.path, figures)

@@ -172,7 +172,7 @@ def results(folder: RunFolder) -> Section | None:
         "results",
         "Results",
         table=Table(head, rows, css_class="results"),
-        every=Table(["metric", *measured], every),
+        every=Table(["metric", *measured], every, css_class="dense"),
         num_rows=numbers.count(((run.get("data") or {}).get(split) or {}).get("rows")),
         split=split,
         temperature=run.get("temperature"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_ERRORS = 25
 MOST_ENTITIES = 4
-# Length of an excerpt in characters, and how much of it stands before the relevant position.
+# Length of an excerpt in characters, and how many of them are before the relevant position.
 LONGEST, BEFORE = 300, 100
 
 Prediction = dict[str, Any]
@@ -293,6 +293,7 @@ def excerpt(text: str, at: int = 0) -> str:
 def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[int, Passages]:
     from filbert.data.columns import ColumnNames
     from filbert.tasks.base import TaskOptions, task_class
+    from filbert.tasks.rows import read_task_rows
 
     given: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
@@ -305,7 +306,7 @@ def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[i
     show = _SHOWN.get(folder.problem or "", _sequences)
     found: dict[int, Passages] = {}
     last = max(wanted, default=-1)
-    for number, row in enumerate(task.read(path, names)):
+    for number, row in enumerate(read_task_rows(task, path, names)):
         if number > last:
             break
         prediction = wanted.get(number)
@@ -318,8 +319,10 @@ def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[i
 
 
 def _sequences(task: Task, row: Row, prediction: Prediction) -> Passages:
+    from filbert.tasks.rows import row_texts
+
     texts: list[str] = []
-    for text in task.sequences(row):
+    for text in row_texts(task, row):
         texts += [text] if isinstance(text, str) else text
     names = ["text", "second text"] if len(texts) <= 2 else [str(i) for i in range(len(texts))]
     return [(name, excerpt(text)) for name, text in zip(names, texts, strict=False)]
@@ -347,10 +350,12 @@ def _choice(task: Task, row: Row, prediction: Prediction) -> Passages:
 
 
 def _sentence(task: Task, row: Row, prediction: Prediction) -> Passages:
+    from filbert.tasks.rows import row_texts
+
     words, wrong = prediction["tokens"], mistakes(prediction)
     first = min((start for part in wrong for _, start, _ in part), default=0)
     at = sum(len(word) + 1 for word in words[:first])
-    found = [("text", excerpt(t, at)) for t in task.sequences(row) if isinstance(t, str)]
+    found = [("text", excerpt(t, at)) for t in row_texts(task, row) if isinstance(t, str)]
     for name, entities in zip(("missed", "spurious"), wrong, strict=True):
         if entities:
             text = " · ".join(f"{kind}: {' '.join(words[a:b])}" for kind, a, b in entities)

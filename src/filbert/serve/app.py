@@ -159,7 +159,7 @@ def load_app(
 
 def _description(engine: Engine) -> str:
     predictor = engine.predictor
-    task = predictor.task.name if predictor.task else "no task"
+    task = predictor.task.spec.name if predictor.task else "no task"
     warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     return (
         f"{engine.name} ({task}, {predictor.max_length} tokens, {predictor.number_format}): "

@@ -25,6 +25,8 @@ from filbert.inference.onnx_session import HIDDEN
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import attention_maps, layers_and_heads
 from filbert.model.heads import Model
+from filbert.tasks.base import cleaning_of
+from filbert.tasks.rows import row_of_value
 from filbert.text.masks import check_masked
 from filbert.text.tokenizer import Encoding
 
@@ -86,13 +88,15 @@ class PredictQuery:
     raw: bool = False
 
     def __post_init__(self) -> None:
-        kind = self.predictor.known_task().head_kind
+        kind = self.predictor.known_task().spec.head_kind
         if self.raw and kind not in ("sequence", "choices"):
             raise ConfigError("This model does not have one score per class.")
 
     def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
         task = self.predictor.known_task()
-        return Prepared(self.predictor.row_examples([task.row(item, i) for i, item in inputs]))
+        return Prepared(
+            self.predictor.row_examples([row_of_value(task, item, i) for i, item in inputs])
+        )
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
         predictor = self.predictor
@@ -108,7 +112,7 @@ class PredictQuery:
         predictions = task.decode(outputs, prepared.examples)
         if self.raw:
             rows = torch.split(torch.stack([*outputs]).float(), [*rows_of(prepared.examples)])
-            logits = rows if task.head_kind == "choices" else [row.mean(0) for row in rows]
+            logits = rows if task.spec.head_kind == "choices" else [row.mean(0) for row in rows]
             pairs = zip(predictions, logits, strict=True)
             predictions = [one | {"logits": values.tolist()} for one, values in pairs]
         return _from_predictions(predictions)
@@ -192,7 +196,7 @@ class AttentionQuery:
 
     def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
         predictor = self.predictor
-        clean = getattr(predictor.task, "clean", None)
+        clean = cleaning_of(predictor.task)
         texts = [cleaned(text_of(text_row(item, i)), clean) for i, item in inputs]
         limit = min(predictor.max_length, self.max_length or predictor.max_length)
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
@@ -275,16 +279,9 @@ def abilities(predictor: Predictor) -> tuple[str, ...]:
     "predict" (classes or a value), "tag", "answer", "choose" or "fill" by its head; "embed",
     "similarity" and "attention" if its hidden states are available; always "tokenize".
     """
-    names = {
-        "classification": "predict",
-        "regression": "predict",
-        "tagging": "tag",
-        "span_qa": "answer",
-        "multiple_choice": "choose",
-    }
-    can = []
-    if predictor.task is not None and predictor.task.name in names:
-        can.append(names[predictor.task.name])
+    names = {"sequence": "predict", "tokens": "tag", "spans": "answer", "choices": "choose"}
+    kind = None if predictor.task is None else predictor.task.spec.head_kind
+    can = [] if kind is None else [names[kind]]
     with suppress(ConfigError, FormatError):
         check_fill(predictor)
         can.append("fill")

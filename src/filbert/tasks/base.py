@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import filbert.tasks
 from filbert.errors import ConfigError
+from filbert.text.clean import Cleaning
 
 # Names of types only: `filbert --help` reads the options through this module and must not wait for
 # torch.
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
     from filbert.data.columns import ColumnNames
     from filbert.data.examples import Example
-    from filbert.data.findings import Finding
     from filbert.data.records import Row
-    from filbert.data.streams import OnError
-    from filbert.data.texts import Text
-    from filbert.model.config import EncoderConfig
-    from filbert.model.heads import Head
     from filbert.text.tokenizer import Tokenizer
 
 Prediction = dict[str, Any]
@@ -38,13 +33,16 @@ _ELSEWHERE = {
     "swag": "multiple_choice", "similarity": "embedding", "sts": "embedding",
 }  # fmt: skip
 
-
-class Column(NamedTuple):
-    """A column that a row must or may hold."""
-
-    name: str
-    required: bool
-    meaning: str
+# Modules of this folder that are no tasks on labelled rows.
+_NO_TASKS = {
+    "base",
+    "rows",
+    "checking",
+    "predictions",
+    "pretraining",
+    "distillation",
+    "soft_labels",
+}
 
 
 class Targets(NamedTuple):
@@ -117,29 +115,12 @@ class TaskOptions:
     pooling: str = "mean"
 
 
-def refuse_cleaning(options: TaskOptions, why: str) -> None:
-    """For tasks that read texts as they are.
-
-    Raises:
-        ConfigError: cleaning was asked for; with `why` there is none.
-    """
-    if options.clean not in (None, "none"):
-        raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
-
-
-def uncleaned(task: Task) -> Task:
-    """The same task over texts as they are, to measure them without the work of cleaning."""
-    if getattr(task, "clean", None) is None:
-        return task
-    return replace(task, clean=None)  # type: ignore[type-var]
-
-
-class Objective(Protocol):
-    """What the trainer needs to know of a task: which losses there are.
+class Losses(Protocol):
+    """What the trainer asks about the losses of an objective; `TaskSpec` answers it for a task.
 
     Attributes:
-        loss_names: what the entries of `count` and `loss` are called in metrics.jsonl.
-        selection_metric: what the best step is chosen by.
+        loss_names: names of the entries of `count` and `loss` in metrics.jsonl.
+        selection_metric: the metric that chooses the best step.
         whole_batch: the loss of a row depends on the other rows of its step.
     """
 
@@ -149,6 +130,23 @@ class Objective(Protocol):
     def selection_metric(self) -> str: ...  # noqa: D102
     @property
     def whole_batch(self) -> bool: ...  # noqa: D102
+
+
+class LossSpec(NamedTuple):
+    """`Losses` of an objective without labelled rows."""
+
+    loss_names: tuple[str, ...]
+    selection_metric: str
+    whole_batch: bool = False
+
+
+class Objective(Protocol):
+    """What the trainer needs of a task, of pre-training and of distillation."""
+
+    @property
+    def spec(self) -> Losses:
+        """Names of the losses and of the metric that chooses the best step."""
+        ...
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """What the losses compare with, for one micro-batch of whole rows."""
@@ -166,43 +164,84 @@ class Objective(Protocol):
         ...
 
 
-class Task(Objective, Protocol):
-    """Rows in, predictions and metrics out; trainer and predictor know nothing else of a task.
+RowFormat = Literal["scored", "labelled", "pairs", "sentences", "questions", "choices"]
 
-    A task is a frozen value: `fit_labels` gives one that knows the labels, `calibrate` one that
-    knows its thresholds. `to_dict` is what filbert.json keeps and `from_dict` reads back.
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """Everything that other packages may ask about a task; each task builds its own.
 
     Attributes:
-        name: the module's name.
-        columns: what a row holds.
-        head_kind: a key of `model.heads.HEADS`; None where `head` has no weights.
-        num_labels: outputs of the heads "sequence" and "tokens"; None for others.
-        labels: by id, for the same heads.
-        problem_type: as Hugging Face's config.json names it, or None.
-        metric_names: what the best step may be chosen by. Of "loss" and "mse" less is better.
-        labels_are_classes: a row's labels are what it is judged by, so that rare, contradictory and
+        name: name of the module in this package.
+        row_format: how rows are read and which texts they hold; a key of `rows.FORMATS`.
+        head_kind: a key of `model.heads.HEADS`; None for pooled vectors without a trained head.
+        metric_names: metrics that may choose the best step. Of "loss" and "mse" less is better.
+        selection_metric: the metric that chooses it by default.
+        metric_scale: the largest value of the metrics: 1, or 100 for percent.
+        loss_names: as in `Losses`.
+        whole_batch: as in `Losses`.
+        num_labels: outputs of the heads "sequence" and "tokens"; None for other heads.
+        labels: their names by id.
+        problem_type: as in Hugging Face's config.json, or None.
+        labels_are_classes: the labels of a row are its classes, so that rare, contradictory and
             missing ones matter; not so for the entity types in a sentence.
-        windows: long texts are always read whole, in windows; else `on_overflow` decides.
+        label_columns: 0/1 columns that hold the labels of multi-label rows.
+        positive: the positive class of two; None for more classes and for several labels.
+        thresholds: see `Classification`.
+        temperature: logits are divided by it before they become probabilities.
+        on_overflow: the treatment of long texts, a key of `data.overflow.RULES`; "window" loses
+            nothing.
+        clean: cleaning of the texts before they become tokens.
+        cleans: whether the task can clean texts.
+        pooling: of tokens to a vector, where `head_kind` is None.
+        always_answers: questions always get an answer, never "no answer".
+    """
+
+    name: str
+    row_format: RowFormat
+    head_kind: str | None
+    metric_names: tuple[str, ...]
+    selection_metric: str
+    metric_scale: float = 1.0
+    loss_names: tuple[str, ...] = ("loss",)
+    whole_batch: bool = False
+    num_labels: int | None = None
+    labels: tuple[str, ...] | None = None
+    problem_type: str | None = None
+    labels_are_classes: bool = False
+    label_columns: tuple[str, ...] | None = None
+    positive: str | None = None
+    thresholds: tuple[float, ...] | None = None
+    temperature: float = 1.0
+    on_overflow: str = "truncate"
+    clean: Cleaning | None = None
+    cleans: bool = False
+    pooling: str | None = None
+    always_answers: bool = False
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a row has any number of labels."""
+        return self.problem_type == "multi_label_classification"
+
+    @property
+    def windows(self) -> bool:
+        """Whether long texts are read whole, in windows."""
+        return self.on_overflow == "window"
+
+
+class Task(Objective, Protocol):
+    """Rows in, predictions and metrics out.
+
+    A task is a frozen dataclass: `fit` returns one that knows the labels, `calibrate` one that
+    knows its thresholds. `task_to_dict` writes its fields to filbert.json.
+    The methods of `Objective` belong to it. What all tasks do with rows is in `tasks.rows`.
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def columns(self) -> tuple[Column, ...]: ...  # noqa: D102
-    @property
-    def head_kind(self) -> str | None: ...  # noqa: D102
-    @property
-    def num_labels(self) -> int | None: ...  # noqa: D102
-    @property
-    def labels(self) -> tuple[str, ...] | None: ...  # noqa: D102
-    @property
-    def problem_type(self) -> str | None: ...  # noqa: D102
-    @property
-    def metric_names(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def labels_are_classes(self) -> bool: ...  # noqa: D102
-    @property
-    def windows(self) -> bool: ...  # noqa: D102
+    def spec(self) -> TaskSpec:
+        """What other packages ask about the task."""
+        ...
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> Task:
@@ -213,83 +252,21 @@ class Task(Objective, Protocol):
         """
         ...
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Task:
-        """The task that a model folder describes.
-
-        Raises:
-            ValueError, TypeError: it cannot be one.
-        """
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to predict again, with "name": labels, thresholds, temperature."""
-        ...
-
-    # Rows
-
-    def read(
-        self,
-        path: str | Path,
-        names: ColumnNames,
-        *,
-        labelled: bool = True,
-        on_error: OnError | None = None,
-    ) -> Iterator[Row]:
-        """The rows of a file under standard names.
-
-        Raises:
-            InputError: file and line of what is wrong, unless `on_error` takes it.
-        """
-        ...
-
-    def row(self, item: Any, index: int) -> Row:
-        """The row of a Python value that came without a file, such as a text or a mapping.
-
-        Raises:
-            InputError: it cannot be one; with its index.
-        """
-        ...
-
-    def sequences(self, row: Row) -> list[Text]:
-        """What is tokenised: a text or pair per sequence, before any cutting or windows."""
-        ...
-
-    def fit_labels(self, rows: Iterable[Row]) -> Task:
-        """Learn the labels (and class weights) from the training rows.
+    def fit(self, rows: Iterable[Row]) -> Task:
+        """The task with the labels (and class weights) of the training rows.
 
         Raises:
             InputError: a row's label is not one of the declared ones, with file and line.
         """
         ...
 
-    def labels_of(self, row: Row) -> list[str]:
-        """The label names in a row, for counting; [] where a task has none.
-
-        Raises:
-            InputError: what should be learnt is missing or malformed, with file and line.
-        """
-        ...
-
-    def findings(
-        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
-    ) -> Iterator[Finding]:
-        """What only this task can see to be wrong with some rows; see `data.doctor`."""
-        ...
-
     def gold(self, row: Row) -> Any:
-        """The wanted answer of a labelled row in the form that `metrics` takes.
+        """The expected answer of a labelled row in the form that `metrics` takes.
 
         Raises:
             InputError: it is missing, unknown or malformed, with file and line.
         """
         ...
-
-    def gold_json(self, gold: Any) -> Any:
-        """The same for predictions/*.jsonl: label names, a number, tags, answers."""
-        ...
-
-    # Training
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -300,17 +277,11 @@ class Task(Objective, Protocol):
         """
         ...
 
-    def head(self, config: EncoderConfig) -> Head:
-        """A fresh head."""
-        ...
-
-    # Prediction
-
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """One prediction per row, in order, in the shape of INTERFACE.
+        """One prediction per row, in order.
 
         Args:
-            outputs: the head's float32 output of every example, on the host: (C,) or () for heads
+            outputs: the head's float32 output of every example, on the CPU: (C,) or () for heads
                 over sequences, (n, C) for heads over tokens.
             examples: as `examples` made them, the ones of a row together.
         """
@@ -323,46 +294,68 @@ class Task(Objective, Protocol):
         ...
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The figures of INTERFACE; keys in `metric_names` are floats, or None where undefined."""
+        """The metrics; those in `spec.metric_names` are floats, or None where undefined."""
         ...
 
-    def files(
-        self, gold: Sequence[Any], predictions: Sequence[Prediction]
-    ) -> dict[str, dict[str, Any]]:
-        """Further JSON files that an evaluation leaves, by name; {} for most tasks."""
-        ...
 
-    # Evaluation of rows and predictions from elsewhere
+def task_to_dict(task: Task) -> dict[str, Any]:
+    """Everything needed to predict again: the name of the task and its fields, for JSON."""
+    content = {"name": task.spec.name, **asdict(task)}  # type: ignore[call-overload]
+    clean = task.spec.clean
+    return content | ({"clean": clean and clean.names} if "clean" in content else {})
 
-    def reading(self, names: ColumnNames) -> Task:
-        """The task of a model, settled to read labelled rows under the user's names.
 
-        Raises:
-            ConfigError: the names do not go with the task.
-        """
-        ...
+def task_from_dict(kind: type[Task], content: Mapping[str, Any]) -> Task:
+    """The task of class `kind` with the fields in `content`; other entries are ignored.
 
-    def with_labels_of(self, rows: Iterable[Row], predictions: Iterable[Mapping[str, Any]]) -> Task:
-        """The task with the labels of rows and of predictions made elsewhere, unless declared.
+    Raises:
+        ValueError, TypeError, ConfigError: it cannot be one.
+    """
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {name: content[name] for name in names & content.keys()}
+    known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+    if "clean" in names:
+        known["clean"] = Cleaning.parse(content.get("clean"))
+    return kind(**known)
 
-        Raises:
-            InputError: there are too few.
-        """
-        ...
 
-    def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
-        """A prediction made elsewhere, complete enough for `metrics`.
+def changed(task: Task, **entries: Any) -> Task:
+    """The task with other entries of its `task_to_dict`.
 
-        Raises:
-            InputError: what is missing or unknown, with file and line.
-        """
-        ...
+    Raises:
+        ValueError, TypeError, ConfigError: an entry has no such value.
+    """
+    return task_from_dict(type(task), task_to_dict(task) | entries)
+
+
+def cleaning_of(task: Task | None) -> Cleaning | None:
+    """The cleaning of the texts before they become tokens, if any."""
+    return None if task is None else task.spec.clean
+
+
+def set_vector_head(model: Any, task: Task | None) -> None:
+    """Give a model, or an exported one, the pooling of a task that has no trained head."""
+    if task is None or task.spec.pooling is None:
+        return
+    from filbert.model.heads import VectorHead
+
+    model.head = VectorHead(model.config, task.spec.pooling)
+
+
+def refuse_cleaning(options: TaskOptions, why: str) -> None:
+    """For tasks that read texts as they are.
+
+    Raises:
+        ConfigError: cleaning was asked for; with `why` there is none.
+    """
+    if options.clean not in (None, "none"):
+        raise ConfigError(f"--clean is for classification and regression: {why}. Leave it out.")
 
 
 def task_names() -> list[str]:
     """The built-in tasks on labelled rows: the modules of this folder."""
     names = {module.name for module in pkgutil.iter_modules(filbert.tasks.__path__)}
-    return sorted(names - {"base", "pretraining", "distillation", "soft_labels"})
+    return sorted(names - _NO_TASKS)
 
 
 def check_name(name: str) -> None:

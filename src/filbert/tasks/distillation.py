@@ -19,7 +19,7 @@ from filbert.errors import ConfigError
 from filbert.losses.cross_entropy import cross_entropy
 from filbert.losses.student import LayerLoss, StudentOutput
 from filbert.model.config import EncoderConfig
-from filbert.tasks.base import Targets
+from filbert.tasks.base import LossSpec, Targets
 from filbert.tasks.pretraining import masked_words
 
 # Wang et al. 2021, section 4.1: the number of relation heads by the least width of the teacher.
@@ -41,8 +41,6 @@ class LayerDistillation:
     soft_weight: float = 0.0
     soft_at_masked: bool = False
     masked_weight: float = 0.0
-    selection_metric = "loss"
-    whole_batch = False
     pair = "none"
 
     @property
@@ -51,9 +49,9 @@ class LayerDistillation:
         return [(loss.name, loss.weight) for loss in self.layer_losses] + [w for w in words if w[1]]
 
     @property
-    def loss_names(self) -> tuple[str, ...]:
+    def spec(self) -> LossSpec:
         """The layer losses, then soft_loss and mlm_loss if they have a weight."""
-        return tuple(name for name, _ in self._weighted)
+        return LossSpec(tuple(name for name, _ in self._weighted), "loss")
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from filbert.data.examples import Example
 from filbert.losses.cross_entropy import cross_entropy
-from filbert.tasks.base import Targets
+from filbert.tasks.base import LossSpec, Targets
 
 # Clark et al. 2020, section 3.1: the weight of the discriminator's loss.
 REPLACED_WEIGHT = 50.0
@@ -37,8 +37,6 @@ class Pretraining:
     """
 
     pair: str = "none"
-    selection_metric = "mlm_loss"
-    whole_batch = False
 
     @property
     def head_kind(self) -> str:
@@ -46,9 +44,10 @@ class Pretraining:
         return "masked_lm" if self.pair == "none" else "pretraining"
 
     @property
-    def loss_names(self) -> tuple[str, ...]:
-        """One for masked words, one for the pair."""
-        return ("mlm_loss",) if self.pair == "none" else ("mlm_loss", f"{self.pair}_loss")
+    def spec(self) -> LossSpec:
+        """One loss for masked words, one for the pair."""
+        names = ("mlm_loss",) if self.pair == "none" else ("mlm_loss", f"{self.pair}_loss")
+        return LossSpec(names, "mlm_loss")
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """Where words are masked, (K,), what they were, (K,), and what the pairs are, (S,)."""
@@ -82,9 +81,7 @@ class ReplacedTokens:
     """
 
     head_kind = "discriminator"
-    loss_names = ("mlm_loss", "replaced_loss")
-    selection_metric = "replaced_loss"
-    whole_batch = False
+    spec = LossSpec(("mlm_loss", "replaced_loss"), "replaced_loss")
     pair = "none"
 
     def targets(self, examples: Sequence[Example]) -> Targets:

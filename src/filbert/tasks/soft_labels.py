@@ -19,7 +19,7 @@ from filbert.data.examples import Example, rows_of
 from filbert.losses.distillation import soft_binary_targets, soft_targets, squared_error
 from filbert.losses.student import LayerLoss, StudentOutput
 from filbert.model.pooling import mean_of_groups, table_of_groups
-from filbert.tasks.base import Targets, Task
+from filbert.tasks.base import LossSpec, Targets, Task
 
 # What a teacher answers to whole rows, in the form of `by_row`, on the host.
 Answers = Callable[[Sequence[Example]], Tensor]
@@ -48,19 +48,13 @@ class SoftLabels:
     by_cosine: bool = False
     layer_losses: tuple[LayerLoss, ...] = ()
 
-    whole_batch = False
-
     @property
-    def loss_names(self) -> tuple[str, ...]:
-        """Each is logged with its weight."""
+    def spec(self) -> LossSpec:
+        """Each loss is logged with its weight; the metric is that of the task."""
         hard = ("hard_loss",) if self.alpha else ()
         soft = ("soft_loss",) if self.alpha < 1 else ()
-        return (*hard, *soft, *(loss.name for loss in self.layer_losses))
-
-    @property
-    def selection_metric(self) -> str:
-        """The task's."""
-        return self.task.selection_metric
+        names = (*hard, *soft, *(loss.name for loss in self.layer_losses))
+        return LossSpec(names, self.task.spec.selection_metric)
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """The teacher's answers where they count, and the labels of the rows that have any."""
@@ -84,7 +78,7 @@ class SoftLabels:
     def count(self, targets: Targets) -> tuple[float, ...]:
         """Labels, answers, and sequences for each layer loss."""
         groups = targets.groups or ()
-        kind = self.task.head_kind
+        kind = self.task.spec.head_kind
         num_sequences = len(groups) if kind in ("tokens", "spans") else sum(groups)
         num_answers = len(groups)
         if kind == "tokens":
@@ -126,7 +120,8 @@ class SoftLabels:
 
     def _soft(self, student: Tensor, teacher: Tensor, groups: Sequence[int]) -> Tensor:
         """How far two answers in the form of `by_row` are apart, summed."""
-        kind, problem, heat = self.task.head_kind, self.task.problem_type, self.temperature
+        spec, heat = self.task.spec, self.temperature
+        kind, problem = spec.head_kind, spec.problem_type
         if kind is None:
             if self.by_cosine:
                 return squared_error(_cosines(student), _cosines(teacher))
@@ -152,11 +147,11 @@ def layout(task: Task, examples: Sequence[Example]) -> tuple[Tensor | None, tupl
         has, or, for heads over tokens, how many tokens each sequence.
     """
     lengths = tuple(len(example.input_ids) for example in examples)
-    if task.head_kind == "tokens":
+    if task.spec.head_kind == "tokens":
         starts = accumulate(lengths, initial=0)
         at = [start + e.source.rows for start, e in zip(starts, examples, strict=False)]
         return torch.from_numpy(np.concatenate(at)), lengths
-    return None, lengths if task.head_kind == "spans" else rows_of(examples)
+    return None, lengths if task.spec.head_kind == "spans" else rows_of(examples)
 
 
 def by_row(task: Task, output: Tensor, groups: Sequence[int]) -> Tensor:
@@ -172,14 +167,14 @@ def by_row(task: Task, output: Tensor, groups: Sequence[int]) -> Tensor:
         (K, C) for tagging, by word; (T, 2) for spans; (S, H) for vectors.
     """
     output = output.float()
-    return mean_of_groups(output, groups) if task.head_kind == "sequence" else output
+    return mean_of_groups(output, groups) if task.spec.head_kind == "sequence" else output
 
 
 def _num_outputs(task: Task, example: Example) -> int:
     """Rows of the head's output that belong to one sequence."""
-    if task.head_kind == "tokens":
+    if task.spec.head_kind == "tokens":
         return len(example.source.rows)
-    return len(example.input_ids) if task.head_kind == "spans" else 1
+    return len(example.input_ids) if task.spec.head_kind == "spans" else 1
 
 
 def _table(scores: Tensor, groups: Sequence[int]) -> Tensor:

@@ -5,9 +5,9 @@ T tokens in the batch, S sequences (windows), L the longest, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,28 +20,16 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.findings import Finding
 from filbert.data.records import Row
-from filbert.data.squad import question_place, question_row, read_questions
-from filbert.data.streams import OnError
-from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
-from filbert.model.config import EncoderConfig
-from filbert.model.heads import Head, new_head
-from filbert.tasks.base import Column, Prediction, Targets, TaskOptions, refuse_cleaning
+from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
 from filbert.text.tokenizer import Tokenizer
-
-COLUMNS = (
-    Column("id", False, "names the question in files of predictions; its number when not given"),
-    Column("question", True, "the question"),
-    Column("context", True, "the text that answers it"),
-    Column("answers", True, 'a list of {"text", "answer_start"}; empty: there is no answer'),
-)
 
 _COUNTS = ("stride", "max_question_length", "max_answer_length", "n_best")
 
 
 class Gold(NamedTuple):
-    """The wanted answers of a question: their texts, none where the context holds no answer."""
+    """The gold answers of a question: their texts, none where the context holds no answer."""
 
     id: str
     answers: tuple[str, ...]
@@ -81,99 +69,34 @@ class SpanQA:
         if not isinstance(self.null_threshold, int | float) or not np.isfinite(self.null_threshold):
             raise ValueError(f"null_threshold is {self.null_threshold!r}, not a finite number")
 
-    name = "span_qa"
-    columns = COLUMNS
-    head_kind = "spans"
-    num_labels = None
-    labels = None
-    problem_type = None
-    labels_are_classes = False
-    windows = True
-    id_column = "id"
-    selection_metric = "f1"
-    loss_names = ("loss",)
-    metric_whole = 100.0
-    whole_batch = False
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """The figures that a best step can be chosen by, in percent."""
-        return ("exact_match", "f1", *(["best_f1"] if self.has_unanswerable else []))
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """Metrics are in percent."""
+        return TaskSpec(
+            name="span_qa",
+            row_format="questions",
+            head_kind="spans",
+            metric_names=("exact_match", "f1", *(["best_f1"] if self.has_unanswerable else [])),
+            selection_metric="f1",
+            metric_scale=100.0,
+            on_overflow="window",
+            always_answers=not self.has_unanswerable,
+        )
 
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
-        """A task that knows what the user said and no row yet."""
+        """A task that knows the user's options and no row yet."""
         refuse_cleaning(options, "answers are places in the text as it stands")
-        return cls(**{name: getattr(options, name) for name in _COUNTS}).reading(names)
+        return cls(**{name: getattr(options, name) for name in _COUNTS})
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> SpanQA:
-        """The task that filbert.json describes.
-
-        Raises:
-            ValueError, TypeError, ConfigError: it cannot be one.
-        """
-        return cls(**{f: content[f] for f in cls.__dataclass_fields__ if f in content})
-
-    def to_dict(self) -> dict[str, Any]:
-        """For filbert.json."""
-        return {"name": self.name, **asdict(self)}
-
-    # Rows
-
-    def read(
-        self,
-        path: str | Path,
-        names: ColumnNames,
-        *,
-        labelled: bool = True,
-        on_error: OnError | None = None,
-    ) -> Iterator[Row]:
-        """The questions of a SQuAD file, or of rows with these columns; see `data.squad`."""
-        return read_questions(path, names, labelled=labelled, on_error=on_error)
-
-    def row(self, item: Any, index: int) -> Row:
-        """From a (question, context) pair, or a mapping with both and maybe `id`."""
-        return question_row(item, index)
-
-    def sequences(self, row: Row) -> list[Text]:
-        """One pair: the question and the whole context."""
-        return [(row.values["question"], row.values["context"])]
-
-    def fit_labels(self, rows: Iterable[Row]) -> SpanQA:
+    def fit(self, rows: Iterable[Row]) -> SpanQA:
         """See whether there are questions without answer."""
-        found = {label for row in rows for label in self.labels_of(row)}
-        return replace(self, has_unanswerable="unanswerable" in found)
-
-    def labels_of(self, row: Row) -> list[str]:
-        """Whether the question is answerable; for counting only."""
-        return ["answerable" if self._answers(row) else "unanswerable"]
+        has_answers = [bool(answers_of(row)) for row in rows]
+        return replace(self, has_unanswerable=not all(has_answers))
 
     def gold(self, row: Row) -> Gold:
         """Id and answers."""
-        return Gold(row.values["id"], tuple(answer["text"] for answer in self._answers(row)))
-
-    def gold_json(self, gold: Any) -> list[str]:
-        """The answers."""
-        return list(gold.answers)
-
-    def _answers(self, row: Row) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] | None = row.values.get("answers")
-        if found is None:
-            raise InputError(f"{question_place(row)}: no answers. Give a list, maybe empty.")
-        return found
-
-    def findings(
-        self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
-    ) -> Iterator[Finding]:
-        """Answers that are not at their offset or out of reach, and long questions."""
-        cutting = None if tokenizer is None else self._cutting(tokenizer, max_length)
-        return spans.question_findings(rows, cutting, self.max_answer_length)
-
-    def _cutting(self, tokenizer: Tokenizer, max_length: int) -> spans.Cutting:
-        return spans.Cutting(tokenizer, max_length, self.stride, self.max_question_length)
-
-    # Training
+        return Gold(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -187,30 +110,25 @@ class SpanQA:
             InputError: a question leaves no room for its context, or (with targets) an answer is
                 not at its offset; with file, line and id.
         """
-        made = []
-        encoded = spans.cut_up(rows, self._cutting(tokenizer, max_length))
-        for index, (row, encodings, windows) in enumerate(encoded):
+        examples = []
+        encoded = spans.cut_up(rows, _cutting(self, tokenizer, max_length))
+        for i, (row, encodings, windows) in enumerate(encoded):
             tokens = None
-            if with_targets and self._answers(row):
+            if with_targets and answers_of(row):
                 tokens = spans.wanted_tokens(row, windows[0].question)
-            for window, encoding in zip(windows, encodings, strict=True):
-                target = spans.place_in(window, tokens) if with_targets else None
-                made.append(
-                    Example(
-                        row=index,
-                        input_ids=encoding.input_ids,
-                        token_type_ids=encoding.token_type_ids,
-                        num_tokens=encoding.num_tokens,
-                        target=target,
-                        source=window,
-                        row_tokens=window.question.num_tokens,
-                    )
+            examples += [
+                Example(
+                    row=i,
+                    input_ids=encoding.input_ids,
+                    token_type_ids=encoding.token_type_ids,
+                    num_tokens=encoding.num_tokens,
+                    target=spans.place_in(window, tokens) if with_targets else None,
+                    source=window,
+                    row_tokens=window.question.num_tokens,
                 )
-        return made
-
-    def head(self, config: EncoderConfig) -> Head:
-        """A fresh start and end score per token."""
-        return new_head(self.head_kind, config)
+                for window, encoding in zip(windows, encodings, strict=True)
+            ]
+        return examples
 
     def targets(self, examples: Sequence[Example]) -> Targets:
         """int64 (S, 2), places of start and end; groups are the sequences' lengths."""
@@ -240,10 +158,8 @@ class SpanQA:
         logits = logits.index_copy(0, at, output.float()).view(count, longest, 2)
         return F.cross_entropy(logits, targets.values, reduction="sum") / 2
 
-    # Prediction
-
     def decode(self, outputs: Sequence[Tensor], examples: Sequence[Example]) -> list[Prediction]:
-        """One answer a question, cut out of its context, with what else came into question.
+        """One answer a question, cut out of its context, with the other candidates.
 
         `start` and `end` are characters of the context, None where the answer is "". `null_score`
         is by how much "no answer" beats the best span (null_odds.json). `nbest` lists the best
@@ -302,98 +218,41 @@ class SpanQA:
         return replace(self, null_threshold=threshold)
 
     def metrics(self, gold: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The figures of INTERFACE, in percent; those of v2.0 if a question has no answer."""
+        """The metrics of SQuAD, in percent; those of v2.0 if a question has no answer."""
         scores: list[Any] = [prediction.get("null_score") for prediction in predictions]
-        found = squad.squad_metrics(
+        metrics = squad.squad_metrics(
             [g.answers for g in gold],
             [prediction["answer"] for prediction in predictions],
             None if None in scores else scores,
         )
-        # Rows that can all be answered have no other best.
-        return found | {k: found.get(k, found["f1"]) for k in self.metric_names[2:]}
-
-    def metrics_by_id(
-        self,
-        gold: Sequence[Gold],
-        answers: Mapping[str, str],
-        no_answer: Mapping[str, float] | None = None,
-    ) -> dict[str, Any]:
-        """The same from SQuAD's own files; a question without prediction scores 0.
-
-        Raises:
-            InputError: no prediction is for any of the questions, or a no-answer score is missing.
-        """
-        index = {g.id: i for i, g in enumerate(gold)}
-        if not any(id in index for id in answers):
-            raise InputError(
-                f"None of the {len(answers)} predictions is for one of the {len(gold)} questions: "
-                "no id is in both files. Do they belong together?"
-            )
-        lacking = [id for id in answers if id in index and id not in (no_answer or answers)]
-        if lacking:
-            raise InputError(
-                f"{len(lacking)} predictions have no no-answer score, first {lacking[0]!r}."
-            )
-        return squad.squad_metrics(
-            [g.answers for g in gold],
-            [answers.get(g.id) for g in gold],
-            None if no_answer is None else [no_answer.get(g.id, 0.0) for g in gold],
-            order=[index[id] for id in no_answer or answers if id in index],
-            limit=squad.SCRIPT_LIMIT,
-        )
-
-    def files(
-        self, gold: Sequence[Any], predictions: Sequence[Prediction]
-    ) -> dict[str, dict[str, Any]]:
-        """What run_squad.py leaves, as far as the predictions say it."""
-        pairs = [(g.id, p) for g, p in zip(gold, predictions, strict=True)]
-        return {
-            "predictions.json": {key: p["answer"] for key, p in pairs},
-            "nbest_predictions.json": {
-                key: _published(p["nbest"]) for key, p in pairs if "nbest" in p
-            },
-            "null_odds.json": {
-                key: p["null_score"] for key, p in pairs if p.get("null_score") is not None
-            },
-        }
-
-    # Evaluation of rows and predictions from elsewhere
-
-    def reading(self, names: ColumnNames) -> SpanQA:
-        """The same."""
-        names.refuse_label_columns("a question is answered by a place in a text")
-        return self
-
-    def with_labels_of(
-        self, rows: Iterable[Row], predictions: Iterable[Mapping[str, Any]]
-    ) -> SpanQA:
-        """The same: answers are no labels."""
-        return self
-
-    def check_prediction(self, prediction: Mapping[str, Any], where: str) -> Prediction:
-        """A prediction with `answer` (or `prediction_text`) and maybe `null_score`.
-
-        `no_answer_probability` serves as `null_score`.
-        """
-        found = dict(prediction)
-        answer = found.get("answer", found.pop("prediction_text", None))
-        if not isinstance(answer, str):
-            raise InputError(
-                f'{where}: a prediction needs "answer" (or "prediction_text"), a text; "" says '
-                "that there is no answer."
-            )
-        score = found.get("null_score", found.pop("no_answer_probability", None))
-        if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
-            raise InputError(f'{where}: "null_score" is not a number.')
-        if score is not None and not np.isfinite(score):
-            raise InputError(f'{where}: "null_score" is {score}; give a finite number.')
-        return found | {"answer": answer} | ({} if score is None else {"null_score": float(score)})
+        if self.has_unanswerable:
+            # If all rows have an answer, no threshold is better than answering all.
+            metrics.setdefault("best_f1", metrics["f1"])
+        return metrics
 
 
-def _published(nbest: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Under run_squad.py's keys."""
-    kept = ("text", "start_logit", "end_logit")
-    return [{key: e[key] for key in kept} | {"probability": e["score"]} for e in nbest]
+def answers_of(row: Row) -> list[dict[str, Any]]:
+    """The gold answers of a question.
+
+    Raises:
+        InputError: the row has none, not even an empty list; with file, line and id.
+    """
+    answers: list[dict[str, Any]] | None = row.values.get("answers")
+    if answers is None:
+        raise InputError(f"{spans.question_place(row)}: no answers. Give a list, maybe empty.")
+    return answers
+
+
+def _cutting(task: SpanQA, tokenizer: Tokenizer, max_length: int) -> spans.Cutting:
+    return spans.Cutting(tokenizer, max_length, task.stride, task.max_question_length)
+
+
+def question_findings(
+    task: SpanQA, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+) -> Iterator[Finding]:
+    """Answers that are not at their offset or that no window holds, and long questions."""
+    cutting = None if tokenizer is None else _cutting(task, tokenizer, max_length)
+    return spans.question_findings(rows, cutting, task.max_answer_length)
 
 
 TASK = SpanQA

@@ -1,21 +1,20 @@
-"""The cleaning steps of the toxic comment study, each one named and optional.
+"""The cleaning steps of the toxic comment study.
 
-They always run in the order of `STEPS`, whatever order the user names them in, since each needs
-something that a later one takes away:
+They always run in the order of `STEPS`, because each depends on what a later one removes:
 
     urls              first: an address may hold an emoji, ":/", an IP address or "@name"
     user-names        before IP addresses: on Wikipedia "User:192.0.2.1" is a name
     ip-addresses      while dots and colons are there
     emojis            before emoticons, which have letters in common with keycaps
     emoticons         before lowercase: "XD" is a face, "xd" is not
-    contractions      need their apostrophe, and must be words of their own before stop words go
-    lowercase         anywhere before stop words would do
+    contractions      before the apostrophe and the stop words are removed
+    lowercase         before stop words
     stop-words        while "it's" is still one word
-    non-alphanumerics last: all others look at the signs that it removes
+    non-alphanumerics last: all others read the signs that it removes
 
-The whole study's cleaning is idempotent. Two things see to that: words never grow together after
-the first step that looks at words (invisible characters, which split words, go before that), and
-stop words are looked up in the very words that the last step leaves.
+Cleaning with all steps is idempotent: no step joins words, because invisible characters inside
+words are removed before the first step that reads words, and stop words are looked up as the words
+that the last step returns.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from filbert.errors import ConfigError, printable
 
 # Words
 
-# What stands before "n't" -> what the whole becomes. "cannot" is one word in English, and in every
-# table of word vectors. "ain't" stands for five things; this is the most frequent.
+# What precedes "n't" -> the whole, written out. "cannot" is one word in English, and in every table
+# of word vectors. "ain't" has five meanings; this is the most frequent.
 NEGATED = {
     "ai": "is not", "are": "are not", "ca": "cannot", "could": "could not", "dare": "dare not",
     "did": "did not", "do": "do not", "does": "does not", "had": "had not", "has": "has not",
@@ -43,8 +42,7 @@ NEGATED = {
     "were": "were not", "wo": "will not", "would": "would not",
 }  # fmt: skip
 
-# The same where people leave the apostrophe out. "cant", "wont" and "usent" are not among them:
-# these are words or names of their own.
+# The same without apostrophe. "cant", "wont" and "usent" are other words or names.
 _BARE = """
     aint arent couldnt didnt doesnt dont hadnt hasnt havent isnt mightnt mustnt neednt shouldnt
     wasnt werent wouldnt
@@ -55,8 +53,7 @@ NEGATED_BARE = tuple(_BARE.split())
 _NEGATIONS = "cannot neither never no nobody none nor not nothing nowhere without"
 NEGATIONS = frozenset(_NEGATIONS.split())
 
-# Words that hold sentences together and say little by themselves: articles, pronouns,
-# prepositions, conjunctions, auxiliaries, and the contractions of these.
+# Articles, pronouns, prepositions, conjunctions, auxiliaries, and their contractions.
 _STOP_WORDS = """
     a an the this that these those such
     i me my mine myself we us our ours ourselves you your yours yourself yourselves
@@ -86,59 +83,6 @@ _STOP_WORDS = """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
-# Flags
-
-_COUNTRIES = """
-AC ascension island|AD andorra|AE united arab emirates|AF afghanistan|AG antigua and barbuda
-AI anguilla|AL albania|AM armenia|AO angola|AQ antarctica|AR argentina|AS american samoa
-AT austria|AU australia|AW aruba|AX aland islands|AZ azerbaijan|BA bosnia and herzegovina
-BB barbados|BD bangladesh|BE belgium|BF burkina faso|BG bulgaria|BH bahrain|BI burundi|BJ benin
-BL saint barthelemy|BM bermuda|BN brunei|BO bolivia|BQ caribbean netherlands|BR brazil|BS bahamas
-BT bhutan|BV bouvet island|BW botswana|BY belarus|BZ belize|CA canada|CC cocos islands
-CD congo kinshasa|CF central african republic|CG congo brazzaville|CH switzerland|CI ivory coast
-CK cook islands|CL chile|CM cameroon|CN china|CO colombia|CP clipperton island|CR costa rica
-CU cuba|CV cape verde|CW curacao|CX christmas island|CY cyprus|CZ czechia|DE germany
-DG diego garcia|DJ djibouti|DK denmark|DM dominica|DO dominican republic|DZ algeria
-EA ceuta and melilla|EC ecuador|EE estonia|EG egypt|EH western sahara|ER eritrea|ES spain
-ET ethiopia|EU european union|FI finland|FJ fiji|FK falkland islands|FM micronesia
-FO faroe islands|FR france|GA gabon|GB united kingdom|GD grenada|GE georgia|GF french guiana
-GG guernsey|GH ghana|GI gibraltar|GL greenland|GM gambia|GN guinea|GP guadeloupe
-GQ equatorial guinea|GR greece|GS south georgia|GT guatemala|GU guam|GW guinea bissau|GY guyana
-HK hong kong|HM heard and mcdonald islands|HN honduras|HR croatia|HT haiti|HU hungary
-IC canary islands|ID indonesia|IE ireland|IL israel|IM isle of man|IN india
-IO british indian ocean territory|IQ iraq|IR iran|IS iceland|IT italy|JE jersey|JM jamaica
-JO jordan|JP japan|KE kenya|KG kyrgyzstan|KH cambodia|KI kiribati|KM comoros
-KN saint kitts and nevis|KP north korea|KR south korea|KW kuwait|KY cayman islands|KZ kazakhstan
-LA laos|LB lebanon|LC saint lucia|LI liechtenstein|LK sri lanka|LR liberia|LS lesotho
-LT lithuania|LU luxembourg|LV latvia|LY libya|MA morocco|MC monaco|MD moldova|ME montenegro
-MF saint martin|MG madagascar|MH marshall islands|MK north macedonia|ML mali|MM myanmar
-MN mongolia|MO macao|MP northern mariana islands|MQ martinique|MR mauritania|MS montserrat
-MT malta|MU mauritius|MV maldives|MW malawi|MX mexico|MY malaysia|MZ mozambique|NA namibia
-NC new caledonia|NE niger|NF norfolk island|NG nigeria|NI nicaragua|NL netherlands|NO norway
-NP nepal|NR nauru|NU niue|NZ new zealand|OM oman|PA panama|PE peru|PF french polynesia
-PG papua new guinea|PH philippines|PK pakistan|PL poland|PM saint pierre and miquelon
-PN pitcairn islands|PR puerto rico|PS palestine|PT portugal|PW palau|PY paraguay|QA qatar
-RE reunion|RO romania|RS serbia|RU russia|RW rwanda|SA saudi arabia|SB solomon islands
-SC seychelles|SD sudan|SE sweden|SG singapore|SH saint helena|SI slovenia
-SJ svalbard and jan mayen|SK slovakia|SL sierra leone|SM san marino|SN senegal|SO somalia
-SR suriname|SS south sudan|ST sao tome and principe|SV el salvador|SX sint maarten|SY syria
-SZ eswatini|TA tristan da cunha|TC turks and caicos islands|TD chad
-TF french southern territories|TG togo|TH thailand|TJ tajikistan|TK tokelau|TL timor leste
-TM turkmenistan|TN tunisia|TO tonga|TR turkey|TT trinidad and tobago|TV tuvalu|TW taiwan
-TZ tanzania|UA ukraine|UG uganda|UM us outlying islands|UN united nations|US united states
-UY uruguay|UZ uzbekistan|VA vatican city|VC saint vincent and the grenadines|VE venezuela
-VG british virgin islands|VI us virgin islands|VN vietnam|VU vanuatu|WF wallis and futuna
-WS samoa|XK kosovo|YE yemen|YT mayotte|ZA south africa|ZM zambia|ZW zimbabwe
-"""
-
-# By the two letters that a flag is made of.
-COUNTRIES = {
-    entry[:2]: entry[3:] for line in _COUNTRIES.split("\n") for entry in line.split("|") if entry
-}
-# By the tag letters that follow a black flag.
-REGIONS = {"gbeng": "england", "gbsct": "scotland", "gbwls": "wales"}
-
-
 # Addresses and user names
 
 # The endings of bare domains. Two letters only where they are no English word.
@@ -153,20 +97,20 @@ _CLOSING = ".,;:!?'\u2019\u201d*"
 
 
 def without_urls(text: str) -> str:
-    """The same without addresses that begin with http://, https://, ftp:// or www.
+    """Remove addresses that begin with http://, https://, ftp:// or www.
 
-    A bare domain goes only where a path follows (example.org/page): without one it is as often the
-    name of a firm, or a full stop without its space.
+    A bare domain is removed only if a path follows (example.org/page): without one it is as often
+    the name of a firm, or a full stop without its space.
     """
     return _URL.sub(_after_url, text) if "." in text or "://" in text else text
 
 
-def _after_url(found: re.Match[str]) -> str:
-    url = found[0]
-    kept = url.rstrip(_CLOSING)
-    if kept.endswith(")") and "(" not in kept:
-        kept = kept.rstrip(_CLOSING + ")")
-    return f" {url[len(kept) :]}"
+def _after_url(match: re.Match[str]) -> str:
+    url = match[0]
+    address = url.rstrip(_CLOSING)
+    if address.endswith(")") and "(" not in address:
+        address = address.rstrip(_CLOSING + ")")
+    return f" {url[len(address) :]}"
 
 
 _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d|0\d\d)"
@@ -184,20 +128,20 @@ _V6 = re.compile(
 
 
 def without_ip_addresses(text: str) -> str:
-    """The same without IP addresses: version 4, version 6, and with their end hidden by x or *.
+    """Remove IP addresses: version 4, version 6, and those with their end hidden by x or *.
 
-    A version number of four parts looks the same, and goes too.
+    A version number of four parts looks the same, and is removed too.
     """
     if ":" in text:
         text = _V6.sub(_after_v6, text)
     return _V4.sub(" ", text) if "." in text else text
 
 
-def _after_v6(found: re.Match[str]) -> str:
-    whole = found[0]
+def _after_v6(match: re.Match[str]) -> str:
+    whole = match[0]
     address = re.split("[%/]", whole, maxsplit=1)[0].rstrip(".")
     groups = [group for group in address.split(":") if group]
-    # "::bad" is an indented word on a talk page, and an address; two groups are asked for.
+    # "::bad" is an indented word on a talk page, and an address; two groups are required.
     if len(groups) < 2 or address.count(":") < 2:
         return whole
     try:
@@ -226,10 +170,9 @@ _USER_SIGNS = re.compile(r"[@:/|]")
 
 
 def without_user_names(text: str) -> str:
-    """The same without @name, User:Name and [[User talk:Name]] (Wikipedia), u/name (Reddit).
+    """Remove @name, User:Name and [[User talk:Name]] (Wikipedia), u/name (Reddit).
 
-    Mail addresses go too: they name a person. A name of several words outside brackets keeps all
-    but its first.
+    Mail addresses are removed too. Of a name of several words outside brackets, only the first is.
     """
     return _USER.sub(" ", text) if _USER_SIGNS.search(text) else text
 
@@ -250,8 +193,7 @@ NAMES = {
 _COLOURED = frozenset("🖤🤍💮🔲🔳⚪⚫⬛⬜◻◼◽◾▪▫🏿")
 _SHAPE_WORDS = re.compile(r"\b(?:white|black|heavy|negative|squared|latin capital letter)\b")
 
-# Where pictographs stand: emojis, and the signs beside them in the same blocks but the ornamental
-# quotation marks.
+# Emojis, and the signs next to them in the same blocks without the ornamental quotation marks.
 _PICTURES = (
     "\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25fd\u25fe\u2600-\u275a\u275f-\u2767\u2794-\u27bf"
     "\u2b1b\u2b1c\u2b50\u2b55\U0001f004\U0001f0cf\U0001f170\U0001f171\U0001f17e\U0001f17f"
@@ -267,8 +209,9 @@ _MAYBE_PICTURES = (
 _TONE = "\U0001f3fb-\U0001f3ff"
 _AFTER = rf"[\ufe0e\ufe0f{_TONE}]*\u200d?"
 _EMOJI = re.compile(
-    r"(?P<flag>[\U0001f1e6-\U0001f1ff]{2})"
-    r"|\U0001f3f4(?P<region>[\U000e0061-\U000e007a\U000e0030-\U000e0039]{1,8})\U000e007f"
+    # Two regional letters, or a black flag with the tag letters of a region.
+    r"(?P<flag>[\U0001f1e6-\U0001f1ff]{2}"
+    r"|\U0001f3f4[\U000e0061-\U000e007a\U000e0030-\U000e0039]{1,8}\U000e007f)"
     r"|(?P<key>[0-9#*])\ufe0f?\u20e3"
     rf"|(?P<picture>[{_PICTURES}]|[{_MAYBE_PICTURES}](?=\ufe0f)){_AFTER}"
     rf"|[{_TONE}]"
@@ -276,27 +219,23 @@ _EMOJI = re.compile(
 
 
 def words_for_emojis(text: str) -> str:
-    """The same with words, between spaces, in place of emojis; unknown ones stay."""
+    """Replace emojis by words between spaces; unknown ones stay."""
     return text if text.isascii() else _EMOJI.sub(_words, text)
 
 
-def _words(found: re.Match[str]) -> str:
-    if found["flag"]:
-        country = "".join(chr(ord(c) - 0x1F1E6 + ord("A")) for c in found["flag"])
-        return f" flag {COUNTRIES.get(country, '')} "
-    if found["region"]:
-        region = "".join(chr(ord(c) - 0xE0000) for c in found["region"])
-        return f" flag {REGIONS.get(region, '')} "
-    if found["key"]:
-        return f" {NAMES.get(found['key'], found['key'])} "
-    if found["picture"]:
-        return f" {name_of(found['picture'])} "
+def _words(match: re.Match[str]) -> str:
+    if match["flag"]:
+        return " flag "
+    if match["key"]:
+        return f" {NAMES.get(match['key'], match['key'])} "
+    if match["picture"]:
+        return f" {name_of(match['picture'])} "
     return " "
 
 
 @lru_cache(maxsize=4096)
 def name_of(emoji: str) -> str:
-    """The words of one character; itself where Python's Unicode tables have no name for it."""
+    """Return the words of one character; itself if Python's Unicode tables have no name for it."""
     if emoji in NAMES:
         return NAMES[emoji]
     name = unicodedata.name(emoji, "").lower().replace("-", " ")
@@ -308,8 +247,8 @@ def name_of(emoji: str) -> str:
     return " ".join(tidy.split()) or name
 
 
-# Each row: what an emoticon looks like, and its words. Eyes, perhaps a nose, a mouth. No letter or
-# digit may touch where it would make the sign part of a word, a time or an address.
+# Pattern and words of each emoticon: eyes, perhaps a nose, a mouth. No letter or digit may touch
+# it if it would be part of a word, a time or an address.
 _ALONE_BEFORE, _ALONE_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 _NOSE = r"[-'^o]?"
 EMOTICONS = (
@@ -342,7 +281,7 @@ EMOTICONS = (
 _EMOTICON_WORDS = [words for _, words in EMOTICONS]
 
 
-# One of these is in every emoticon; most texts have none, and are passed on at once.
+# One of these is in every emoticon; most texts have none.
 _SIGNS = re.compile(r"[:;=<^\\_]|[xX]D")
 
 
@@ -353,15 +292,15 @@ def _emoticon() -> re.Pattern[str]:
 
 
 def words_for_emoticons(text: str) -> str:
-    """The same with words, between spaces, in place of emoticons such as :-)."""
+    """Replace emoticons such as :-) by words between spaces."""
     if not _SIGNS.search(text):
         return text
-    return _emoticon().sub(lambda found: f" {_EMOTICON_WORDS[(found.lastindex or 1) - 1]} ", text)
+    return _emoticon().sub(lambda match: f" {_EMOTICON_WORDS[(match.lastindex or 1) - 1]} ", text)
 
 
 # Steps
 
-# Name of a step -> what it does, in the order in which they run.
+# Name of a step -> its description, in the order in which they run.
 STEPS: dict[str, str] = {
     "urls": "remove addresses of web pages",
     "user-names": "remove names of users and mail addresses",
@@ -374,21 +313,21 @@ STEPS: dict[str, str] = {
     "non-alphanumerics": "remove all but letters and digits",
 }
 STUDY = "study"
-# Goes with "stop-words": remove not, no, never ... as well.
+# With "stop-words": remove not, no, never ... as well.
 DROP_NEGATIONS = "drop-negations"
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Some of the steps, to be called with a text.
+    """Some of the steps; call it with a text.
 
     Attributes:
-        steps: keys of STEPS, in its order.
-        keep_negations: not, no, never and their like are no stop words: they turn the meaning of
-            what follows.
+        steps: Keys of STEPS, in its order.
+        keep_negations: not, no, never and others are no stop words, because they reverse the
+            meaning of what follows.
 
     Raises:
-        ConfigError: an unknown step, or negations dropped without stop words.
+        ConfigError: An unknown step, or negations dropped without stop words.
     """
 
     steps: tuple[str, ...]
@@ -406,14 +345,14 @@ class Cleaning:
 
     @classmethod
     def parse(cls, given: str | Sequence[str] | None) -> Cleaning | None:
-        """What a user or filbert.json names: see `names`; "study" stands for all steps.
+        """Return the cleaning that a user or filbert.json names; "study" stands for all steps.
 
         Args:
-            given: names between commas or in a list, in any order; None, "none" and nothing at all
-                mean no cleaning.
+            given: Names between commas or in a list, in any order; None, "none" and no name mean
+                no cleaning.
 
         Raises:
-            ConfigError: an unknown name (the nearest one is given), or "none" beside others.
+            ConfigError: An unknown name (the nearest one is suggested), or "none" with others.
         """
         if given is None:
             return None
@@ -432,23 +371,17 @@ class Cleaning:
 
     @property
     def names(self) -> list[str]:
-        """The steps in the order in which they run, then "drop-negations" where that was asked for.
-
-        `parse` gives the same cleaning for it, in later versions too.
-        """
+        """The steps in their order, then "drop-negations" if it applies; `parse` reads them."""
         return [*self.steps, *([] if self.keep_negations else [DROP_NEGATIONS])]
 
     def __str__(self) -> str:
-        """As short as `parse` takes it: "study", or names between commas."""
+        """Return the shortest form that `parse` reads: "study", or names between commas."""
         if self.steps == tuple(STEPS):
             return ",".join([STUDY, *self.names[len(STEPS) :]])
         return ",".join(self.names)
 
     def __call__(self, text: str) -> str:
-        """The text after all steps, words with one space between; may be empty.
-
-        Any string will do, halves of surrogate pairs included. Time grows with its length alone.
-        """
+        """Return the text after all steps, with one space between words; it may be empty."""
         for step, work in _WORK:
             if step in self.steps:
                 text = work(text)
@@ -474,8 +407,8 @@ def _short(given: object) -> str:
     return printable(repr(given))
 
 
-# Joiners, soft hyphens, byte order marks, direction marks, variation selectors: nobody sees them,
-# and between the letters of a word they hide it.
+# Joiners, soft hyphens, byte order marks, direction marks, variation selectors: they are invisible,
+# and may split a word.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff"
@@ -491,8 +424,8 @@ def _visible(text: str) -> str:
 _APOSTROPHES = "'\u2019\u2018\u02bc\uff07\u00b4`"
 _QUOTES = re.compile(f"[{_APOSTROPHES}]")
 _CONTRACTION = re.compile(
-    # No letter or digit beside it, nor one with accents before it (lower case makes two characters
-    # of "\u0130"); an underscore may be, which the last step takes for a gap.
+    # No letter or digit next to it, nor one with accents before it (the lower case of "\u0130" has
+    # two characters); an underscore may be, which the last step replaces by a space.
     rf"(?<![^\W_])(?<![^\W_][\u0300-\u036f])(?<![^\W_][\u0300-\u036f]{{2}})"
     rf"(?:({'|'.join(NEGATED)})n[{_APOSTROPHES}]t|({'|'.join(NEGATED_BARE)}))(?![^\W_])",
     re.IGNORECASE,
@@ -505,9 +438,9 @@ def _written_out(text: str) -> str:
     return _CONTRACTION.sub(_negation, text)
 
 
-def _negation(found: re.Match[str]) -> str:
-    written, bare = found[0], found[2]
-    words = _FIRST.get(bare.lower()) if bare else NEGATED.get(found[1].lower())
+def _negation(match: re.Match[str]) -> str:
+    written, bare = match[0], match[2]
+    words = _FIRST.get(bare.lower()) if bare else NEGATED.get(match[1].lower())
     if words is None:  # a letter of another kind that only counts as the same: long s, say
         return written
     if written.isupper():
@@ -520,7 +453,7 @@ _WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("user-names", without_user_names),
     ("ip-addresses", without_ip_addresses),
     ("emojis", words_for_emojis),
-    # After emojis, which are built with them; before whatever looks at words.
+    # After emojis, which contain them; before the steps that read words.
     ("non-alphanumerics", _visible),
     ("emoticons", words_for_emoticons),
     ("contractions", _written_out),
@@ -530,8 +463,8 @@ _WORK: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @lru_cache(maxsize=1)
 def _word() -> re.Pattern[str]:
-    """A word: letters, digits and the marks on them (vowel signs, accents), from a letter on."""
-    # Those of Unicode stand below U+1F000. Python's \w knows letters and digits, but no marks.
+    """Return the pattern of a word: letters, digits and their marks (vowel signs, accents)."""
+    # Marks are below U+1F000. Python's \w includes letters and digits, but no marks.
     marks = [c for c in range(0x300, 0x1F000) if unicodedata.category(chr(c)) in ("Mn", "Mc")]
     ranges: list[list[int]] = []
     for c in marks:
@@ -539,8 +472,8 @@ def _word() -> re.Pattern[str]:
             ranges[-1][1] = c
         else:
             ranges.append([c, c])
-    kept = "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges)
-    return re.compile(rf"[^\W_](?:[^\W_]|[{kept}{_INVISIBLE}])*")
+    classes = "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges)
+    return re.compile(rf"[^\W_](?:[^\W_]|[{classes}{_INVISIBLE}])*")
 
 
 @lru_cache(maxsize=2)
@@ -557,10 +490,10 @@ def _joined_words() -> re.Pattern[str]:
 
 
 def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
-    """Words with an apostrophe are looked up whole, and if unknown in their parts."""
+    """Remove stop words; words with an apostrophe are looked up whole, then in their parts."""
 
-    def kept(found: re.Match[str]) -> str:
-        written = found[0]
+    def replacement(match: re.Match[str]) -> str:
+        written = match[0]
         key = _QUOTES.sub("'", _visible(written).lower())
         if key in dropped:
             return " "
@@ -568,4 +501,4 @@ def _without_stop_words(text: str, dropped: frozenset[str]) -> str:
             return written
         return _word().sub(lambda w: " " if _visible(w[0]).lower() in dropped else w[0], written)
 
-    return _joined_words().sub(kept, text)
+    return _joined_words().sub(replacement, text)

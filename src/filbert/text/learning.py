@@ -1,6 +1,6 @@
-"""Learn a vocabulary: WordPiece like BERT, byte-level BPE like RoBERTa, unigram like ALBERT.
+"""Learns a vocabulary: WordPiece like BERT, byte-level BPE like RoBERTa, unigram like ALBERT.
 
-The same text and options give the same bytes in every process. This is why filbert has its own
+The same text and options give the same bytes in every process. Therefore filbert has its own
 trainers: those of the tokenizers library take no word counts, and two of its three wrote another
 file in every process.
 """
@@ -13,41 +13,36 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from filbert.errors import ConfigError, InputError
 from filbert.text.spiece import SentencePieceModel, build_unigram
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Tokenizer, chunked
 from filbert.text.unigram import learn_pieces
-from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, find_specials
+from filbert.text.vocabulary import MAX_WORD_LENGTH, Vocabulary, bert_template, find_specials
 
-# Counting words
+# Counting words.
 
-# One in so many documents is kept back to measure the vocabulary on, up to so many bytes in all.
+# One in so many documents is withheld to measure the vocabulary on, up to so many bytes in all.
 HELD_OUT_EVERY = 100
 HELD_OUT_BYTES = 2**25
 
-# Unsplit text waits in a table of its own until it holds so many entries or characters.
+# Texts between spaces are counted before they are split into words. Their table is emptied when it
+# has so many entries, or has seen so many characters.
 _WAITING = 2**16
 _WAITING_CHARACTERS = 2**23
 
-# Characters that are normalised and split, or tokenised, at a time: what libraries make of them
-# takes hundreds of bytes each, and a line without spaces may have millions.
+# Characters that are normalized and split, or tokenized, at a time: the libraries take hundreds of
+# bytes for each, and a line without spaces may have millions.
 _STRETCH = 2**16
 
-# A word of more symbols is counted as several. Nothing that people write is longer, and one line of
-# four million letters must not take hours.
+# A longer word is counted as several: one line of four million letters must not take hours.
 LONGEST_WORD = 256
 
 _SMALLEST_SHARE = 2.0**-40
@@ -58,16 +53,16 @@ Progress = Callable[[str, int], None]
 
 
 def stretches(word: str) -> Iterator[str]:
-    """A word in parts of at most 65,536 characters: itself, as words are that people write."""
+    """Yield a word in parts of at most 65,536 characters."""
     for start in range(0, max(len(word), 1), _STRETCH):
         yield word[start : start + _STRETCH]
 
 
 def split_at_spaces(line: str) -> tuple[str, list[str]]:
-    """A line's first word and its others without their space, cut at U+0020 only.
+    """Return a line's first word and its others without their space, split at U+0020 only.
 
-    No normaliser or splitter here looks across a space, so the parts may be treated one by one.
-    Where spaces follow each other, the others keep all but the last of them.
+    No normalizer or pre-tokenizer here depends on what is beyond a space, so the parts may be
+    processed one by one. In a run of spaces, a word keeps all but the last of them.
     """
     if "  " not in line:
         first, *others = line.split(" ")
@@ -80,9 +75,9 @@ class WordCounter:
     """Counts words as one kind of vocabulary splits them.
 
     Args:
-        normalizer: of the `tokenizers` library, or None.
-        pre_tokenizer: of that library.
-        spaced: whether a word's leading space belongs to it, as in byte-level BPE.
+        normalizer: Of the `tokenizers` library, or None.
+        pre_tokenizer: Of that library.
+        spaced: Whether a word's leading space belongs to it, as in byte-level BPE.
     """
 
     def __init__(self, normalizer: Any, pre_tokenizer: Any, *, spaced: bool) -> None:
@@ -96,7 +91,7 @@ class WordCounter:
         self.num_characters = 0
 
     def add(self, lines: Sequence[str]) -> bool:
-        """Count the words of some lines; whether `counts` has changed, which it does in leaps."""
+        """Count the words of some lines; return whether `counts` has changed."""
         for line in lines:
             first, others = split_at_spaces(line)
             self._firsts[first] += 1
@@ -109,7 +104,7 @@ class WordCounter:
         return True
 
     def settle(self) -> None:
-        """Bring everything that was added into `counts`."""
+        """Add everything that is waiting to `counts`."""
         for waiting, space in ((self._firsts, ""), (self._others, self._space)):
             for text, count in waiting.items():
                 self._count(space + text, count)
@@ -131,140 +126,114 @@ class WordCounter:
                         self.num_characters += len(part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Share:
     """Which part of a text was counted.
 
     Attributes:
-        rate: the share of documents that was asked for; 1.0 for all.
-        num_documents, num_bytes: in the whole text. Bytes are UTF-8, with a line break per line.
-        used_documents, used_bytes: counted for training.
-        held_out_documents, held_out_bytes: kept back.
+        rate: The requested share of documents; 1.0 for all.
+        num_documents, num_bytes: In the whole text. Bytes are UTF-8, with a line break per line.
+        used_documents, used_bytes: Counted for training.
+        held_out_bytes: Withheld.
+        held_out: Numbers of the withheld documents.
     """
 
     rate: float
-    num_documents: int
-    num_bytes: int
-    used_documents: int
-    used_bytes: int
-    held_out_documents: int
-    held_out_bytes: int
+    num_documents: int = 0
+    num_bytes: int = 0
+    used_documents: int = 0
+    used_bytes: int = 0
+    held_out_bytes: int = 0
+    held_out: list[int] = field(default_factory=list)
 
 
 def draw(seed: int, purpose: str, number: int) -> float:
-    """A number in [0, 1) that depends on nothing but the arguments."""
+    """Return a number in [0, 1) that depends only on the arguments."""
     digest = blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") / 2.0**64
 
 
 def count_words(
-    documents: Documents,
-    new_counter: Callable[[], WordCounter],
-    *,
-    fits: Callable[[int, int], bool],
-    seed: int,
-    withhold: bool,
-    progress: Progress,
-) -> tuple[WordCounter, list[int], Share]:
-    """Count the words of a text, or of the largest sample whose words fit.
+    documents: Documents, options: LearnOptions, *, withhold: bool, progress: Progress
+) -> tuple[WordCounter, Share]:
+    """Count the words of a text, or of the largest sample whose words fit into the memory.
 
     Document n is in a sample of rate r when `draw(seed, "sample", n) < r`; r is halved until the
-    words fit.
-
-    Args:
-        documents: gives the text's documents anew at each call, each as its lines.
-        new_counter: gives an empty counter.
-        fits: whether so many different words with so many characters in all can be trained on.
-        seed: of the sample and of what is withheld.
-        withhold: keep one document in HELD_OUT_EVERY back, and at least one of two.
-        progress: is told what is going on and how many bytes have been read since the last call.
-
-    Returns:
-        The counter, the numbers of the documents that were kept back, and what was counted.
+    words fit. One document in HELD_OUT_EVERY is withheld, and at least one of two.
 
     Raises:
-        InputError: there is no text.
-        ConfigError: no document fits.
+        InputError: There is no text.
+        ConfigError: No document fits.
     """
-    rate = 1.0
-    held_out: set[int] | None = None
-    while True:
-        found = _count_once(documents, new_counter, fits, seed, rate, withhold, held_out, progress)
-        if found is None:
+    rate, lowest = 1.0, None
+    while rate >= _SMALLEST_SHARE:
+        result = _count_sample(documents, options, rate, withhold, lowest, progress)
+        if result is None:
             rate /= 2
-            if rate < _SMALLEST_SHARE:
-                raise ConfigError(_TOO_SMALL)
             continue
-        counter, kept, share, lowest = found
-        if not share.num_documents:
+        counter, share, smallest = result
+        if withhold and not share.held_out and share.num_documents > 1 and lowest is None:
+            lowest = smallest
+        elif share.used_documents:
+            return counter, share
+        elif rate == 1.0:
             raise InputError("The corpus holds no text. Name files with at least one line.")
-        if withhold and not kept and share.num_documents > 1 and held_out is None:
-            held_out = {lowest}
-            continue
-        if not share.used_documents:
-            if rate == 1.0:
-                raise InputError("The corpus holds no text. Name files with at least one line.")
-            raise ConfigError(_TOO_SMALL)
-        return counter, kept, share
+        else:
+            break
+    raise ConfigError(
+        "--max-memory is too small for this corpus: not even one document fits. "
+        "Raise it, or put blank lines between shorter documents."
+    )
 
 
-_TOO_SMALL = (
-    "--max-memory is too small for this corpus: not even one document fits. "
-    "Raise it, or put blank lines between shorter documents."
-)
-
-
-def _count_once(
+def _count_sample(
     documents: Documents,
-    new_counter: Callable[[], WordCounter],
-    fits: Callable[[int, int], bool],
-    seed: int,
+    options: LearnOptions,
     rate: float,
     withhold: bool,
-    held_out: set[int] | None,
+    lowest: int | None,
     progress: Progress,
-) -> tuple[WordCounter, list[int], Share, int] | None:
-    """One pass over the text; None as soon as the words do not fit."""
-    counter = new_counter()
-    kept: list[int] = []
-    used = num_bytes = used_bytes = held_out_bytes = 0
-    number, lowest, lowest_draw = -1, 0, 2.0
+) -> tuple[WordCounter, Share, int] | None:
+    """Read the text once; return None as soon as the words do not fit.
+
+    Args:
+        lowest: The only document to withhold, if no draw was low enough in an earlier reading.
+
+    Returns:
+        The words, what was counted, and the document with the lowest draw.
+    """
+    counter, share = new_counter(options.kind, cased=options.cased), Share(rate)
+    what = "counting words" if rate == 1.0 else f"counting words, 1/{1 / rate:.0f}"
+    smallest, smallest_draw = 0, 2.0
+
+    def fits() -> bool:
+        needed = memory_needed(options.kind, len(counter.counts), counter.num_characters)
+        return needed <= options.max_memory
+
     for number, lines in enumerate(documents()):
-        size = sum(map(_bytes_of, lines))
-        num_bytes += size
-        progress("counting words" if rate == 1.0 else f"counting words, 1/{1 / rate:.0f}", size)
-        if withhold and held_out_bytes < HELD_OUT_BYTES:
-            lot = draw(seed, "held-out", number)
-            if lot < lowest_draw:
-                lowest, lowest_draw = number, lot
-            if lot < 1 / HELD_OUT_EVERY if held_out is None else number in held_out:
-                kept.append(number)
-                held_out_bytes += size
+        size = sum(1 + len(line.encode("utf-8", "replace")) for line in lines)
+        share.num_documents += 1
+        share.num_bytes += size
+        progress(what, size)
+        if withhold and share.held_out_bytes < HELD_OUT_BYTES:
+            lot = draw(options.seed, "held-out", number)
+            if lot < smallest_draw:
+                smallest, smallest_draw = number, lot
+            if lot < 1 / HELD_OUT_EVERY if lowest is None else number == lowest:
+                share.held_out.append(number)
+                share.held_out_bytes += size
                 continue
-        if rate < 1.0 and draw(seed, "sample", number) >= rate:
+        if rate < 1.0 and draw(options.seed, "sample", number) >= rate:
             continue
-        used += 1
-        used_bytes += size
-        if counter.add(lines) and not fits(len(counter.counts), counter.num_characters):
+        share.used_documents += 1
+        share.used_bytes += size
+        if counter.add(lines) and not fits():
             return None
     counter.settle()
-    if not fits(len(counter.counts), counter.num_characters):
-        return None
-    share = Share(rate, number + 1, num_bytes, used, used_bytes, len(kept), held_out_bytes)
-    return counter, kept, share, lowest
+    return (counter, share, smallest) if fits() else None
 
 
-def _bytes_of(line: str) -> int:
-    return 1 + (len(line) if line.isascii() else len(line.encode("utf-8", "replace")))
-
-
-def chosen(documents: Iterable[Sequence[str]], numbers: Sequence[int]) -> Iterator[Sequence[str]]:
-    """The documents with these numbers."""
-    wanted = set(numbers)
-    return (lines for number, lines in enumerate(documents) if number in wanted)
-
-
-# WordPiece and BPE merges
+# WordPiece and BPE merges.
 
 _HALF = 32  # a pair of ids is one integer, first << _HALF | second, so that it sorts as the pair
 _LOW = (1 << _HALF) - 1
@@ -279,15 +248,15 @@ def learn_merges(
     prefix: str = "",
     progress: Callable[[int], None] = lambda count: None,
 ) -> list[tuple[str, str]]:
-    """Join the most frequent neighbours again and again; of equals, those with the smaller ids.
+    """Join the most frequent pair of neighbours repeatedly; of equals, that with the smaller ids.
 
     Args:
-        words: each word's symbols as ids into `tokens`, and its count. The lists are changed.
-        tokens: the vocabulary so far; it grows up to `size` entries.
-        size: where to stop.
-        min_count: neighbours seen less often are not joined.
-        prefix: marks a token that continues a word; a joined token carries it at most in front.
-        progress: is told about each new token.
+        words: Each word's symbols as ids into `tokens`, and its count. The lists are changed.
+        tokens: The vocabulary so far; it grows up to `size` entries.
+        size: Number of entries to stop at.
+        min_count: Least count of a pair to join.
+        prefix: Marks a token that continues a word; a joined token has it at most in front.
+        progress: Called with 1 for each new token.
 
     Returns:
         The pairs in the order in which they were joined.
@@ -295,19 +264,7 @@ def learn_merges(
     Source: Sennrich et al. 2016, algorithm 1; ties as in the `tokenizers` library.
     """
     ids = {token: number for number, token in enumerate(tokens)}
-    counts: dict[int, int] = {}
-    where: dict[int, array[int]] = {}
-    for index, (symbols, count) in enumerate(words):
-        for pair in zip(symbols, symbols[1:], strict=False):
-            key = pair[0] << _HALF | pair[1]
-            if key in counts:
-                counts[key] += count
-                # A pair twice in a word: its place is known.
-                if where[key][-1] != index:
-                    where[key].append(index)
-            else:
-                counts[key] = count
-                where[key] = array("I", (index,))
+    counts, where = _count_pairs(words)
     queue = [(-count, key) for key, count in counts.items()]
     heapify(queue)
     merges: list[tuple[str, str]] = []
@@ -315,7 +272,7 @@ def learn_merges(
         negative, key = heappop(queue)
         count = counts.get(key, 0)
         if count != -negative:
-            # Its count has sunk since it was queued.
+            # Its count has decreased since it was queued.
             if count > 0:
                 heappush(queue, (-count, key))
             continue
@@ -340,6 +297,26 @@ def learn_merges(
     return merges
 
 
+def _count_pairs(
+    words: Sequence[tuple[list[int], int]],
+) -> tuple[dict[int, int], dict[int, array[int]]]:
+    """Return the count of each pair of neighbours, and the words in which it occurs."""
+    counts: dict[int, int] = {}
+    where: dict[int, array[int]] = {}
+    for index, (symbols, count) in enumerate(words):
+        for pair in zip(symbols, symbols[1:], strict=False):
+            key = pair[0] << _HALF | pair[1]
+            if key in counts:
+                counts[key] += count
+                # A pair may occur twice in a word.
+                if where[key][-1] != index:
+                    where[key].append(index)
+            else:
+                counts[key] = count
+                where[key] = array("I", (index,))
+    return counts, where
+
+
 def _join(
     symbols: list[int],
     left: int,
@@ -351,7 +328,7 @@ def _join(
     where: dict[int, array[int]],
     raised: set[int],
 ) -> None:
-    """Join left and right in one word, and keep the counts of its pairs right."""
+    """Join left and right in one word, and update the counts of its pairs."""
     at = 0
     while True:
         try:
@@ -384,18 +361,15 @@ def _join(
         at += 1
 
 
-# How well a vocabulary fits
+# How well a vocabulary fits.
 
-# How many of the words that are cut into most pieces are shown.
+# How many of the words with the most pieces are listed.
 SHOWN = 10
-
-# Words, and characters of words, that are tokenised at once: a line without spaces is one word.
-_CHUNK, _CHUNK_CHARACTERS = 4096, 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class LongWord:
-    """A word that is cut into many pieces, and how often it stands in the text."""
+    """A word of many pieces, and how often it occurs in the text."""
 
     word: str
     num_pieces: int
@@ -404,17 +378,17 @@ class LongWord:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A word is what stands between spaces, punctuation included, for all kinds of vocabulary.
+    """How well a vocabulary fits a text. A word is a text between spaces, with its punctuation.
 
     Attributes:
-        num_words: in the text.
-        num_tokens: that it becomes, without added special tokens.
-        num_bytes: of it, UTF-8, one per space and line break included.
-        unknown_rate: share of words with an unknown token in them.
-        pieces_per_word: tokens per word.
-        tokens_per_byte: tokens per byte.
-        used_share: share of the vocabulary that occurs in the text.
-        longest: the words cut into most pieces, the worst first.
+        num_words: In the text.
+        num_tokens: Without added special tokens.
+        num_bytes: UTF-8, one per space and line break included.
+        unknown_rate: Share of words with an unknown token in them.
+        pieces_per_word: Tokens per word.
+        tokens_per_byte: Tokens per byte.
+        used_share: Share of the vocabulary that occurs in the text.
+        longest: The words with the most pieces, in descending order.
     """
 
     num_words: int
@@ -426,15 +400,11 @@ class Fit:
     used_share: float
     longest: tuple[LongWord, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def held_out_text(
     documents: Iterable[Sequence[str]], *, max_bytes: int = HELD_OUT_BYTES
 ) -> Counter[tuple[str, bool]]:
-    """A text's words with whether a space stands before them, counted; very long ones in parts.
+    """Count a text's words, each with whether it follows a space; very long ones in parts.
 
     Reads documents until `max_bytes` are reached, so that memory stays bounded.
     """
@@ -453,46 +423,24 @@ def held_out_text(
     return counts
 
 
-def _chunks(
-    text: Mapping[tuple[str, bool], int],
-) -> Iterator[list[tuple[tuple[str, bool], int]]]:
-    chunk: list[tuple[tuple[str, bool], int]] = []
-    size = 0
-    for item in text.items():
-        if chunk and (len(chunk) == _CHUNK or size + len(item[0][0]) > _CHUNK_CHARACTERS):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(item)
-        size += len(item[0][0])
-    if chunk:
-        yield chunk
-
-
 def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> Fit:
-    """Measure on the words of a text.
-
-    Args:
-        tokenizer: whose vocabulary to measure.
-        text: as `held_out_text` gives it.
-    """
+    """Measure how a vocabulary fits the words of a text, as `held_out_text` counts them."""
     spaced = tokenizer.kind == "bytebpe"  # whose words begin with their space
     unknown = num_words = num_tokens = num_bytes = 0
     used: set[int] = set()
     pieces: Counter[tuple[str, int]] = Counter()
-    for chunk in _chunks(text):
+    for chunk in chunked(text.items(), lambda item: len(item[0][0])):
         texts = [" " + word if spaced and after else word for (word, after), _ in chunk]
-        found = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-        for ((word, _), count), encoding in zip(chunk, found, strict=True):
+        encodings = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
+        for ((word, _), count), encoding in zip(chunk, encodings, strict=True):
             ids = encoding.ids
             num_bytes += count * (len(word.encode("utf-8", "replace")) + 1)
             num_tokens += count * len(ids)
             used.update(ids)
-            if not word.strip():
-                continue
-            num_words += count
-            if tokenizer.unk_id in ids:
-                unknown += count
-            pieces[word.strip(), len(ids)] += count
+            if word.strip():
+                num_words += count
+                unknown += count * (tokenizer.unk_id in ids)
+                pieces[word.strip(), len(ids)] += count
     order = sorted(pieces.items(), key=lambda item: (-item[0][1], -item[1], item[0][0]))
     return Fit(
         num_words=num_words,
@@ -506,12 +454,12 @@ def measure_fit(tokenizer: Tokenizer, text: Mapping[tuple[str, bool], int]) -> F
     )
 
 
-# Learning
+# Learning.
 
 KINDS = ("wordpiece", "bytebpe", "unigram")
 
-# In the order of their ids, from 0. The mask of byte-level BPE comes behind everything else, as
-# RoBERTa's does.
+# In the order of their ids, from 0. The mask of byte-level BPE comes after all other entries, as in
+# RoBERTa.
 SPECIALS = {
     "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     "bytebpe": ("<s>", "<pad>", "</s>", "<unk>"),
@@ -522,16 +470,16 @@ _BYTE_MASK = "<mask>"
 
 @dataclass(frozen=True, kw_only=True)
 class LearnOptions:
-    """How a vocabulary is to be.
+    """Options of a vocabulary.
 
     Attributes:
-        kind: one of KINDS.
-        size: entries, special tokens included.
-        cased: keep case and accents. Byte-level BPE always does.
-        min_count: joined or kept is only what stands in the text so often; so are characters.
-        max_alphabet: at most so many different characters, the most frequent ones.
-        seed: of the sample and of what is withheld.
-        max_memory: bytes that the whole process may need.
+        kind: One of KINDS.
+        size: Entries, special tokens included.
+        cased: Keep case and accents. Byte-level BPE always does.
+        min_count: Least number of occurrences of a character, a piece or a pair to be joined.
+        max_alphabet: Largest number of characters, the most frequent ones.
+        seed: Of the sample and of the withheld documents.
+        max_memory: Bytes that the whole process may need.
     """
 
     kind: str
@@ -545,10 +493,14 @@ class LearnOptions:
 
 @dataclass(frozen=True)
 class Learned:
-    """A vocabulary, what it was learnt from, and how well it fits.
+    """A vocabulary, the text it was learned from, and how well it fits.
 
-    `num_words` counts different words, `num_word_uses` all; `alphabet` is its number of characters
-    (of bytes for byte-level BPE). `fit` is None when there was no text to measure on.
+    Attributes:
+        num_words: Number of different words.
+        num_word_uses: Number of words.
+        alphabet: Number of characters that are entries; of bytes for byte-level BPE.
+        left_out_characters: Number of characters without entry.
+        fit: None without a text to measure on.
     """
 
     tokenizer: Tokenizer
@@ -570,7 +522,7 @@ _COSTS = {
 
 
 def memory_needed(kind: str, num_words: int, num_characters: int) -> int:
-    """Bytes that learning from so many different words takes at its peak, in the whole process."""
+    """Return the peak bytes of a process that learns from so many different words."""
     start, per_word, per_character = _COSTS[kind]
     return start + per_word * num_words + per_character * num_characters
 
@@ -585,45 +537,36 @@ def learn(
     """Learn a vocabulary and measure how it fits.
 
     Args:
-        documents: gives the text anew at each call, as documents of lines.
-        options: what to learn.
-        held_out: text to measure on; without it part of `documents` is kept back.
-        progress: is told what is going on and how much has been done since the last call: bytes
-            read, or entries learnt.
+        documents: Returns the text, as documents of lines, from its start at each call.
+        options: What to learn.
+        held_out: Text to measure on; without it part of `documents` is withheld.
+        progress: Called with a description and the amount since the last call: bytes read, or
+            entries learned.
 
     Raises:
-        InputError: there is no text, or the options ask for more entries than it can give room.
-        ConfigError: an option is out of range, or no document fits into `max_memory`.
+        InputError: There is no text.
+        ConfigError: An option is out of range, or no document fits into `max_memory`.
     """
     _check(options)
-    kind = options.kind
-    counter, kept, share = count_words(
-        documents,
-        lambda: new_counter(kind, cased=options.cased),
-        fits=lambda words, characters: memory_needed(kind, words, characters) <= options.max_memory,
-        seed=options.seed,
-        withhold=held_out is None,
-        progress=progress,
-    )
+    counter, share = count_words(documents, options, withhold=held_out is None, progress=progress)
     counts = counter.counts
     alphabet, left_out = _alphabet(counts, options)
-    tokenizer = _LEARNERS[kind](counts, alphabet, options, progress)
+    tokenizer = _LEARNERS[options.kind](counts, alphabet, options, progress)
     num_words, uses = len(counts), sum(counts.values())
     counts.clear()
-    text: Counter[tuple[str, bool]] = Counter()
     progress("measuring the fit", 0)
-    if held_out is not None:
-        text = held_out_text(held_out())
-    elif kept:
-        text = held_out_text(chosen(documents(), kept))
-    fit = measure_fit(tokenizer, text) if text else None
-    if held_out is not None and fit is None:
+    if held_out is None:
+        withheld = set(share.held_out)
+        texts = documents() if withheld else ()
+        text = held_out_text(lines for n, lines in enumerate(texts) if n in withheld)
+    elif not (text := held_out_text(held_out())):
         raise InputError("The held-out text is empty. Name a file with at least one line.")
+    fit = measure_fit(tokenizer, text) if text else None
     return Learned(tokenizer, share, num_words, uses, len(alphabet), left_out, fit)
 
 
 def new_counter(kind: str, *, cased: bool) -> WordCounter:
-    """Counts words as a vocabulary of this kind splits them."""
+    """Return a counter of words as a vocabulary of this kind splits them."""
     if kind == "wordpiece":
         return WordCounter(
             normalizers.BertNormalizer(lowercase=not cased),
@@ -641,10 +584,9 @@ def new_counter(kind: str, *, cased: bool) -> WordCounter:
 def _check(options: LearnOptions) -> None:
     if options.kind not in KINDS:
         raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
-    if options.min_count < 1:
-        raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
-    if options.max_alphabet is not None and options.max_alphabet < 1:
-        raise ConfigError(f"--max-alphabet is {options.max_alphabet}; it must be at least 1.")
+    for name, value in (("min-count", options.min_count), ("max-alphabet", options.max_alphabet)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} is {value}; it must be at least 1.")
     least = memory_needed(options.kind, 1000, 10_000)
     if options.max_memory < least:
         raise ConfigError(
@@ -654,7 +596,7 @@ def _check(options: LearnOptions) -> None:
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
-    """The characters that become entries, by code point, and how many others there are."""
+    """Return the characters that become entries, by code point, and the number of others."""
     if options.kind == "bytebpe":
         return sorted(pre_tokenizers.ByteLevel.alphabet()), 0
     uses: Counter[str] = Counter()
@@ -662,13 +604,13 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
         for character in word:
             uses[character] += count
     order = sorted(uses, key=lambda character: (-uses[character], character))
-    kept = [character for character in order if uses[character] >= options.min_count]
-    # A text so short that nothing stands in it twice still has letters.
-    kept = (kept or order)[: options.max_alphabet]
-    return sorted(kept), len(uses) - len(kept)
+    frequent = [character for character in order if uses[character] >= options.min_count]
+    # A very short text may have no character twice.
+    frequent = (frequent or order)[: options.max_alphabet]
+    return sorted(frequent), len(uses) - len(frequent)
 
 
-def _room(options: LearnOptions, needed: int, what: str) -> None:
+def _check_size(options: LearnOptions, needed: int, what: str) -> None:
     if options.size < needed:
         raise ConfigError(
             f"--size {options.size} is too small: {what} take {needed} entries. Raise --size"
@@ -680,16 +622,16 @@ def _learn_wordpiece(
     counts: dict[str, int], alphabet: list[str], options: LearnOptions, progress: Progress
 ) -> Tokenizer:
     inside = {character for word in counts for character in word[1:]}
-    # Letters and digits seen only in front of words will be seen inside others.
+    # Letters and digits may continue words that do not occur in this text.
     inside |= {c for c in alphabet if c.isdigit() or c.lower() != c.upper()}
     continuing = ["##" + character for character in alphabet if character in inside]
-    tokens = [*SPECIALS["wordpiece"], *alphabet, *continuing]
-    specials = len(SPECIALS["wordpiece"])
-    _room(
+    specials = SPECIALS["wordpiece"]
+    tokens = [*specials, *alphabet, *continuing]
+    _check_size(
         options,
         len(tokens),
-        f"{specials} special tokens, {len(alphabet)} characters and the {len(continuing)} of them "
-        "that continue words",
+        f"{len(specials)} special tokens, {len(alphabet)} characters and the {len(continuing)} of "
+        "them that continue words",
     )
     ids = {token: number for number, token in enumerate(tokens)}
     words = []
@@ -705,10 +647,7 @@ def _learn_wordpiece(
         prefix="##",
         progress=lambda count: progress("learning entries", count),
     )
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8", newline="\n")
-        return Tokenizer.load(folder, lowercase=not options.cased)
+    return _load({"vocab.txt": "\n".join(tokens) + "\n"}, lowercase=not options.cased)
 
 
 def _learn_bytebpe(
@@ -716,7 +655,7 @@ def _learn_bytebpe(
 ) -> Tokenizer:
     tokens = [*SPECIALS["bytebpe"], *alphabet]
     specials = len(SPECIALS["bytebpe"]) + 1
-    _room(options, len(tokens) + 1, f"{specials} special tokens and 256 bytes")
+    _check_size(options, len(tokens) + 1, f"{specials} special tokens and 256 bytes")
     ids = {token: number for number, token in enumerate(tokens)}
     words = [([ids[symbol] for symbol in word], counts[word]) for word in sorted(counts)]
     merges = learn_merges(
@@ -727,20 +666,24 @@ def _learn_bytebpe(
         progress=lambda count: progress("learning entries", count),
     )
     tokens.append(_BYTE_MASK)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        numbered = {token: number for number, token in enumerate(tokens)}
-        (folder / "vocab.json").write_text(json.dumps(numbered), encoding="utf-8")
-        lines = "".join(f"{left} {right}\n" for left, right in merges)
-        (folder / "merges.txt").write_text("#version: 0.2\n" + lines, encoding="utf-8")
-        return Tokenizer.load(folder)
+    lines = "".join(f"{left} {right}\n" for left, right in merges)
+    numbered = {token: number for number, token in enumerate(tokens)}
+    return _load({"vocab.json": json.dumps(numbered), "merges.txt": "#version: 0.2\n" + lines})
+
+
+def _load(files: dict[str, str], *, lowercase: bool | None = None) -> Tokenizer:
+    """Return the tokenizer of a folder with these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            Path(folder, name).write_text(content, encoding="utf-8", newline="\n")
+        return Tokenizer.load(folder, lowercase=lowercase)
 
 
 def _learn_unigram(
     counts: dict[str, int], alphabet: list[str], options: LearnOptions, progress: Progress
 ) -> Tokenizer:
     specials = SPECIALS["unigram"]
-    _room(
+    _check_size(
         options,
         len(specials) + len(alphabet),
         f"{len(specials)} special tokens and {len(alphabet)} characters",
@@ -758,13 +701,7 @@ def _learn_unigram(
     backend = build_unigram(model, lowercase=not options.cased, keep_accents=options.cased)
     backend.add_special_tokens([AddedToken(name, normalized=False) for name in specials])
     names = find_specials(known.__contains__, {})
-    ids = {name: number for number, name in enumerate(specials)}
-    cls, sep = names["cls"], names["sep"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
-    )
+    backend.post_processor = bert_template(backend, names, None)
     return Tokenizer(Vocabulary(backend, names, None, {"keep_accents": options.cased}))
 
 
@@ -776,7 +713,7 @@ _LEARNERS: dict[str, Callable[[dict[str, int], list[str], LearnOptions, Progress
 
 
 def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
-    """What vocabulary.json says, but for the files: plain values, the same for the same text."""
+    """Return the content of vocabulary.json without the files: the same for the same text."""
     share, asked = learned.share, asdict(options)
     del asked["kind"]
     return {
@@ -789,13 +726,13 @@ def report_of(learned: Learned, options: LearnOptions) -> dict[str, Any]:
             "sample_rate": share.rate,
             "used_documents": share.used_documents,
             "used_bytes": share.used_bytes,
-            "held_out_documents": share.held_out_documents,
+            "held_out_documents": len(share.held_out),
             "held_out_bytes": share.held_out_bytes,
             "different_words": learned.num_words,
             "words": learned.num_word_uses,
             "alphabet": learned.alphabet,
             "rare_characters_left_out": learned.left_out_characters,
         },
-        "fit": None if learned.fit is None else learned.fit.to_dict(),
+        "fit": None if learned.fit is None else asdict(learned.fit),
         "fingerprint": learned.tokenizer.fingerprint,
     }

@@ -1,4 +1,4 @@
-"""Masks in a text: where they stand, and how a candidate is written in their place."""
+"""Finds masks in a text, and replaces them by candidates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _UNSPACED = "\u0e00"
 
 
 def mask_name(tokenizer: Tokenizer) -> str:
-    """What the vocabulary itself calls the mask: "[MASK]" or "<mask>".
+    """Return the vocabulary's own mask token: "[MASK]" or "<mask>".
 
     Raises:
-        FormatError: it has none.
+        FormatError: It has none.
     """
     if tokenizer.mask_id is None:
         raise FormatError(
@@ -34,18 +34,16 @@ def mask_name(tokenizer: Tokenizer) -> str:
 
 
 def mask_spans(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Characters [start, end) of every mask in a text, written as "[MASK]" or as the vocabulary
-    calls it.
-    """
+    """Return the characters [start, end) of every mask: "[MASK]" or the vocabulary's own."""
     either = "|".join(re.escape(name) for name in {MASK, mask_name(tokenizer)})
-    return [found.span() for found in re.finditer(either, text)]
+    return [match.span() for match in re.finditer(either, text)]
 
 
 def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
-    """The same text, if it holds a mask.
+    """Return the same text if it has a mask.
 
     Raises:
-        InputError: it does not, or it is no text; it begins with `where`.
+        InputError: It has none, or is no text; the message begins with `where`.
     """
     if not isinstance(text, str):
         raise InputError(f"{where} is a {type(text).__name__}; a text is wanted.")
@@ -63,12 +61,12 @@ def check_masked(text: Any, tokenizer: Tokenizer, where: str) -> str:
 def translated(
     text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer
 ) -> tuple[str, list[int]]:
-    """The text with every mask written as the vocabulary calls it, and where each of them ends.
+    """Return the text with the vocabulary's own masks, and the end of each of them.
 
     Args:
-        text: as the user gave it.
-        spans: its masks, as `mask_spans` gives them.
-        tokenizer: of the model.
+        text: The user's text.
+        spans: Its masks, as `mask_spans` returns them.
+        tokenizer: Of the model.
     """
     own = mask_name(tokenizer)
     parts: list[str] = []
@@ -82,11 +80,11 @@ def translated(
 
 
 class Piece(NamedTuple):
-    """A vocabulary entry as people read it.
+    """A vocabulary entry in readable form.
 
     Attributes:
-        text: without the vocabulary's marks.
-        joins: whether it continues the word before it.
+        text: Without the vocabulary's marks.
+        joins: Whether it continues the word before it.
     """
 
     text: str
@@ -94,7 +92,7 @@ class Piece(NamedTuple):
 
 
 def piece_of(number: int, tokenizer: Tokenizer) -> Piece:
-    """The readable form of an id."""
+    """Return the readable form of an id."""
     name = tokenizer.tokens([number])[0]
     if name in tokenizer.specials.values():
         return Piece(name, False)
@@ -103,15 +101,15 @@ def piece_of(number: int, tokenizer: Tokenizer) -> Piece:
         bare = name.removeprefix(prefix)
         return Piece(bare or name, bare != name and bool(bare))
     text = str(tokenizer.backend.decode([number], skip_special_tokens=False)).replace("▁", " ")
-    # A token of nothing but white space stays what it is.
+    # A token of white space only stays unchanged.
     return Piece(text.strip() or text or " ", name[:1] not in ("Ġ", "▁"))
 
 
 def put(text: str, span: tuple[int, int], piece: Piece, tokenizer: Tokenizer) -> str:
-    """The text with a candidate in place of the mask at `span`; everything else stays as it is.
+    """Return the text with a candidate in place of the mask at `span`.
 
-    A continuation and closing punctuation move up to the word before them; a new word that would
-    touch the word before gets a blank.
+    Blanks before a continuation or closing punctuation are removed; a new word directly after
+    another word gets a blank.
     """
     before, after = text[: span[0]], text[span[1] :]
     bare = before.rstrip(_BLANKS)

@@ -1,13 +1,14 @@
-"""A tokenizer out: tokenizer.json with its companions, and the classic files of each kind."""
+"""Writes tokenizers: tokenizer.json with its companions, and the classic files of each kind."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
 
 from filbert.errors import FormatError, printable
 from filbert.text.spiece import (
@@ -17,103 +18,99 @@ from filbert.text.spiece import (
     parse_spiece,
     write_spiece,
 )
-from filbert.text.vocabulary import SPIECE_NAMES, read_vocabulary
-
-if TYPE_CHECKING:
-    from filbert.text.tokenizer import Tokenizer
+from filbert.text.vocabulary import SPIECE_NAMES, Vocabulary, lowercases, read_vocabulary
 
 # The generic class takes tokenizer.json as it is. Those named after a family rebuild it from the
-# classic files and lose what these cannot say (transformers 5: a word length limit is always 100).
+# classic files, which cannot express everything (transformers 5: words have at most 100 letters).
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 
-# Kept when a loaded tokenizer is saved again; all else in tokenizer_config.json is set anew or tied
-# to a class.
+# Copied when a loaded tokenizer is saved again; the rest of tokenizer_config.json is written new.
 _KEPT_SETTINGS = ("clean_up_tokenization_spaces", "model_max_length")
 
-# What the library writes and reads back with the last bits changed; far below what tells two
-# segmentations of a word apart.
+# The library may change the last bits of a score, far below a difference between segmentations.
 _SCORE_DIGITS = 6
 
 
-def save_tokenizer(
-    tokenizer: Tokenizer, folder: str | Path, *, token_type_ids: bool | None = None
-) -> None:
+def save_vocabulary(vocabulary: Vocabulary, folder: str | Path, *, token_type_ids: bool) -> None:
     """Write a folder that every reader of such folders understands; see `Tokenizer.save`."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    content = _content(tokenizer)
-    names = {f"{role}_token": name for role, name in tokenizer.specials.items()}
-    settings = {key: tokenizer.settings[key] for key in _KEPT_SETTINGS if key in tokenizer.settings}
-    settings |= {**names, **switches(tokenizer)}
+    content = _content(vocabulary)
+    names = {f"{role}_token": name for role, name in vocabulary.specials.items()}
+    given = vocabulary.settings
+    settings = {key: given[key] for key in _KEPT_SETTINGS if key in given}
+    settings |= {**names, **switches(vocabulary)}
     settings["tokenizer_class"] = GENERIC_CLASS
     settings["model_input_names"] = ["input_ids", "attention_mask"]
-    if token_type_ids or (token_type_ids is None and tokenizer.pair_has_types):
+    if token_type_ids:
         settings["model_input_names"].insert(1, "token_type_ids")
-    if tokenizer.max_length is not None:
-        settings["model_max_length"] = tokenizer.max_length
+    if vocabulary.max_length is not None:
+        settings["model_max_length"] = vocabulary.max_length
     settings["added_tokens_decoder"] = {
         str(token["id"]): {key: value for key, value in token.items() if key != "id"}
         for token in content["added_tokens"]
     }
     for name in _CLASSIC_NAMES:
         (target / name).unlink(missing_ok=True)
-    (target / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
+    (target / "tokenizer.json").write_text(vocabulary.backend.to_str(), encoding="utf-8")
     _write_json(target / "tokenizer_config.json", settings)
     _write_json(target / "special_tokens_map.json", names)
     try:
-        files = vocabulary_files(tokenizer)
+        files = vocabulary_files(vocabulary)
     except FormatError:
-        return  # tokenizer.json alone can say it
+        return  # only tokenizer.json can express it
     for name, data in files.items():
         (target / name).write_bytes(data)
-    convention = tokenizer.convention
-    if convention is not None and _is_said_by(target / next(iter(files)), tokenizer):
+    convention = vocabulary.convention
+    if convention is not None and _is_expressed_by(target / next(iter(files)), vocabulary):
         settings["tokenizer_class"] = convention.class_name
         _write_json(target / "tokenizer_config.json", settings)
 
 
-def vocabulary_files(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """The classic files of the vocabulary by name, as Google's and older tools read them.
+def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
+    """Return the classic files of the vocabulary by name, as Google's and older tools read them.
 
     WordPiece: vocab.txt, one entry a line; an id without entry gets an [unused] one. Byte-level
     BPE: vocab.json and merges.txt. Unigram: spiece.model, or sentencepiece.bpe.model where the
     family numbers pieces in its own way; the very file that was read, if nothing has changed since.
-    Added tokens beyond the vocabulary stand in vocab.txt, or else in added_tokens.json.
+    Added tokens beyond the vocabulary are in vocab.txt, or else in added_tokens.json.
 
     Raises:
-        FormatError: such a file cannot hold this vocabulary; one of whole words has no such file.
+        FormatError: Such a file cannot hold this vocabulary.
     """
-    content = _content(tokenizer)
-    files = _WRITERS[tokenizer.kind](tokenizer, content)
-    known = _entries(content)
+    content = _content(vocabulary)
+    files = _WRITERS[vocabulary.kind](vocabulary, content)
+    entries = content["model"]["vocab"]
+    known = {piece for piece, _ in entries} if isinstance(entries, list) else set(entries)
     added = {token["content"]: token["id"] for token in content["added_tokens"]}
     beyond = {name: number for name, number in added.items() if name not in known}
-    if beyond and tokenizer.kind != "wordpiece":
+    if beyond and vocabulary.kind != "wordpiece":
         files["added_tokens.json"] = _json_bytes(beyond)
     return files
 
 
-def switches(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What tokenizer_config.json says of case, accents and spaces, as the tokenizer does it."""
-    content = _content(tokenizer)
-    found: dict[str, Any] = {"do_lower_case": tokenizer.lowercase}
+def switches(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return what tokenizer_config.json says of case, accents and spaces."""
+    content = _content(vocabulary)
+    values: dict[str, Any] = {"do_lower_case": lowercases(vocabulary.backend)}
     steps = _steps(content["normalizer"])
-    if tokenizer.kind == "wordpiece":
+    if vocabulary.kind == "wordpiece":
         for step in steps:
             if step["type"] == "BertNormalizer":
-                found["strip_accents"] = step["strip_accents"]
-                found["tokenize_chinese_chars"] = step["handle_chinese_chars"]
-    elif tokenizer.kind == "unigram":
-        found["keep_accents"] = all(step["type"] != "StripAccents" for step in steps)
+                values["strip_accents"] = step["strip_accents"]
+                values["tokenize_chinese_chars"] = step["handle_chinese_chars"]
+    elif vocabulary.kind == "unigram":
+        values["keep_accents"] = all(step["type"] != "StripAccents" for step in steps)
     else:
         for step in _steps(content["pre_tokenizer"], "pretokenizers"):
             if step["type"] == "ByteLevel":
-                found["add_prefix_space"] = step["add_prefix_space"]
-    return found
+                values["add_prefix_space"] = step["add_prefix_space"]
+    return values
 
 
-def fingerprint(content: Mapping[str, Any]) -> str:
-    """sha256 of everything in a tokenizer.json that decides which ids a text becomes."""
+def fingerprint(backend: Backend) -> str:
+    """Return the SHA-256 of everything that decides which ids a text becomes."""
+    content = json.loads(backend.to_str())
     model = content["model"]
     if isinstance(model["vocab"], list):
         vocab = [[piece, f"{score:.{_SCORE_DIGITS}g}"] for piece, score in model["vocab"]]
@@ -121,35 +118,35 @@ def fingerprint(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _is_said_by(file: Path, tokenizer: Tokenizer) -> bool:
-    """Whether the family's class, which rebuilds it from the file and settings, gets it right."""
-    convention = tokenizer.convention
-    if convention is None or tokenizer.specials != dict(convention.specials):
+def _is_expressed_by(file: Path, vocabulary: Vocabulary) -> bool:
+    """Return whether the family's class rebuilds the same tokenizer from the file and settings."""
+    convention = vocabulary.convention
+    if convention is None or vocabulary.specials != dict(convention.specials):
         return False
-    if convention.unk_id not in (None, tokenizer.unk_id):
+    if convention.unk_id not in (None, vocabulary.id_of("unk")):
         return False
     try:
         again = read_vocabulary(file, convention=convention)
     except FormatError:
         return False
-    return fingerprint(json.loads(again.backend.to_str())) == tokenizer.fingerprint
+    return fingerprint(again.backend) == fingerprint(vocabulary.backend)
 
 
-def _wordpiece(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
-    ids = tokenizer.backend.get_vocab(with_added_tokens=True)
-    lines: list[str | None] = [None] * tokenizer.vocab_size
+def _wordpiece(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
+    ids = vocabulary.backend.get_vocab(with_added_tokens=True)
+    lines: list[str | None] = [None] * vocabulary.size
     for token, number in ids.items():
         if "\n" in token or "\r" in token or not token:
             raise FormatError(
                 f"The entry {printable(token)!r} with id {number} cannot be a line of vocab.txt."
             )
         lines[number] = token
-    # What no text is cut into: the brackets are words of their own.
+    # No text is tokenized into these: a bracket is a word of its own.
     whole = [f"[unused-{n}]" if line is None else line for n, line in enumerate(lines)]
     return {"vocab.txt": ("\n".join(whole) + "\n").encode()}
 
 
-def _bytebpe(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
+def _bytebpe(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
     lines = ["#version: 0.2"]
     for merge in content["model"]["merges"]:
         # tokenizers wrote a merge as one text before version 0.20.
@@ -166,8 +163,8 @@ def _bytebpe(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
     }
 
 
-def _unigram(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
-    convention = tokenizer.convention
+def _unigram(vocabulary: Vocabulary, content: dict[str, Any]) -> dict[str, bytes]:
+    convention = vocabulary.convention
     order = convention.order if convention else None
     name = SPIECE_NAMES[0 if order is None else 1]
     model = content["model"]
@@ -181,8 +178,8 @@ def _unigram(tokenizer: Tokenizer, content: dict[str, Any]) -> dict[str, bytes]:
     written = SentencePieceModel(pieces, model["unk_id"], charsmap)
     if order is not None:
         written = order.undo(written)
-    if tokenizer.spiece is not None and _same(written, tokenizer.spiece):
-        return {name: tokenizer.spiece}
+    if vocabulary.spiece is not None and _same(written, vocabulary.spiece):
+        return {name: vocabulary.spiece}
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     control = special.union(order.skipped if order else ())
     return {name: write_spiece(written, control)}
@@ -197,7 +194,7 @@ _CLASSIC_NAMES = ("vocab.txt", "vocab.json", "merges.txt", *SPIECE_NAMES, "added
 
 
 def _same(model: SentencePieceModel, data: bytes) -> bool:
-    """Whether the content of a model file gives these pieces."""
+    """Return whether the content of a model file gives these pieces."""
     try:
         other = parse_spiece(data, Path(SPIECE_NAMES[0]))
     except FormatError:
@@ -226,14 +223,9 @@ def _steps(part: dict[str, Any] | None, inside: str = "normalizers") -> list[dic
     return [step for one in part[inside] for step in _steps(one, inside)]
 
 
-def _content(tokenizer: Tokenizer) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+def _content(vocabulary: Vocabulary) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(vocabulary.backend.to_str())
     return content
-
-
-def _entries(content: dict[str, Any]) -> set[str]:
-    vocab = content["model"]["vocab"]
-    return {piece for piece, _ in vocab} if isinstance(vocab, list) else set(vocab)
 
 
 def _json_bytes(content: Any) -> bytes:

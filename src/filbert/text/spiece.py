@@ -2,14 +2,13 @@
 
 The file is one protocol buffer message, `ModelProto` of google/sentencepiece,
 src/sentencepiece_model.proto: field 1 = pieces {1 text, 2 score, 3 type}, field 2 = training {3
-algorithm, 40 unknown id}, field 3 = normalisation {2 compiled character map}. Everything else in it
-is skipped. Their library is not needed, and files written here are read by it.
+algorithm, 40 unknown id}, field 3 = normalization {2 compiled character map}. Other fields are
+skipped. SentencePiece reads the files written here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +20,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from filbert import files
 from filbert.errors import FormatError, printable
+from filbert.files import MAX_JSON_BYTES
 from filbert.protobuf import Damaged, encode_field, encode_fixed32, fields
 
 # SentencePiece files
@@ -34,7 +35,7 @@ _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # ModelProto.SentencePiece.Type
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """What a unigram vocabulary is made of. A score is a natural log-probability."""
+    """A unigram vocabulary; a score is a natural log-probability."""
 
     pieces: tuple[tuple[str, float], ...]
     unk_id: int
@@ -43,13 +44,13 @@ class SentencePieceModel:
 
 @dataclass(frozen=True, slots=True)
 class PieceOrder:
-    """Ids that are not the model file's own: its first pieces give way to others.
+    """Ids that are not the model file's own: its first pieces are replaced by others.
 
     Attributes:
-        skipped: what the file's first pieces are called, the unknown piece among them.
-        head: what stands in their place, with scores.
-        tail: what stands behind all others.
-        unknown: the entry of `head` for unknown text.
+        skipped: The file's first pieces, which include the unknown piece.
+        head: The entries in their place, with scores.
+        tail: The last entries.
+        unknown: The entry of `head` for unknown text.
     """
 
     skipped: tuple[str, ...]
@@ -58,10 +59,10 @@ class PieceOrder:
     unknown: str
 
     def apply(self, model: SentencePieceModel, path: Path) -> SentencePieceModel:
-        """The model as the vocabulary numbers it.
+        """Return the model as the vocabulary numbers it.
 
         Raises:
-            FormatError: the file at `path` begins with other pieces, or has the new ones already.
+            FormatError: The file at `path` begins with other pieces, or has the new ones already.
         """
         begin = tuple(text for text, _ in model.pieces[: len(self.skipped)])
         if sorted(begin) != sorted(self.skipped) or model.unk_id >= len(begin):
@@ -78,18 +79,18 @@ class PieceOrder:
         return SentencePieceModel(pieces, unk_id, model.charsmap)
 
     def undo(self, model: SentencePieceModel) -> SentencePieceModel:
-        """The model as the file numbers it.
+        """Return the model as the file numbers it.
 
         Raises:
-            FormatError: its entries do not stand in this order.
+            FormatError: Its entries are not in this order.
         """
         end = len(model.pieces) - len(self.tail)
         head = tuple(text for text, _ in self.head)
-        found = tuple(text for text, _ in model.pieces)
-        if found[: len(head)] != head or found[end:] != self.tail or end < len(head):
+        texts = tuple(text for text, _ in model.pieces)
+        if texts[: len(head)] != head or texts[end:] != self.tail or end < len(head):
             raise FormatError(
                 f"The vocabulary does not begin with {' '.join(head)} and end in "
-                f"{' '.join(self.tail)}, so no SentencePiece model can stand for it."
+                f"{' '.join(self.tail)}, so no SentencePiece model can express it."
             )
         begin = tuple((text, 0.0) for text in self.skipped)
         unk_id = self.skipped.index(self.unknown)
@@ -98,9 +99,9 @@ class PieceOrder:
 
 @contextlib.contextmanager
 def damage_named(what: str | Path) -> Iterator[None]:
-    """Turn what the `tokenizers` library raises over damaged files into a FormatError about `what`.
+    """Convert exceptions of the `tokenizers` library about damaged files into a FormatError.
 
-    It raises bare Exception, or PanicException, which is no Exception, from within its Rust code.
+    It raises bare Exception, or PanicException, which is no Exception, from its Rust code.
     """
     try:
         yield
@@ -113,10 +114,10 @@ def damage_named(what: str | Path) -> Iterator[None]:
 
 
 def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
-    """The pieces, unknown piece and character map in the content of the file at `path`.
+    """Return the pieces, unknown piece and character map in the content of the file at `path`.
 
     Raises:
-        FormatError: it is cut off, damaged, or holds another algorithm than unigram.
+        FormatError: It is truncated, damaged, or has another algorithm than unigram.
     """
     pieces: list[tuple[str, float]] = []
     algorithm, unk_id, charsmap = UNIGRAM, 0, b""
@@ -133,7 +134,7 @@ def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
         if not pieces:
             raise Damaged("it holds no pieces")
         if len({text for text, _ in pieces}) != len(pieces):
-            raise Damaged("a piece stands in it twice")
+            raise Damaged("a piece is in it twice")
         if not isinstance(algorithm, int):
             raise Damaged("its algorithm is not a number")
         if not isinstance(unk_id, int) or unk_id >= len(pieces):
@@ -155,14 +156,14 @@ def parse_spiece(data: bytes, path: Path) -> SentencePieceModel:
 
 
 def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
-    """The content of a model file that SentencePiece itself reads, with the same ids.
+    """Return the content of a model file that SentencePiece itself reads, with the same ids.
 
-    It normalises by the model's character map, joins spaces and puts one before a text; what
-    happens to a text before (lower-casing, say) cannot stand in such a file.
+    It normalizes by the model's character map, joins spaces and puts one before a text. Such a file
+    cannot express other normalization, such as lower-casing.
 
     Args:
-        model: no piece is empty.
-        control: the pieces that no text is ever cut into.
+        model: No piece is empty.
+        control: The pieces that never occur in a text.
     """
     parts = []
     for number, (text, score) in enumerate(model.pieces):
@@ -185,7 +186,7 @@ def write_spiece(model: SentencePieceModel, control: Collection[str]) -> bytes:
 
 
 def build_plain_unigram(model: SentencePieceModel) -> Tokenizer:
-    """The tokenizer that SentencePiece itself is, for a model that keeps case and accents."""
+    """Return SentencePiece's own tokenizer, for a model that keeps case and accents."""
     backend = Tokenizer(models.Unigram(list(model.pieces), model.unk_id, byte_fallback=False))
     if model.charsmap:
         backend.normalizer = normalizers.Precompiled(model.charsmap)
@@ -194,10 +195,10 @@ def build_plain_unigram(model: SentencePieceModel) -> Tokenizer:
 
 
 def build_unigram(model: SentencePieceModel, *, lowercase: bool, keep_accents: bool) -> Tokenizer:
-    """The tokenizer that ALBERT's own code is: normalise, split on whitespace, best segmentation.
+    """Return the tokenizer of ALBERT's code: normalize, split on whitespace, best segmentation.
 
     Source: google-research/albert, tokenization.py, preprocess_text and encode_pieces. That code
-    cuts a piece such as "1," again into "1" and ","; a score of -100 for those pieces has the same
+    splits a piece such as "1," into "1" and ","; a score of -100 for those pieces has the same
     effect.
     """
     scored = [
@@ -228,7 +229,7 @@ def _split_on_spaces(backend: Tokenizer) -> None:
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-    """Whether it is a piece such as "1,"."""
+    """Return whether it is a piece such as "1,"."""
     return len(piece) >= 2 and piece[-1] == "," and piece[-2].isdigit()
 
 
@@ -246,7 +247,7 @@ def _piece(data: bytes) -> tuple[str, float]:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise Damaged("a number stands where a text is expected")
+        raise Damaged("a number where a text is expected")
     return value
 
 
@@ -254,24 +255,23 @@ def _as_bytes(value: int | bytes) -> bytes:
 
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-# The largest published tokenizer.json has half of this. An empty line costs far more than its byte.
+# The largest published tokenizer.json has half of this.
 MAX_BYTES = 64 * 2**20
-MAX_JSON_BYTES = 4 * 2**20
 _MAX_LINES = 4_000_000
-_LARGEST_ID = 2**31 - 1
+LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Convention:
-    """What a family's classic files (vocab.txt and the like) do not say themselves.
+    """What a family's classic files (vocab.txt and others) do not contain.
 
     Attributes:
-        class_name: the class of transformers that reads those files, for tokenizer_config.json.
-        specials: the special tokens by role (cls, sep, mask, pad, unk).
-        double_separator: a pair is CLS A SEP SEP B SEP, all of token type 0, and the mask takes the
+        class_name: The class of transformers that reads those files, for tokenizer_config.json.
+        specials: The special tokens by role (cls, sep, mask, pad, unk).
+        double_separator: A pair is CLS A SEP SEP B SEP, all of token type 0, and the mask takes the
             space before it.
-        order: how the pieces of a SentencePiece model become ids; None: as they stand.
-        unk_id: the one that the class insists on, if it does.
+        order: How the pieces of a SentencePiece model become ids; None: in their order.
+        unk_id: The one that the class requires, if any.
     """
 
     class_name: str
@@ -281,12 +281,12 @@ class Convention:
     unk_id: int | None = None
 
     def settings(self) -> dict[str, str]:
-        """The special tokens as tokenizer_config.json would state them."""
+        """Return the special tokens as in tokenizer_config.json."""
         return {f"{role}_token": name for role, name in self.specials.items()}
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """special_tokens_map.json and, over it, tokenizer_config.json; empty without them."""
+    """Return special_tokens_map.json updated by tokenizer_config.json; empty without them."""
     settings = read_json(folder / "special_tokens_map.json")
     path = folder / "tokenizer_config.json"
     settings.update(read_json(path))
@@ -297,23 +297,15 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path, *, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """The object in a JSON file of at most `most` bytes; empty where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(read_text(path, most=most))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: broken JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"{path}: expected a JSON object.")
-    return content
+    """Return the object in a JSON file of at most `most` bytes; empty without the file."""
+    return files.read_json(path, most=most) if path.is_file() else {}
 
 
 def read_data(path: Path, *, most: int = MAX_BYTES) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
     Raises:
-        FormatError: it has more than `most` bytes.
+        FormatError: It has more than `most` bytes.
     """
     size = path.stat().st_size
     if size > most:
@@ -322,7 +314,7 @@ def read_data(path: Path, *, most: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES) -> str:
-    """A UTF-8 file, without its byte order mark."""
+    """Return a UTF-8 file, without its byte order mark."""
     data = read_data(path, most=most)
     if path.suffix == ".txt" and data.count(b"\n") > _MAX_LINES:
         raise FormatError(f"{path} has more than {_MAX_LINES:,} lines, so it is no vocabulary.")
@@ -337,13 +329,13 @@ def read_text(path: Path, *, most: int = MAX_BYTES) -> str:
 def add_tokens(
     backend: Tokenizer, specials: list[AddedToken], folder: Path, settings: dict[str, Any]
 ) -> None:
-    """Make known which tokens are found before a text is cut: the specials, and what is stated.
+    """Add the tokens that are found before a text is split: special ones, and those of the files.
 
-    `added_tokens_decoder` of tokenizer_config.json (id: token with flags) goes over
-    added_tokens.json (token: id), that over `specials`.
+    `added_tokens_decoder` of tokenizer_config.json (id: token with flags) takes precedence over
+    added_tokens.json (token: id), and that over `specials`.
 
     Raises:
-        FormatError: an entry that is no token, or an id that cannot be given to it.
+        FormatError: An entry that is no token, or an id that cannot be given to it.
     """
     tokens = {token.content: token for token in specials}
     ids: dict[str, int] = {}
@@ -363,22 +355,22 @@ def add_tokens(
         digits = number.isdecimal() and len(number) <= 10
         ids[text] = _id(path, text, int(number) if digits else number)
         tokens[text] = AddedToken(text, **flags)
-    # Ids are given by the library, in the order of adding: those without one come last.
-    order = sorted(tokens, key=lambda name: ids.get(name, _LARGEST_ID))
+    # The library gives ids in the order of adding; those without a stated id come last.
+    order = sorted(tokens, key=lambda name: ids.get(name, LARGEST_ID))
     for special, names in groupby(order, lambda name: tokens[name].special):
         adding = backend.add_special_tokens if special else backend.add_tokens
         adding([tokens[name] for name in names])
     for content, number in ids.items():
-        found = backend.token_to_id(content)
-        if found != number:
+        given = backend.token_to_id(content)
+        if given != number:
             raise FormatError(
                 f"{folder}: the added token {printable(content)!r} has the id {number}, but the "
-                f"vocabulary's files give it {found}. They belong to different models, or a token "
+                f"vocabulary's files give it {given}. They belong to different models, or a token "
                 "is missing."
             )
 
 
 def _id(path: Path, content: str, number: object) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST_ID:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST_ID:
         raise FormatError(f"{path}: {printable(content)!r} has the id {short(number)}.")
     return number

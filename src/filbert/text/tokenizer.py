@@ -1,27 +1,26 @@
-"""Characters to ids and back: pairs, cutting that is always counted, windows, offsets.
+"""Texts to ids and back: pairs, counted truncation, windows, offsets.
 
-The `tokenizers` library cuts texts into tokens; what is added to or taken from them happens here,
-so that every cut is counted. Special tokens written out in a text ("[MASK]", "[SEP]") are matched
-as those tokens, as in Hugging Face's libraries; `fill` needs that.
+The `tokenizers` library splits texts into tokens. Special tokens are added and tokens removed here,
+so that every truncation is counted. Special tokens written out in a text ("[MASK]", "[SEP]") are
+matched as those tokens, as in Hugging Face's libraries; `fill` needs that.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
-from filbert.text.saving import fingerprint, save_tokenizer
-from filbert.text.spiece import Convention, damage_named
+from filbert.text.saving import fingerprint, save_vocabulary
+from filbert.text.spiece import LARGEST_ID, Convention, damage_named
 from filbert.text.vocabulary import Vocabulary, lowercases, read_vocabulary
 
 # For the inside of a character class: Thai and Lao, Myanmar, Khmer, kana, Han.
@@ -31,28 +30,26 @@ UNSPACED = (
 )
 
 
-# The tokenizer
-
 # Encodings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """One text or pair as tokens; n of them, special tokens included.
+    """One text or pair as n tokens, special tokens included.
 
     Attributes:
         input_ids: int32 (n,).
         token_type_ids: uint8 (n,).
-        num_tokens: tokens before cutting, specials included.
-        offsets: int32 (n, 2), characters [start, end) in the text the user gave (a pair's second
-            text for its own tokens); (0, 0) for specials that were added.
-        words: int32 (n,), the word's number within its text, -1 for added specials. A word is what
-            the vocabulary's own splitting step makes: for WordPiece a run between whitespace and
-            punctuation, each punctuation mark and Chinese character being a word of its own.
-        sequence: int8 (n,), 0 first text, 1 second text, -1 added special.
-        start: for a window, the number of its first token within the long text.
+        num_tokens: Tokens before truncation, special ones included.
+        offsets: int32 (n, 2), characters [start, end) in the user's text (in the second text of a
+            pair for its tokens); (0, 0) for added special tokens.
+        words: int32 (n,), number of the word within its text, -1 for added special tokens. Words
+            are those of the vocabulary's pre-tokenizer: for WordPiece runs between whitespace and
+            punctuation; each punctuation mark and Chinese character is a word.
+        sequence: int8 (n,), 0 first text, 1 second text, -1 added special token.
+        start: For a window, the number of its first token within the long text.
 
-    offsets, words and sequence are None unless they were asked for.
+    offsets, words and sequence are None unless requested.
     """
 
     input_ids: np.ndarray
@@ -65,36 +62,36 @@ class Encoding:
 
     @property
     def truncated(self) -> bool:
-        """Whether tokens were cut off."""
+        """Whether tokens were removed at the end."""
         return self.num_tokens > len(self.input_ids)
 
     def _text(self) -> tuple[int, int]:
-        """Rows [low, high) of the first text."""
+        """Return the rows [low, high) of the first text."""
         assert self.sequence is not None
         inside = np.flatnonzero(self.sequence == 0)
         return int(inside[0]), int(inside[-1]) + 1
 
     def room(self, max_length: int) -> int:
-        """Tokens of the text that stay beside the specials where `max_length` are read."""
+        """Return how many tokens of the text fit into `max_length` with the special ones."""
         low, high = self._text()
         return max_length - (len(self.input_ids) - (high - low))
 
     def around(self, row: int, max_length: int) -> np.ndarray:
-        """Rows that stay, int64 (max_length,): the specials, and the text around one of its rows.
+        """Return rows to keep, int64 (max_length,): special tokens, and the text around a row.
 
         Args:
-            row: in the middle of what stays, as far as the text reaches.
-            max_length: fewer than there are.
+            row: The middle of the text to keep, as far as its ends allow.
+            max_length: Fewer than the tokens.
         """
         (low, high), room = self._text(), self.room(max_length)
         begin = min(max(row - room // 2, low), high - room)
-        kept: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
-        return kept
+        rows: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The specials before, between and after one text or two: ids and token types."""
+    """The special tokens before, between and after one text or two: ids and token types."""
 
     specials: tuple[tuple[int, ...], ...]
     special_types: tuple[tuple[int, ...], ...]
@@ -102,38 +99,37 @@ class Template:
 
     @property
     def size(self) -> int:
-        """How many specials there are."""
+        """Number of special tokens."""
         return sum(map(len, self.specials))
 
     @property
     def largest_type(self) -> int:
-        """The largest token type, of texts and specials."""
+        """The largest token type, of texts and special tokens."""
         return max([*self.types, *chain.from_iterable(self.special_types)])
 
     def one_type(self) -> Template:
-        """The same with token type 0 everywhere."""
+        """Return the same with token type 0 everywhere."""
         zeros = tuple((0,) * len(some) for some in self.special_types)
         return Template(self.specials, zeros, (0,) * len(self.types))
 
 
 # What fits into an Encoding's arrays.
 LARGEST_TYPE = 2**8 - 1
-LARGEST_ID = 2**31 - 1
 
 
 def learn_template(backend: Any, *, pair: bool) -> Template:
-    """See what the vocabulary's own post-processor puts around a text, or around two."""
+    """Observe what the vocabulary's own post-processor puts around a text, or around two."""
+    count = 2 if pair else 1
     for probe in ("a", "the", "1", ".", "一", *sorted(backend.get_vocab())[:50]):
         with damage_named("The tokenizer's files"):
             whole = backend.encode(probe, probe if pair else None)
-        found = [s for s in whole.sequence_ids if s is not None]
-        if found == sorted(found) and set(found) == ({0, 1} if pair else {0}):
+        sides = [side for side in whole.sequence_ids if side is not None]
+        if sides == sorted(sides) and set(sides) == set(range(count)):
             break
     else:
         raise FormatError(
             "This tokenizer makes no token from any probe text, or puts pairs in reverse."
         )
-    count = 2 if pair else 1
     specials: list[list[int]] = [[] for _ in range(count + 1)]
     special_types: list[list[int]] = [[] for _ in range(count + 1)]
     types = [0] * count
@@ -153,27 +149,28 @@ def learn_template(backend: Any, *, pair: bool) -> Template:
     return Template(tuple(map(tuple, specials)), tuple(map(tuple, special_types)), tuple(types))
 
 
+@dataclass(frozen=True, slots=True)
 class Part:
-    """One text's tokens without specials, as the library made them; arrays are made once."""
+    """One text's tokens without special ones; arrays as those of `Encoding`."""
+
+    ids: list[int]
+    offsets: np.ndarray
+    words: np.ndarray
 
     @classmethod
-    def of_ids(cls, numbers: list[int]) -> Part:
-        """Tokens that stand for no characters."""
-        part = cls.__new__(cls)
-        part.ids = numbers
-        part.offsets = np.zeros((len(numbers), 2), dtype=np.int32)
-        part.words = np.full(len(numbers), -1, dtype=np.int32)
-        return part
+    def of_ids(cls, ids: list[int]) -> Part:
+        """Return tokens that belong to no characters."""
+        count = len(ids)
+        return cls(ids, np.zeros((count, 2), dtype=np.int32), np.full(count, -1, dtype=np.int32))
 
-    def __init__(self, found: Any, with_offsets: bool) -> None:
-        self.ids: list[int] = found.ids
-        self.offsets: np.ndarray = np.zeros((0, 2), dtype=np.int32)
-        self.words: np.ndarray = np.zeros(0, dtype=np.int32)
-        if with_offsets:
-            flat = chain.from_iterable(found.offsets)
-            count = len(self.ids)
-            self.offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
-            self.words = np.array([-1 if w is None else w for w in found.word_ids], dtype=np.int32)
+    @classmethod
+    def of_text(cls, encoded: Any) -> Part:
+        """Return the tokens of a text as the library encoded it, with offsets."""
+        count = len(encoded.ids)
+        flat = chain.from_iterable(encoded.offsets)
+        words = [-1 if word is None else word for word in encoded.word_ids]
+        offsets = np.fromiter(flat, np.int32, 2 * count).reshape(count, 2)
+        return cls(encoded.ids, offsets, np.array(words, dtype=np.int32))
 
 
 def join(
@@ -184,7 +181,7 @@ def join(
     with_offsets: bool,
     start: int = 0,
 ) -> Encoding:
-    """Put the specials around tokens [begin, end) of each part."""
+    """Put the special tokens around tokens [begin, end) of each part."""
     row: list[int] = [*template.specials[0]]
     types: list[int] = [*template.special_types[0]]
     places: list[int] = []
@@ -210,7 +207,7 @@ def join(
 
 
 def cut(lengths: list[int], room: int) -> list[int]:
-    """How many tokens of each side stay, `room` in all."""
+    """Return how many tokens of each side to keep, `room` in all."""
     if len(lengths) == 1:
         return [room]
     first, second = lengths
@@ -218,66 +215,50 @@ def cut(lengths: list[int], room: int) -> list[int]:
     return [room - second, second]
 
 
-# Surrogates
-
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def without_halves(text: str) -> str:
-    """The text with U+FFFD in place of each half, one for one, so that offsets stay right."""
+    """Return the text with U+FFFD in place of each lone surrogate; offsets stay the same."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 # The tokenizer
 
-# Texts are handed to the library in pieces of this size, so that memory stays flat.
+# Texts are passed to the library in chunks of this size, so that memory stays bounded.
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**21
 
 # Word tables are often padded to a multiple of 64 or 128 rows; more than this is no padding.
 USUAL_PADDING = 256
 
-# A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
-LARGEST_HOLE = 10_000
-
-_KINDS = {
-    "WordPiece": "wordpiece",
-    "BPE": "bytebpe",
-    "Unigram": "unigram",
-}
-
-
 Text = str | tuple[str, str]
+T = TypeVar("T")
 
 
 class Tokenizer:
-    """A vocabulary at work. `load` makes one.
+    """Encodes texts with a vocabulary; `load` creates it.
 
     Attributes:
+        vocabulary: As it was read.
         kind: "wordpiece", "bytebpe" or "unigram".
-        vocab_size: one more than the largest id.
-        max_length: the limit that the folder states, in tokens with specials, or None.
-        lowercase: whether text is lower-cased.
+        vocab_size: One more than the largest id.
+        max_length: The limit in the folder's files, in tokens with special ones, or None.
+        lowercase: Whether text is lower-cased.
         cls_id, sep_id, mask_id, pad_id, unk_id: None where the vocabulary has no such token.
-        convention: what its family's files leave unsaid, where the family is known.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.backend = vocabulary.backend
-        self.settings = vocabulary.settings
         self.specials = vocabulary.specials
         self.max_length = vocabulary.max_length
-        self.convention = vocabulary.convention
-        self.spiece = vocabulary.spiece
-        self.kind = _KINDS[type(self.backend.model).__name__]
+        self.kind = vocabulary.kind
         self.lowercase: bool | None = lowercases(self.backend)
-        self.vocab_size = _size_of(self.backend.get_vocab(with_added_tokens=True))
-        ids = {role: self.backend.token_to_id(name) for role, name in self.specials.items()}
-        self.cls_id: int | None = ids.get("cls")
-        self.sep_id: int | None = ids.get("sep")
-        self.mask_id: int | None = ids.get("mask")
-        self.pad_id: int | None = ids.get("pad")
-        self.unk_id: int | None = ids.get("unk")
+        self.vocab_size = vocabulary.size
+        self.cls_id, self.sep_id, self.mask_id, self.pad_id, self.unk_id = (
+            vocabulary.id_of(role) for role in ("cls", "sep", "mask", "pad", "unk")
+        )
         self._single = learn_template(self.backend, pair=False)
         self._pair = learn_template(self.backend, pair=True)
         self._filler = self.pad_id if self.unk_id is None else self.unk_id
@@ -291,10 +272,10 @@ class Tokenizer:
         as_google: bool = False,
         convention: Convention | None = None,
     ) -> Tokenizer:
-        """Read the tokenizer of a folder. Layouts, defaults: `vocabulary.read_vocabulary`.
+        """Read the tokenizer of a folder; see `read_vocabulary` for layouts and defaults.
 
         Raises:
-            FormatError: no known layout, or a file that is damaged or cannot be read.
+            FormatError: No known layout, or a file that is damaged or cannot be read.
         """
         _silence_fork_warning()
         return cls(
@@ -305,26 +286,26 @@ class Tokenizer:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of everything that decides which ids a text becomes."""
-        return fingerprint(json.loads(self.backend.to_str()))
+        """SHA-256 of everything that decides which ids a text becomes."""
+        return fingerprint(self.backend)
 
     def check_fits(self, vocab_size: int, type_vocab_size: int, where: Path) -> tuple[str, ...]:
-        """Make sure that a model has a row for whatever this tokenizer writes.
+        """Check that a model has a row for every id and token type of this tokenizer.
 
-        A model with less than two token types gets type 0 everywhere from now on, as in Hugging
-        Face's library, whose tokenizers for such models write no types.
+        For a model with less than two token types, all types become 0, as in Hugging Face's
+        library, whose tokenizers for such models write no types.
 
         Args:
-            vocab_size: rows of the model's word table.
-            type_vocab_size: rows of its token type table; 0 for none.
-            where: the model's folder, for messages.
+            vocab_size: Rows of the model's word table.
+            type_vocab_size: Rows of its token type table; 0 for none.
+            where: The model's folder, for messages.
 
         Returns:
-            Sentences on what is odd but works.
+            Warnings.
 
         Raises:
-            FormatError: an id or a token type without row, or a vocabulary that has no token to
-                stand for an empty text.
+            FormatError: An id or a token type without row, or a vocabulary that has no token for
+                an empty text.
         """
         specials = chain.from_iterable((*self._single.specials, *self._pair.specials))
         largest = max([self.vocab_size - 1, *specials])
@@ -356,7 +337,7 @@ class Tokenizer:
     def encode(
         self, texts: Sequence[Text], *, max_length: int | None = None, with_offsets: bool = False
     ) -> list[Encoding]:
-        """Tokens of each text or pair, cut to `max_length` tokens with specials.
+        """Return the tokens of each text or pair, truncated to `max_length` with special tokens.
 
         A pair loses tokens at the end of the longer side; at equal length the second loses first.
         Source: google-research/bert, run_classifier.py, _truncate_seq_pair. (Hugging Face's library
@@ -366,28 +347,28 @@ class Tokenizer:
         token (or one padding token), since no model can read an empty sequence.
 
         Raises:
-            ConfigError: `max_length` leaves no room for the special tokens.
+            ConfigError: `max_length` has no room for the special tokens.
         """
         self._check_room(texts, max_length)
         done: list[Encoding] = []
         for parts in self._run(texts, with_offsets):
             template = self._single if len(parts) == 1 else self._pair
-            kept = [len(part.ids) for part in parts]
-            total = sum(kept) + template.size
+            lengths = [len(part.ids) for part in parts]
+            total = sum(lengths) + template.size
             if max_length is not None and total > max_length:
-                kept = cut(kept, max_length - template.size)
-            ranges = [(part, 0, length) for part, length in zip(parts, kept, strict=True)]
+                lengths = cut(lengths, max_length - template.size)
+            ranges = [(part, 0, length) for part, length in zip(parts, lengths, strict=True)]
             done.append(join(template, ranges, num_tokens=total, with_offsets=with_offsets))
         return done
 
     def encode_ids(self, ids: Sequence[int], *, max_length: int | None = None) -> Encoding:
-        """Token ids in place of a text: between the special tokens, cut to `max_length` tokens.
+        """Return token ids between the special tokens, truncated to `max_length` tokens.
 
-        Ids that begin and end with these special tokens already get no others.
+        Ids that already begin and end with these special tokens get no others.
 
         Raises:
-            ConfigError: `max_length` leaves no room for the special tokens.
-            InputError: an id that is not in the vocabulary, or there is none at all.
+            ConfigError: `max_length` has no room for the special tokens.
+            InputError: An id that is not in the vocabulary, or no id.
         """
         self._check_room([""], max_length)
         self.tokens(ids)
@@ -401,8 +382,10 @@ class Tokenizer:
         total = len(inner) + self._single.size
         if not total:
             raise InputError("A list of token ids is empty; give at least one.")
-        kept = len(inner) if max_length is None else min(len(inner), max_length - self._single.size)
-        part = (Part.of_ids(inner), 0, kept)
+        length = (
+            len(inner) if max_length is None else min(len(inner), max_length - self._single.size)
+        )
+        part = (Part.of_ids(inner), 0, length)
         return join(self._single, [part], num_tokens=total, with_offsets=False)
 
     def windows(
@@ -413,18 +396,17 @@ class Tokenizer:
         stride: int,
         max_first: int | None = None,
     ) -> list[list[Encoding]]:
-        """Each text as overlapping windows of at most `max_length` tokens; none of it is lost.
+        """Return each text as overlapping windows of at most `max_length` tokens, without loss.
 
-        Of a pair the second text is spread over the windows, and each window begins with the first
-        text, cut to `max_first` tokens. The next window starts min(length, `stride`) tokens further
-        on. Source: google-research/bert, run_squad.py, doc_spans. An empty text gives one window.
+        The second text of a pair is spread over the windows, and each window begins with the first
+        text, truncated to `max_first` tokens. The next window starts min(length, `stride`) tokens
+        later. An empty text has one window. Source: google-research/bert, run_squad.py, doc_spans.
 
-        A window's `num_tokens` counts its own tokens and those cut from the first text, so
-        `truncated` tells about a real loss only.
+        A window's `num_tokens` counts its own tokens and those removed from the first text.
 
         Raises:
-            ConfigError: `stride` is below 1, or `max_length` leaves no room.
-            InputError: a first text leaves no room for the second.
+            ConfigError: `stride` is below 1, or `max_length` has no room.
+            InputError: A first text leaves no room for the second.
         """
         if stride < 1:
             raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
@@ -434,12 +416,12 @@ class Tokenizer:
         ]
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """The vocabulary entry of each id.
+        """Return the vocabulary entry of each id.
 
         Raises:
-            InputError: an id that is not in the vocabulary.
+            InputError: An id that is not in the vocabulary.
         """
-        found: list[str] = []
+        tokens: list[str] = []
         for number in ids:
             inside = 0 <= number < self.vocab_size
             token = self.backend.id_to_token(int(number)) if inside else None
@@ -447,15 +429,15 @@ class Tokenizer:
                 raise InputError(
                     f"Token id {number} is not among the {self.vocab_size} ids of the vocabulary."
                 )
-            found.append(token)
-        return found
+            tokens.append(token)
+        return tokens
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Readable text of the ids, without special tokens."""
+        """Return the text of the ids, without special tokens."""
         return str(self.backend.decode([int(number) for number in ids], skip_special_tokens=True))
 
     def id_of(self, token: str) -> int | None:
-        """The id of a vocabulary entry, exactly as written there, or None."""
+        """Return the id of a vocabulary entry, exactly as written there, or None."""
         return self.backend.token_to_id(token)
 
     def save(self, folder: str | Path, *, token_type_ids: bool | None = None) -> None:
@@ -467,14 +449,16 @@ class Tokenizer:
         generic one, which reads tokenizer.json only.
 
         Args:
-            folder: is made if it is not there.
-            token_type_ids: whether other tools shall pass token types to the model. None: if this
+            folder: Created if missing.
+            token_type_ids: Whether other tools pass token types to the model. None: if this
                 tokenizer's pairs have any.
         """
-        save_tokenizer(self, folder, token_type_ids=token_type_ids)
+        has_types = self.pair_has_types if token_type_ids is None else token_type_ids
+        vocabulary = replace(self.vocabulary, max_length=self.max_length)
+        save_vocabulary(vocabulary, folder, token_type_ids=has_types)
 
     def template(self, *, pair: bool) -> Template:
-        """The special tokens around one text or two, as the vocabulary puts them."""
+        """Return the special tokens around one text or two."""
         return self._pair if pair else self._single
 
     @property
@@ -494,18 +478,19 @@ class Tokenizer:
             )
 
     def _run(self, texts: Sequence[Text], with_offsets: bool) -> Iterator[list[Part]]:
-        """The tokens without specials: one part for a text, two for a pair."""
-        for chunk in _chunks(texts):
+        """Yield the tokens without special ones: one part for a text, two for a pair."""
+        for chunk in chunked(texts, _length):
             flat: list[str] = []
             for text in chunk:
                 if isinstance(text, str):
                     flat.append(text)
                 else:
                     flat += text
-            found = iter(self._run_chunk(flat, with_offsets))
+            encoded = iter(self._run_chunk(flat, with_offsets))
             for text in chunk:
                 count = 1 if isinstance(text, str) else 2
-                parts = [Part(next(found), with_offsets) for _ in range(count)]
+                some = [next(encoded) for _ in range(count)]
+                parts = [Part.of_text(x) if with_offsets else Part.of_ids(x.ids) for x in some]
                 size = (self._single if count == 1 else self._pair).size
                 if self._filler is not None and not size and not any(part.ids for part in parts):
                     parts[-1] = Part.of_ids([self._filler])
@@ -526,55 +511,50 @@ class Tokenizer:
         template = self._single if len(parts) == 1 else self._pair
         *first, last = parts
         head = len(first[0].ids) if first else 0
-        kept = head if max_first is None else min(max_first, head)
-        room = max_length - template.size - kept
+        num_first = head if max_first is None else min(max_first, head)
+        room = max_length - template.size - num_first
         length = len(last.ids)
         if room < 1 and length:
             raise InputError(
-                f"The first text of a pair has {kept} tokens; with max_length {max_length} that "
-                "leaves no room for the second. Shorten it, or raise max_length."
+                f"The first text of a pair has {num_first} tokens; with max_length {max_length} "
+                "that leaves no room for the second. Shorten it, or raise max_length."
             )
-        found: list[Encoding] = []
+        windows: list[Encoding] = []
         start = 0
         while True:
             end = min(start + room, length) if length else 0
-            ranges = [*((part, 0, kept) for part in first), (last, start, end)]
+            ranges = [*((part, 0, num_first) for part in first), (last, start, end)]
             size = template.size + head + end - start
-            found.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
+            windows.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))
             if end == length:
-                return found
+                return windows
             start += min(end - start, stride)
 
 
-def _size_of(ids: dict[str, int]) -> int:
-    """One more than the largest id; far more ids than entries are a file made to fill memory."""
-    size = 1 + max(ids.values())
-    if size > 2 * len(ids) + LARGEST_HOLE:
-        raise FormatError(
-            f"The tokenizer has {len(ids)} entries, but ids up to {size - 1}. Its files are "
-            "damaged; fetch them again."
-        )
-    return size
+def chunked(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in lists of at most CHUNK_TEXTS, and of about CHUNK_CHARACTERS by `length`."""
+    chunk: list[T] = []
+    size = 0
+    for item in items:
+        chunk.append(item)
+        size += length(item)
+        if len(chunk) >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
-    begin = size = 0
-    for index, text in enumerate(texts):
-        size += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-        if index + 1 - begin >= CHUNK_TEXTS or size >= CHUNK_CHARACTERS:
-            yield texts[begin : index + 1]
-            begin, size = index + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]
+def _length(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 
 @functools.cache
 def _silence_fork_warning() -> None:
-    """Tell the library, in a forked child only, to work without threads.
+    """Switch the library's threads off in forked children, where they do not work.
 
-    Its threads do not survive a fork, so it must not use them there; versions 0.21 and 0.22, left
-    alone, find that out by themselves and print a warning for every child. A value that the user
-    has set stays.
+    Otherwise the library does so itself, with a warning for every child. A value that the user has
+    set stays.
     """
     name = "TOKENIZERS_PARALLELISM"
 
@@ -589,5 +569,5 @@ def _silence_fork_warning() -> None:
             os.environ.pop(name, None)
 
     ours: list[bool] = []
-    # A child that forks in its turn keeps what this fork has set.
+    # A child that forks keeps the value.
     os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=ours.clear)

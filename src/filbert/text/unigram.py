@@ -1,4 +1,4 @@
-"""Learn a unigram vocabulary: many candidates, then the least useful go until the size is right.
+"""Learns a unigram vocabulary: many candidates, of which the least useful are removed.
 
 Source: Kudo 2018, section 3.2, with the choices of google/sentencepiece (candidates of at most 16
 characters of one script, three quarters kept per round, digamma in the M step). Its two passes of
@@ -6,9 +6,9 @@ Viterbi are replaced by expected counts. Sums run in a fixed order in one thread
 words give the same scores; the trainer of the `tokenizers` library does not promise that, and it
 looks for candidates without regard to how often a word was counted.
 
-The words lie in one array, column by column: first the first characters of all words, then their
-second ones, and so on, the words sorted by length. All candidates that begin in one column and have
-one length are then a slice, and no two of them end at the same place.
+The words are in one array, column by column: the first characters of all words, then the second
+ones, and so on, with the words sorted by length. All candidates that begin in one column and have
+one length are a slice, and no two of them end at the same place.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from filbert.text.spiece import SPACE
 
 LONGEST_PIECE = 16
 
-# Longer words are learnt from in parts. Also keeps a word's probability above the smallest float64:
-# 32 characters of at least _RAREST each.
+# Longer words are split. Also keeps a word's probability above the smallest float64: 32 characters
+# of at least _RAREST each.
 LONGEST_PART = 32
 _RAREST = 1e-9
 _ANY = 2  # no name of a script has this number
 
 _KEPT = 0.75  # of the candidates in each round
-_LEAST = 0.5  # a candidate expected less often goes in the M step
+_LEAST = 0.5  # a candidate expected less often is removed in the M step
 _CANDIDATES = 1_000_000
 
 Floats = NDArray[np.float64]
@@ -42,10 +42,10 @@ Ints = NDArray[np.int32]
 
 @dataclass
 class _Lattice:
-    """All places where a candidate stands in the words.
+    """All places of candidates in the words.
 
     `starts[n]` and `ids[n]`, int32, are the places and candidates of length n, by place. `bases`
-    int64 (columns + 1,) says where each column begins. `weights` float64 (words,): their counts.
+    int64 (columns + 1,) are the starts of the columns. `weights` float64 (words,) are counts.
     """
 
     starts: dict[int, Ints]
@@ -60,7 +60,7 @@ class _Lattice:
 
 @dataclass
 class _Pieces:
-    """The candidates: text, expected count, length and one place where each stands."""
+    """The candidates: text, expected count, length and one place of each."""
 
     texts: list[str]
     counts: Floats
@@ -76,14 +76,14 @@ def learn_pieces(
     min_count: int,
     progress: Callable[[int], None] = lambda left: None,
 ) -> list[tuple[str, float]]:
-    """The pieces and their natural log-probabilities, most probable first.
+    """Return the pieces and their natural log-probabilities, most probable first.
 
     Args:
-        counts: how often each word stands in the text.
-        alphabet: the characters that are pieces in any case. Words with others are left out.
-        size: how many pieces to learn; fewer come back when the text does not hold so many.
-        min_count: pieces that are seen less often are no candidates.
-        progress: is told how many candidates are left.
+        counts: Count of each word in the text.
+        alphabet: The characters, which are always pieces. Words with others are left out.
+        size: Number of pieces to learn; fewer are returned if the text has fewer.
+        min_count: Least count of a candidate.
+        progress: Called with the number of candidates left.
     """
     pieces, lattice = _candidates(counts, alphabet, size, min_count)
     target = max(size, len(alphabet))
@@ -104,18 +104,18 @@ def learn_pieces(
         keep = _best(loss, max(target, int(_KEPT * len(pieces.texts))))
         probabilities = _keep(pieces, lattice, keep, probabilities)
     order = sorted(range(len(pieces.texts)), key=lambda i: (-probabilities[i], pieces.texts[i]))
-    # Six digits: what another processor's logarithm may change is behind them.
+    # Six digits: the logarithms of CPUs differ in later ones.
     return [(pieces.texts[i], float(f"{np.log(probabilities[i]):.6g}")) for i in order]
 
 
 def _candidates(
     counts: Mapping[str, int], alphabet: list[str], size: int, min_count: int
 ) -> tuple[_Pieces, _Lattice]:
+    """Return the most useful candidates of all lengths, and their places in the words."""
     number = {character: n for n, character in enumerate(alphabet)}
-    known = number.keys()
     parts: dict[str, int] = {}
     for word, count in counts.items():
-        if known >= set(word):
+        if number.keys() >= set(word):
             for start in range(0, len(word), LONGEST_PART):
                 part = word[start : start + LONGEST_PART]
                 parts[part] = parts.get(part, 0) + count
@@ -127,80 +127,84 @@ def _candidates(
     bases = np.concatenate([[0], np.cumsum(width)])
     characters = np.full(int(bases[-1]), -1, dtype=np.int32)
     for column in range(columns):
-        reach = int(width[column + 1])
-        begin = int(bases[column])
+        reach, begin = int(width[column + 1]), int(bases[column])
         characters[begin : begin + reach] = [number[word[column]] for word in words[:reach]]
-    script = np.array([_script(character) for character in alphabet], dtype=np.int32)
-    following = _following(bases)
     word_of = (np.arange(len(characters)) - np.repeat(bases[:-1], width)).astype(np.int32)
-
-    rank = characters
-    all_starts, all_ids = {1: np.flatnonzero(rank >= 0).astype(np.int32)}, {}
-    all_ids[1] = characters[all_starts[1]]
-    totals = [np.bincount(all_ids[1], weights[word_of[all_starts[1]]], len(alphabet))]
-    places = [np.full(len(alphabet), -1, dtype=np.int32)]
-    np.maximum.at(places[0], all_ids[1], all_starts[1])
-    sizes = [len(alphabet)]
-    space = number.get(SPACE, -1)
-    for length in range(2, LONGEST_PIECE + 1):
-        # A longer one begins with a shorter one that was frequent, and goes on in its script.
-        last = all_starts[length - 1]
-        ends: NDArray[Any] = last
-        for _ in range(length - 1):
-            ends = following[ends]
-        there = characters[ends] >= 0
-        before: NDArray[Any] = last
-        for _ in range(length - 2):
-            before = following[before]
-        left, right = characters[before], characters[ends]
-        same = script[left] == script[right]
-        same |= (script[left] == _ANY) | (script[right] == _ANY)
-        there &= (right != space) & ((left == space) | same)
-        starts = last[there]
-        key = rank[starts].astype(np.int64) * len(alphabet) + characters[ends[there]]
-        found, inverse = np.unique(key, return_inverse=True)
-        total = np.bincount(inverse, weights[word_of[starts]], len(found))
-        frequent = total >= min_count
-        new_ids = np.cumsum(frequent) - 1
-        stays = frequent[inverse]
-        starts = starts[stays]
-        ids: Ints = new_ids[inverse[stays]].astype(np.int32)
-        rank = np.full(len(characters), -1, dtype=np.int32)
-        rank[starts] = ids
-        all_starts[length], all_ids[length] = starts, ids
-        totals.append(total[frequent])
-        sizes.append(int(frequent.sum()))
-        place = np.full(sizes[-1], -1, dtype=np.int32)
-        np.maximum.at(place, ids, starts)
-        places.append(place)
-    firsts = np.concatenate([[0], np.cumsum(sizes)])
-    for length in all_ids:
-        all_ids[length] = (all_ids[length] + firsts[length - 1]).astype(np.int32)
+    lattice = _Lattice({}, {}, bases, weights)
+    totals, places = _grow(lattice, characters, weights[word_of], alphabet, min_count)
+    sizes = [len(total) for total in totals]
+    for length, first in enumerate(np.cumsum([0, *sizes[:-1]]), start=1):
+        lattice.ids[length] = (lattice.ids[length] + first).astype(np.int32)
     piece_lengths = np.repeat(np.arange(1, LONGEST_PIECE + 1), sizes).astype(np.int32)
     uses: Floats = np.concatenate(totals).astype(np.float64)
     place = np.concatenate(places)
-    lattice = _Lattice(all_starts, all_ids, bases, weights)
     score: Floats = (uses * piece_lengths).astype(np.float64)
     score[: len(alphabet)] = np.inf
     keep = _best(score, max(_CANDIDATES, 4 * size))
-    texts = list(alphabet)
+    texts = [*alphabet, *[""] * (len(place) - len(alphabet))]
     columns_of = np.searchsorted(bases, place, side="right") - 1
-    for index in range(len(alphabet), len(place)):
+    for index in np.flatnonzero(keep[len(alphabet) :]) + len(alphabet):
         column = int(columns_of[index])
-        if keep[index]:
-            word = words[int(place[index] - bases[column])]
-            texts.append(word[column : column + int(piece_lengths[index])])
-        else:
-            texts.append("")
+        word = words[int(place[index] - bases[column])]
+        texts[index] = word[column : column + int(piece_lengths[index])]
     pieces = _Pieces(texts, np.maximum(uses * piece_lengths, 1.0), piece_lengths, place)
     _keep(pieces, lattice, keep, uses)
     return pieces, lattice
 
 
-def _script(character: str) -> int:
-    """A number per script; digits are one of their own, and so is everything that is no letter.
+def _grow(
+    lattice: _Lattice, characters: Ints, weights: Floats, alphabet: list[str], min_count: int
+) -> tuple[list[Floats], list[Ints]]:
+    """Fill the lattice with the frequent pieces of each length, numbered from 0 by length.
 
-    _ANY for the marks that go with the letters of every script, as accents do in decomposed text.
+    Args:
+        lattice: Its `starts` and `ids` are set.
+        characters: int32 (nodes,), indices into `alphabet`; -1 at the end of a word.
+        weights: float64 (nodes,), the count of each node's word.
+
+    Returns:
+        By length, the count of each piece and the last of its places.
+    """
+    script = np.array([_script(character) for character in alphabet], dtype=np.int32)
+    space = alphabet.index(SPACE) if SPACE in alphabet else -1
+    following = _following(lattice.bases)
+    starts: Ints = np.flatnonzero(characters >= 0).astype(np.int32)
+    ids: Ints = characters[starts]
+    totals: list[Floats] = [np.bincount(ids, weights[starts], len(alphabet)).astype(np.float64)]
+    places: list[Ints] = []
+    # The last character of the pieces that begin at `starts`.
+    ends: NDArray[Any] = starts
+    rank = characters
+    for length in range(1, LONGEST_PIECE + 1):
+        if length > 1:
+            # A longer one begins with a shorter one that was frequent, and stays in its script.
+            left, ends = characters[ends], following[ends]
+            right = characters[ends]
+            same = script[left] == script[right]
+            same |= (script[left] == _ANY) | (script[right] == _ANY)
+            there = (right >= 0) & (right != space) & ((left == space) | same)
+            starts, ends = starts[there], ends[there]
+            key = rank[starts].astype(np.int64) * len(alphabet) + characters[ends]
+            pieces, inverse = np.unique(key, return_inverse=True)
+            total = np.bincount(inverse, weights[starts], len(pieces)).astype(np.float64)
+            frequent = total >= min_count
+            stays = frequent[inverse]
+            starts, ends = starts[stays], ends[stays]
+            ids = (np.cumsum(frequent) - 1)[inverse[stays]].astype(np.int32)
+            rank = np.full(len(characters), -1, dtype=np.int32)
+            rank[starts] = ids
+            totals.append(total[frequent])
+        place = np.full(len(totals[-1]), -1, dtype=np.int32)
+        np.maximum.at(place, ids, starts)
+        places.append(place)
+        lattice.starts[length], lattice.ids[length] = starts, ids
+    return totals, places
+
+
+def _script(character: str) -> int:
+    """Return a number per script; digits have one of their own, and so have all other non-letters.
+
+    _ANY for the marks of every script's letters, such as accents in decomposed text.
     """
     kind = unicodedata.category(character)[0]
     if kind == "N":
@@ -216,7 +220,7 @@ def _script(character: str) -> int:
 
 
 def _following(bases: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each node the one behind it in its word; the last of a word points to itself."""
+    """Return the next node in the word of each node; the last one points to itself."""
     width = np.diff(bases)
     following = np.arange(bases[-1])
     for column in range(len(width) - 1):
@@ -226,14 +230,14 @@ def _following(bases: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _best(score: Floats, count: int) -> NDArray[np.bool_]:
-    """Which are the `count` highest; of equals the first."""
+    """Return a mask of the `count` highest; of equals the first."""
     keep = np.zeros(len(score), dtype=bool)
     keep[np.argsort(-score, kind="stable")[:count]] = True
     return keep
 
 
 def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: Floats) -> Floats:
-    """Forget the other candidates everywhere; `values` of those that stay."""
+    """Remove the other candidates everywhere; return the `values` of those that stay."""
     new_ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     pieces.texts = [text for text, stays in zip(pieces.texts, keep.tolist(), strict=True) if stays]
     pieces.counts = pieces.counts[keep]
@@ -248,21 +252,21 @@ def _keep(pieces: _Pieces, lattice: _Lattice, keep: NDArray[np.bool_], values: F
 
 
 def _slices(lattice: _Lattice) -> list[list[tuple[int, int, int, int]]]:
-    """Per column the slices that begin there: length, first, last, distance to the end node."""
+    """Return the slices of each column: length, first, last, distance to the end node."""
     bases = lattice.bases
-    found: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(bases) - 1)]
+    slices: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(bases) - 1)]
     for length, starts in lattice.starts.items():
         cuts = np.searchsorted(starts, bases)
         for column in range(len(bases) - 1 - length):
             low, high = int(cuts[column]), int(cuts[column + 1])
             if low < high:
                 distance = int(bases[column + length] - bases[column])
-                found[column].append((length, low, high, distance))
-    return found
+                slices[column].append((length, low, high, distance))
+    return slices
 
 
 def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
-    """How often each candidate is used, over all segmentations: the E step."""
+    """Return the expected uses of each candidate over all segmentations: the E step."""
     forward = np.zeros(lattice.num_nodes)
     backward = np.zeros(lattice.num_nodes)
     num_words = len(lattice.weights)
@@ -302,16 +306,16 @@ def _expected(lattice: _Lattice, probabilities: Floats) -> Floats:
 
 
 def _maximize(expected: Floats) -> Floats:
-    """The M step: a Bayesian estimate that takes from the rare."""
+    """Return the M step: a Bayesian estimate that lowers rare pieces."""
     rest = np.maximum(expected, 1e-3)
-    found: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
-    return np.maximum(found, _RAREST)
+    estimate: Floats = np.exp(digamma(rest) - digamma(rest.sum()))
+    return np.maximum(estimate, _RAREST)
 
 
 def _losses(pieces: _Pieces, lattice: _Lattice, probabilities: Floats) -> Floats:
-    """By how much the text's log-likelihood would sink without each candidate, float64 (pieces,).
+    """Return the loss of log-likelihood without each candidate, float64 (pieces,).
 
-    Its uses would go to the best way to write the candidate itself with others.
+    Its uses would be replaced by the best segmentation of the candidate itself.
     """
     count = len(pieces.texts)
     following = _following(lattice.bases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
@@ -23,8 +23,9 @@ from tokenizers import (
 )
 
 from filbert.errors import FormatError, unreadable_as
+from filbert.files import MAX_JSON_BYTES
 from filbert.text.spiece import (
-    MAX_JSON_BYTES,
+    LARGEST_ID,
     Convention,
     add_tokens,
     build_plain_unigram,
@@ -39,72 +40,60 @@ from filbert.text.spiece import (
 
 # Limits on rules
 
-# SentencePiece's own map, which writes an Arabic formula of one character out, needs 36.
+# SentencePiece's own map needs 36, for an Arabic formula of one character.
 MAX_GROWTH = 4096
 
 
 def check_growth(backend: Tokenizer, path: Path) -> None:
-    """Refuse rules that can make texts, or what is decoded, very much longer.
+    """Refuse rules that can make a text, or a decoded text, very much longer.
 
     Args:
-        backend: as read from a file that nobody has to trust.
-        path: of the file, for messages.
+        backend: As read from an untrusted file.
+        path: The file, for messages.
 
     Raises:
-        FormatError: a letter could become more than MAX_GROWTH.
+        FormatError: A letter could become more than MAX_GROWTH.
     """
     growth = 1.0
-    for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
-        state = None if part is None else json.loads(part.__getstate__())
-        for rule in _rules(state):
-            growth *= _factor(rule)
-            if growth > MAX_GROWTH:
-                raise FormatError(
-                    f"{path}: its rules can make a text more than {MAX_GROWTH:,} times as long, "
-                    "which no tokenizer needs and which would fill the memory."
-                )
+    waiting = [
+        json.loads(part.__getstate__())
+        for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder)
+        if part is not None
+    ]
+    while waiting:
+        rule = waiting.pop()
+        if isinstance(rule, list | dict):
+            waiting += rule if isinstance(rule, list) else rule.values()
+        if isinstance(rule, dict):
+            growth *= _growth_of(rule)
+        if growth > MAX_GROWTH:
+            raise FormatError(
+                f"{path}: its rules can make a text more than {MAX_GROWTH:,} times as long, which "
+                "would fill the memory."
+            )
 
 
-def _rules(state: Any) -> Iterator[dict[str, Any]]:
-    """All objects with a type within a state, in their order."""
-    if isinstance(state, list):
-        for item in state:
-            yield from _rules(item)
-    elif isinstance(state, dict):
-        yield state
-        for item in state.values():
-            yield from _rules(item)
-
-
-def _factor(rule: dict[str, Any]) -> float:
+def _growth_of(rule: dict[str, Any]) -> float:
     kind = rule.get("type")
     if kind == "Replace":
         pattern = rule.get("pattern", {}).get("String")
-        # An expression can match between any two characters, without taking one away.
-        found = len(rule["content"]) / len(pattern) if pattern else len(rule["content"]) + 1
-        return max(1.0, found)
+        # A regular expression can match between any two characters, without removing one.
+        size = len(rule["content"])
+        return max(1.0, size / len(pattern) if pattern else size + 1)
     if kind == "Prepend":
         return 1.0 + len(rule["prepend"])
-    if kind == "ByteLevel":
-        return 2.0
     if kind == "Precompiled":
-        return _longest_mapped(base64.b64decode(rule["precompiled_charsmap"] or ""))
-    return 1.0
-
-
-def _longest_mapped(charsmap: bytes) -> float:
-    """Bytes of the longest text that a compiled character map puts in place of something.
-
-    The map is the size of a trie in bytes (4 bytes, little-endian), the trie, and texts that end
-    in a zero. Source: google/sentencepiece, src/normalizer.cc, DecodePrecompiledCharsMap.
-    """
-    texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
-    return float(max(1, max(map(len, texts))))
+        # A trie with its size in bytes (4 bytes, little-endian), and the texts it maps to, each
+        # with a zero at its end. Source: google/sentencepiece, src/normalizer.cc.
+        charsmap = base64.b64decode(rule["precompiled_charsmap"] or "")
+        texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+        return float(max(1, max(map(len, texts))))
+    return 2.0 if kind == "ByteLevel" else 1.0
 
 
 # google-research/bert's normalization
 
-# A longer word is unknown, in characters.
+# A word of more characters is unknown.
 ORIGINAL_LONGEST_WORD = 200
 
 _DROPPED = r"[\x00\uFFFD]|(?![\t\n\r])[\p{Cc}\p{Cf}]"
@@ -119,12 +108,12 @@ _LEFT_OUT = "[\U0002b820-\U0002b91f]"
 
 
 def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bool) -> Any:
-    """What is done before a text is cut into words.
+    """Return what is applied before a text is split into words.
 
     Args:
-        lowercase: as do_lower_case.
-        strip_accents: None for exactly when it lower-cases.
-        chinese: put blanks around Chinese characters.
+        lowercase: As do_lower_case.
+        strip_accents: None to strip them if it lower-cases.
+        chinese: Put blanks around Chinese characters.
     """
     steps: list[Any] = [normalizers.Replace(Regex(_DROPPED), "")]
     if lowercase:
@@ -141,7 +130,7 @@ def original_normalizer(lowercase: bool, strip_accents: bool | None, chinese: bo
 
 
 def original_pre_tokenizer(chinese: bool) -> Any:
-    """How a text is cut into words."""
+    """Return how a text is split into words."""
     words = pre_tokenizers.BertPreTokenizer()
     if not chinese:
         return words
@@ -150,17 +139,16 @@ def original_pre_tokenizer(chinese: bool) -> Any:
 
 # Layouts
 
-# Hugging Face's limit. Google's own code cuts at 200; a tokenizer.json states its own limit.
+# Hugging Face's limit. Google's own code has 200; a tokenizer.json has its own limit.
 MAX_WORD_LENGTH = 100
 
 # Longer "limits" are placeholders for "none": transformers writes 10**30, some folders 10**6.
 LARGEST_MAX_LENGTH = 10**6 - 1
-LARGEST_ID = 2**31 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The class of Hugging Face's that takes tokenizer.json as it is. Others with BERT's normaliser have
-# options of their own, which go first: what these are in the normaliser.
+# Hugging Face's class that takes tokenizer.json as it is. Other classes with BERT's normalizer
+# have settings that take precedence: their names in the normalizer.
 _GENERIC = "PreTrainedTokenizer"
 _SETTINGS = {
     "do_lower_case": "lowercase",
@@ -170,7 +158,7 @@ _SETTINGS = {
 
 SPIECE_NAMES = ("spiece.model", "sentencepiece.bpe.model")
 
-# What a special token is called, in the order in which names are tried.
+# Usual names of the special tokens, in the order in which they are tried.
 SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),
@@ -180,14 +168,23 @@ SPECIAL_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
+# A vocabulary with so many ids that belong to no entry, and more than half of them, is damaged.
+LARGEST_HOLE = 10_000
+
+_KINDS = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """A folder's tokenizer as it was found.
+    """The tokenizer in a folder.
 
-    `specials` maps cls, sep, mask, pad and unk to the token's text where the vocabulary has it.
-    `max_length` is the limit that the folder states, in tokens with specials, or None.
-    `settings` is the content of tokenizer_config.json. `convention` is the family's, where known.
-    `spiece` is the content of the SentencePiece model file in the folder.
+    Attributes:
+        backend: The library's tokenizer.
+        specials: The texts of cls, sep, mask, pad and unk, where the vocabulary has them.
+        max_length: The limit in the folder's files, in tokens with special ones, or None.
+        settings: Content of tokenizer_config.json.
+        convention: The family's, where it is known.
+        spiece: Content of the SentencePiece model file in the folder.
     """
 
     backend: Tokenizer
@@ -196,6 +193,31 @@ class Vocabulary:
     settings: dict[str, Any] = field(default_factory=dict)
     convention: Convention | None = None
     spiece: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        """The algorithm: wordpiece, bytebpe or unigram."""
+        return _KINDS[type(self.backend.model).__name__]
+
+    @property
+    def size(self) -> int:
+        """One more than the largest id.
+
+        Raises:
+            FormatError: Far more ids than entries, with which tables would fill the memory.
+        """
+        ids = self.backend.get_vocab(with_added_tokens=True)
+        size = 1 + max(ids.values())
+        if size > 2 * len(ids) + LARGEST_HOLE:
+            raise FormatError(
+                f"The tokenizer has {len(ids)} entries, but ids up to {size - 1}. Its files are "
+                "damaged; fetch them again."
+            )
+        return size
+
+    def id_of(self, role: str) -> int | None:
+        """Return the id of a special token by its role, such as "cls"."""
+        return self.backend.token_to_id(self.specials[role]) if role in self.specials else None
 
 
 @unreadable_as(FormatError)
@@ -209,46 +231,29 @@ def read_vocabulary(
     """Read tokenizer.json, else vocab.txt, vocab.json + merges.txt, or a SentencePiece model.
 
     Args:
-        folder: where the files lie; the path of one of those files itself will do.
-        lowercase: overrides what the files say. Without it tokenizer.json, or else `do_lower_case`
-            of tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
-            lower-cases.
-        as_google: read a vocab.txt as `original_normalizer` does. tokenizer.json
-            states its own rules.
-        convention: what the files leave unsaid; what they say goes first.
+        folder: The folder of the files, or the path of one of them.
+        lowercase: Overrides the files. Without it tokenizer.json, or else `do_lower_case` of
+            tokenizer_config.json, decides; without both, a vocabulary with no upper-case entry
+            is lower-cased.
+        as_google: Read a vocab.txt as `original_normalizer` does. tokenizer.json has its own rules.
+        convention: What the files leave open.
 
     Raises:
-        FormatError: no known layout, or a file that is damaged or cannot be read.
+        FormatError: No known layout, or a file that is damaged or cannot be read.
     """
-    path = Path(folder)
-    chosen = path.name if path.is_file() else None
-    home = path.parent if chosen else path
-    if chosen:
-        layouts = [
-            layout for layout in _LAYOUTS if layout[0] == chosen or chosen.endswith(layout[1])
-        ]
-        layouts = sorted(layouts, key=lambda layout: layout[0] != chosen)[:1]
-    else:
-        layouts = [layout for layout in _LAYOUTS if (home / layout[0]).is_file()]
-    if not layouts:
-        raise FormatError(
-            f"{folder}: no tokenizer here. "
-            "Expected tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model or "
-            "sentencepiece.bpe.model."
-        )
-    name, _, read = layouts[0]
+    file, read = _find_layout(folder)
+    home = file.parent
     settings = read_settings(home)
     options = {**(convention.settings() if convention else {}), **settings}
     if lowercase is not None:
         options["do_lower_case"] = lowercase
     options["as_google"] = as_google
-    file = home / (chosen or name)
     with damage_named(file):
         backend = read(file, options, convention)
         check_growth(backend, file)
     if not backend.get_vocab_size(with_added_tokens=True):
         raise FormatError(f"{file}: an empty vocabulary.")
-    # Until 2020 every family had a name of its own for it.
+    # Until 2020 every family had a file name of its own for it.
     files = [home / "sentence_bert_config.json", *sorted(home.glob("sentence_*_config.json"))]
     sentence = read_json(next((path for path in files if path.is_file()), files[0]))
     if lowercase is not None:
@@ -257,62 +262,78 @@ def read_vocabulary(
         # sentence-transformers lower-cases before the tokenizer, which then keeps its accents.
         steps = [normalizers.Lowercase(), *_steps(backend.normalizer)]
         backend.normalizer = normalizers.Sequence(steps)
-    # Truncation and padding inside tokenizer.json cut texts without a word (MiniLM's file: 128
-    # tokens).
+    # tokenizer.json may truncate without notice (MiniLM's file: 128 tokens).
     backend.no_truncation()
     backend.no_padding()
     limit = sentence.get("max_seq_length") or settings.get("model_max_length")
     if not isinstance(limit, int | float) or not 0 < limit <= LARGEST_MAX_LENGTH:
         limit = None
-    specials = find_specials(lambda name: backend.token_to_id(name) is not None, options)
     models = [file] if file.suffix == ".model" else [home / name for name in SPIECE_NAMES]
-    spiece = next((read_data(path) for path in models if path.is_file()), None)
-    stated = None if limit is None else int(limit)
-    return Vocabulary(backend, specials, stated, settings, convention, spiece)
+    return Vocabulary(
+        backend,
+        find_specials(lambda name: backend.token_to_id(name) is not None, options),
+        None if limit is None else int(limit),
+        settings,
+        convention,
+        spiece=next((read_data(path) for path in models if path.is_file()), None),
+    )
+
+
+def _find_layout(folder: Path) -> tuple[Path, _Reader]:
+    """Return the file of a tokenizer and its reader."""
+    path = Path(folder)
+    if path.name == "vocab.json" and path.is_file():
+        return path, _read_bytebpe
+    for name, suffix, read in _LAYOUTS:
+        if not path.is_file() and (path / name).is_file():
+            return path / name, read
+        if path.is_file() and path.name.endswith(suffix):
+            return path, read
+    raise FormatError(
+        f"{folder}: no tokenizer here. Expected tokenizer.json, vocab.txt, vocab.json with "
+        "merges.txt, spiece.model or sentencepiece.bpe.model."
+    )
 
 
 def find_specials(has: Callable[[str], bool], settings: dict[str, Any]) -> dict[str, str]:
-    """The special tokens that the vocabulary holds, by role; names in `settings` go first."""
-    found = {}
+    """Return the special tokens of the vocabulary by role; names in `settings` take precedence."""
+    specials = {}
     for role, names in SPECIAL_NAMES.items():
         stated = settings.get(f"{role}_token")
         stated = stated.get("content") if isinstance(stated, dict) else stated
-        # No token holds half a surrogate pair, and the library cannot be asked for one.
+        # The library takes no lone surrogates, and no token has one.
         if isinstance(stated, str) and not _SURROGATE.search(stated):
             names = (stated, *names)
         present = [name for name in names if has(name)]
         if present:
-            found[role] = present[0]
-    return found
+            specials[role] = present[0]
+    return specials
 
 
 def set_lowercase(backend: Tokenizer, lowercase: bool) -> None:
-    """Switch lower-casing on or off in place, whatever the layout.
+    """Switch lower-casing on or off in place.
 
-    Without a stated `strip_accents`, BERT's normaliser strips accents exactly when it lower-cases.
+    Without an explicit `strip_accents`, BERT's normalizer strips accents if it lower-cases.
     """
-    normalizer = backend.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer):
-        normalizer.lowercase = lowercase
-        return
-    steps = _steps(normalizer)
-    if any(isinstance(step, normalizers.BertNormalizer) for step in steps):
-        for step in steps:
-            if isinstance(step, normalizers.BertNormalizer):
-                step.lowercase = lowercase
+    steps = _steps(backend.normalizer)
+    bert = [step for step in steps if isinstance(step, normalizers.BertNormalizer)]
+    for step in bert:
+        step.lowercase = lowercase
+    if bert and len(steps) > 1:
         backend.normalizer = normalizers.Sequence(steps)
+    if bert:
         return
-    kept = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
+    others = [step for step in steps if not isinstance(step, normalizers.Lowercase)]
     if lowercase:
         # Before a compiled character map: its entries are written for lower-cased text.
-        maps = [i for i, step in enumerate(kept) if isinstance(step, normalizers.Precompiled)]
-        kept.insert(maps[0] if maps else len(kept), normalizers.Lowercase())
-    if len(kept) != len(steps):
-        backend.normalizer = normalizers.Sequence(kept) if kept else None
+        maps = [i for i, step in enumerate(others) if isinstance(step, normalizers.Precompiled)]
+        others.insert(maps[0] if maps else len(others), normalizers.Lowercase())
+    if len(others) != len(steps):
+        backend.normalizer = normalizers.Sequence(others) if others else None
 
 
 def lowercases(backend: Tokenizer) -> bool:
-    """Whether text is lower-cased before it is cut into tokens."""
+    """Return whether text is lower-cased before it is split into tokens."""
     return any(
         step.lowercase
         if isinstance(step, normalizers.BertNormalizer)
@@ -322,7 +343,7 @@ def lowercases(backend: Tokenizer) -> bool:
 
 
 def has_cased_entries(tokens: Iterable[str]) -> bool:
-    """Whether a vocabulary was made for cased text. Specials such as [CLS] or <S> do not count."""
+    """Return whether a vocabulary is for cased text; specials such as [CLS] or <S> do not count."""
     return any(
         token != token.lower() and not (token[:1] in "[<" and token[-1:] in "]>")
         for token in tokens
@@ -361,9 +382,8 @@ def _read_wordpiece(
 ) -> Tokenizer:
     if options.get("word_tokenizer_type", "basic") != "basic":
         raise FormatError(
-            f"{path.parent}: words are cut by {short(options['word_tokenizer_type'])} here, which "
-            "filbert does not have. Give a folder with a tokenizer.json, or cut the texts into "
-            "words with spaces yourself and set word_tokenizer_type to basic."
+            f"{path.parent}: word_tokenizer_type is {short(options['word_tokenizer_type'])}; only "
+            "basic is supported. Give a folder with a tokenizer.json."
         )
     # Not splitlines(): U+2028 is an entry of the Chinese vocabulary.
     lines = read_text(path).split("\n")
@@ -396,7 +416,7 @@ def _read_wordpiece(
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     add_tokens(backend, _specials(names, convention), path.parent, options)
-    backend.post_processor = _template(backend, names, convention)
+    backend.post_processor = bert_template(backend, names, convention)
     return backend
 
 
@@ -445,7 +465,7 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     if order is None and path.name == SPIECE_NAMES[1]:
         raise FormatError(
             f"{path}: nothing says which ids its pieces have. A config.json with model_type or a "
-            "tokenizer_config.json with tokenizer_class beside it would; so would a tokenizer.json."
+            "tokenizer_config.json with tokenizer_class would; so would a tokenizer.json."
         )
     if order is not None:
         model = order.apply(model, path)
@@ -462,11 +482,13 @@ def _read_unigram(path: Path, options: dict[str, Any], convention: Convention | 
     names = find_specials(ids.__contains__, options)
     add_tokens(backend, _specials(names, convention), path.parent, options)
     if "cls" in names and "sep" in names:
-        backend.post_processor = _template(backend, names, convention)
+        backend.post_processor = bert_template(backend, names, convention)
     return backend
 
 
 _Reader = Callable[[Path, dict[str, Any], Convention | None], Tokenizer]
+# The usual name of each layout's file, the end of other names, and the reader, in the order in
+# which they are tried.
 _LAYOUTS: tuple[tuple[str, str, _Reader], ...] = (
     ("tokenizer.json", ".json", _read_tokenizer_json),
     ("vocab.txt", ".txt", _read_wordpiece),
@@ -484,7 +506,7 @@ def _specials(names: dict[str, str], convention: Convention | None) -> list[Adde
     ]
 
 
-def _template(
+def bert_template(
     backend: Tokenizer, names: dict[str, str], convention: Convention | None
 ) -> processors.TemplateProcessing:
     """CLS A SEP, or CLS A SEP B SEP with token type 1 from B on. Devlin et al. 2019, figure 2.

@@ -30,10 +30,10 @@ def augmented_rows(
         InputError, FormatError: The model does not exist or is damaged.
     """
     assert options.augment_with is not None
-    if task.name not in ("classification", "regression"):
+    if task.spec.name not in ("classification", "regression"):
         raise ConfigError(
-            f"--augment-with changes words of texts and pairs; rows of {task.name} hold places in "
-            "their texts, or belong together. Leave it out."
+            f"--augment-with changes words of texts and pairs; rows of {task.spec.name} hold "
+            "places in their texts, or belong together. Leave it out."
         )
     filler = WordFiller(options.augment_with, options.augment_candidates, device)
     with progress_bar() as bar:

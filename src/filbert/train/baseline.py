@@ -11,15 +11,13 @@ import numpy as np
 import torch
 
 from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Prediction, Task
-from filbert.tasks.classification import Classification
-from filbert.tasks.embedding import Embedding
-from filbert.tasks.regression import Regression
+from filbert.tasks.base import Prediction, Task, TaskOptions, set_vector_head, task_class
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.prepare import Split
 from filbert.train.progress import FALLING
@@ -56,9 +54,9 @@ def measure_baseline(
     if split is None:
         return None
     candidates: dict[str, dict[str, Any]] = {}
-    if isinstance(task, Classification):
+    if task.spec.labels_are_classes:
         candidates = _classifiers(task, splits["train"], split)
-    elif isinstance(task, Regression):
+    elif task.spec.problem_type == "regression":
         mean = [{"value": float(np.mean(splits["train"].gold))}] * len(split.rows)
         candidates["the mean of the training rows"] = task.metrics(split.gold, mean)
         if len(split.rows) <= PAIRS and all(isinstance(text_of(r), tuple) for r in split.rows):
@@ -93,17 +91,17 @@ def _value(metrics: Mapping[str, Any], metric: str) -> float | None:
     return 0.0 if value is None and metric in ("spearman", "pearson") else value
 
 
-def _classifiers(task: Classification, train: Split, split: Split) -> dict[str, dict[str, Any]]:
+def _classifiers(task: Task, train: Split, split: Split) -> dict[str, dict[str, Any]]:
     examples = [Example(i, np.zeros(1), np.zeros(1), 1) for i in range(len(split.rows))]
     # Whether a training row has a label, bool (rows, labels).
-    labels = np.asarray(train.gold)
-    labels = labels if task.multilabel else np.arange(task.num_labels or 0) == labels[:, None]
-    logits = np.log((labels.sum(0) + 1) / ((~labels).sum(0) + 1 if task.multilabel else 1))
-    name = "the most frequent label" if task.multilabel else "the majority class"
+    spec, labels = task.spec, np.asarray(train.gold)
+    labels = labels if spec.multilabel else np.arange(spec.num_labels or 0) == labels[:, None]
+    logits = np.log((labels.sum(0) + 1) / ((~labels).sum(0) + 1 if spec.multilabel else 1))
+    name = "the most frequent label" if spec.multilabel else "the majority class"
     logits[logits.argmax()] = max(logits.max(), 0.01)  # A probability above 0.5.
     outputs = [torch.from_numpy(logits)] * len(examples)
     candidates = {name: task.metrics(split.gold, task.decode(outputs, examples))}
-    if not task.multilabel and (scores := _tfidf(task, train, split.rows)) is not None:
+    if not spec.multilabel and (scores := _tfidf(task, train, split.rows)) is not None:
         outputs = list(scores)
         if split.name == "dev":
             # As the trained model's threshold.
@@ -113,9 +111,9 @@ def _classifiers(task: Classification, train: Split, split: Split) -> dict[str, 
     return candidates
 
 
-def _tfidf(task: Classification, train: Split, rows: Sequence[Row]) -> torch.Tensor | None:
+def _tfidf(task: Task, train: Split, rows: Sequence[Row]) -> torch.Tensor | None:
     """Log-probabilities, float64 (R, labels); None where that takes long or cannot be fitted."""
-    read = partial(text_of, clean=task.clean)
+    read = partial(text_of, clean=task.spec.clean)
     known, others = (
         [text if isinstance(text, str) else " ".join(text) for text in map(read, part)]
         for part in (train.rows, rows)
@@ -134,16 +132,16 @@ def _tfidf(task: Classification, train: Split, rows: Sequence[Row]) -> torch.Ten
     except ValueError:
         # No word occurs in two texts, or all rows have one of the declared labels.
         return None
-    scores = np.full((len(rows), task.num_labels or 0), -30.0)
+    scores = np.full((len(rows), task.spec.num_labels or 0), -30.0)
     scores[:, classifier.classes_] = classifier.predict_log_proba(vectorizer.transform(others))
     return torch.from_numpy(scores)
 
 
 def _cosines(rows: list[Row], start: Start, device: torch.device) -> list[Prediction]:
     checkpoint, tokenizer, length = start
-    task = Embedding(loss_kind="cosine")
+    task = task_class("embedding").from_options(TaskOptions(loss="cosine"), ColumnNames())
     examples = task.examples(rows, tokenizer, max_length=length, with_targets=False)
     model = checkpoint.build().to(device)
-    model.head = task.head(model.config)
+    set_vector_head(model, task)
     exact, limit = Precision("float32", "baseline"), default_max_tokens(device)
     return task.decode(run_model(model, examples, max_tokens=limit, precision=exact), examples)

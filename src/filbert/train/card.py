@@ -69,9 +69,9 @@ def model_card(task: Task, story: Mapping[str, Any]) -> str:
         task: The calibrated task.
         story: The content of filbert.json.
     """
-    name = task.name.rpartition(":")[2]
+    name = task.spec.name.rpartition(":")[2]
     is_student = story.get("command") == "distill"
-    labels = [code(label) for label in task.labels or ()]
+    labels = [code(label) for label in task.spec.labels or ()]
     lines = [
         front_matter(story, name.replace("_", " "), _PIPELINES.get(name)),
         "",
@@ -210,7 +210,7 @@ def _plain(value: Any) -> str:
 
 def _limits(task: Task, story: Mapping[str, Any]) -> list[str]:
     data, metrics = story["data"], story["metrics"]
-    found = [] if task.windows else _cut(story)
+    found = [] if task.spec.windows else _cut(story)
     if "dev" not in data:
         found.append("There were no dev rows: no best step was chosen and nothing was calibrated.")
     elif "test" not in metrics:

@@ -34,8 +34,9 @@ from filbert.losses.student import (
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Task
+from filbert.tasks.base import Task, task_to_dict
 from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
+from filbert.tasks.rows import read_task_rows
 from filbert.tasks.soft_labels import SoftLabels
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.augment import augmented_rows
@@ -113,7 +114,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     device = parallel.device
     precision = settle_precision(options.run, parallel)
     teacher = read_teacher(options.model, precision=precision.name, device=str(device))
-    task = teacher.task.reading(options.data.columns)
+    task = teacher.task
     _check_options(options, task)
     torch.manual_seed(options.run.seed)
     begin = read_student(options, teacher)
@@ -137,7 +138,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
     mark = fingerprint(options, model, rows.digests | {"teacher": digest})
     cache = None
     if options.data.cache:
-        key = f"{digest} {precision.name} {task.to_dict()} {rows.digest_of_tokens()}"
+        key = f"{digest} {precision.name} {task_to_dict(task)} {rows.digest_of_tokens()}"
         key = hashlib.sha256(key.encode()).hexdigest()
         cache = CachedAnswers(Path(options.data.cache), key, rows.examples)
         # No rank writes to the folder before all ranks have checked it.
@@ -167,7 +168,7 @@ def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
         task,
         None if trains_both else pair.cache or pair.answers,
         temperature=loss.soft_temperature,
-        alpha=0.0 if task.whole_batch else loss.hard_share,
+        alpha=0.0 if task.spec.whole_batch else loss.hard_share,
         by_cosine=_compares_cosines(pair, task),
         layer_losses=pair.layer_losses if trains_both else (),
     )
@@ -177,7 +178,7 @@ def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
         run=options.run,
         command="distill",
         source=options.model.student or options.model.teacher,
-        task_name=task.name,
+        task_name=task.spec.name,
         task=task,
         objective=objective,
         splits=pair.rows.splits,
@@ -221,18 +222,19 @@ def _check_options(options: DistillOptions, task: Task) -> None:
         ConfigError: They do not.
     """
     metric, alpha, temperature = options.train.metric, options.loss.alpha, options.loss.temperature
-    if metric is not None and metric not in task.metric_names:
-        raise ConfigError(f"metric {metric!r} is not one of {list(task.metric_names)}.")
-    if task.whole_batch and alpha:
+    metrics = task.spec.metric_names
+    if metric is not None and metric not in metrics:
+        raise ConfigError(f"metric {metric!r} is not one of {list(metrics)}.")
+    if task.spec.whole_batch and alpha:
         raise ConfigError(
             f"alpha is {alpha}; the teacher learnt from pairs without labels, so only its vectors "
             "can be learnt. Leave it out."
         )
-    chooses = task.labels is not None or task.head_kind in ("choices", "spans")
+    chooses = task.spec.labels is not None or task.spec.head_kind in ("choices", "spans")
     if temperature is not None and not chooses:
         raise ConfigError(
             f"temperature is {temperature}; it is for answers that choose among several, not for "
-            f"{task.name}. Leave it out."
+            f"{task.spec.name}. Leave it out."
         )
 
 
@@ -262,7 +264,7 @@ def layer_losses_of(
 def _compares_cosines(pair: _Pair, task: Task) -> bool:
     """Return whether vectors of different widths are compared by the cosine of each pair."""
     ours, theirs = pair.model.config.hidden_size, pair.teacher.model.config.hidden_size
-    if task.head_kind is not None or ours == theirs:
+    if task.spec.head_kind is not None or ours == theirs:
         return False
     if any(len(row) != 2 for row in pair.loader.rows):
         raise ConfigError(
@@ -436,8 +438,8 @@ def read_student(options: DistillOptions, teacher: TaskTeacher) -> Start:
         # The teacher must know every token type that the tokenizer of the student writes.
         and (their_types == 0 or (ours_types < 2) == (their_types < 2))
     )
-    if not shares and (method != "soft" or teacher.task.head_kind == "spans"):
-        what = f"method {method}" if method != "soft" else teacher.task.name
+    if not shares and (method != "soft" or teacher.task.spec.head_kind == "spans"):
+        what = f"method {method}" if method != "soft" else teacher.task.spec.name
         raise ConfigError(
             f"{what} compares teacher and student token by token, but {chosen.student} reads "
             f"other tokens than {chosen.teacher}. Use a student with the teacher's vocabulary"
@@ -489,9 +491,11 @@ def read_rows(
     rows = {}
     for name in _MEASURED:
         if path := getattr(data, name):
-            rows[name] = list(task.read(path, data.columns))
+            rows[name] = list(read_task_rows(task, path, data.columns))
             check_labels(teacher, path, rows[name])
-    extra = list(task.read(data.extra, data.columns, labelled=False)) if data.extra else []
+    extra = []
+    if data.extra:
+        extra = list(read_task_rows(task, data.extra, data.columns, labelled=False))
     # Preparing the training rows counts as training time.
     took = {"augment_seconds": 0.0, "train_tokenise_seconds": 0.0, "training_cpu_seconds": 0.0}
     if options.augment.augment_with is not None:

@@ -325,5 +325,5 @@ def mean_losses(
         counts = [a + b for a, b in zip(counts, task.count(targets), strict=True)]
     model.train(was_training)
     means = [value / (count or 1.0) for value, count in zip(sums, counts, strict=True)]
-    kinds = zip(task.loss_names, means, task.weights, strict=True)
+    kinds = zip(task.spec.loss_names, means, task.weights, strict=True)
     return {"loss": sum(means)} | {name: mean / weight for name, mean, weight in kinds}

@@ -11,10 +11,10 @@ from torch import Tensor
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.inference.building import built
 from filbert.inference.forward import default_max_tokens, run_model
-from filbert.inference.precision_loss import precision_loss, whole_of
+from filbert.inference.precision_loss import precision_loss
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
-from filbert.tasks.base import Task
+from filbert.tasks.base import Task, set_vector_head
 from filbert.train.prepare import Split
 
 
@@ -63,8 +63,7 @@ def _loss(
 ) -> dict[str, Any] | None:
     """The same of one format."""
     model = built(trained, Precision(name, "compared"), device)
-    if task.head_kind is None:
-        model.head = task.head(model.config)
+    set_vector_head(model, task)
     outputs = run_model(
         model,
         dev.examples,
@@ -73,7 +72,7 @@ def _loss(
         precision=Precision("float32", "as it is"),
     )
     found = task.metrics(dev.gold, task.decode(outputs, dev.examples))
-    compared = precision_loss(exact, found, task.metric_names, whole=whole_of(task))
+    compared = precision_loss(exact, found, task.spec.metric_names, whole=task.spec.metric_scale)
     worst = compared.worst
     if worst is None or compared.lost:
         return None

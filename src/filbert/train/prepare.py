@@ -18,7 +18,9 @@ from filbert.errors import ConfigError
 from filbert.files import portable
 from filbert.inference.stored_task import check_max_length
 from filbert.model.heads import Model
-from filbert.tasks.base import Task, task_class, uncleaned
+from filbert.tasks.base import Task, TaskSpec, set_vector_head, task_class
+from filbert.tasks.checking import RowCheck
+from filbert.tasks.rows import read_task_rows, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Trainable
 from filbert.train.log import progress_bar, say
@@ -69,12 +71,12 @@ def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]]]:
     rows: dict[str, list[Row]] = {}
     for name, path in named.items():
         if path:
-            rows[name] = list(task.read(path, columns))
+            rows[name] = list(read_task_rows(task, path, columns))
             if name == "train":
-                task = task.fit_labels(rows[name])
+                task = task.fit(rows[name])
     metric = options.train.metric
-    if metric is not None and metric not in task.metric_names:
-        raise ConfigError(f"metric {metric!r} is not one of {list(task.metric_names)}.")
+    if metric is not None and metric not in task.spec.metric_names:
+        raise ConfigError(f"metric {metric!r} is not one of {list(task.spec.metric_names)}.")
     return task, rows
 
 
@@ -92,10 +94,13 @@ def tokenise(
     gold = [task.gold(row) for row in rows] if labelled else []
     examples: list[Example] = []
     start = 0
-    raw = uncleaned(task)
+
+    def size_of(row: Row) -> int:
+        return sum(map(characters_in, row_texts(task, row, clean=False)))
+
     with progress_bar() as bar:
         shown = bar.add_task(f"tokenise {name}", total=len(rows))
-        for chunk in chunks(rows, lambda row: sum(map(characters_in, raw.sequences(row)))):
+        for chunk in chunks(rows, size_of):
             made = task.examples(chunk, tokenizer, max_length=max_length, with_targets=labelled)
             examples += [dataclasses.replace(e, row=e.row + start) for e in made]
             start += len(chunk)
@@ -109,7 +114,8 @@ def check_data(task: Task, splits: Mapping[str, Split]) -> list[dict[str, Any]]:
     Returns:
         One dict per finding: level, kind, message, count and the first places.
     """
-    report = check_rows({name: (split.path, split.rows) for name, split in splits.items()}, task)
+    files = {name: (split.path, split.rows) for name, split in splits.items()}
+    report = check_rows(files, RowCheck(task))
     return [dataclasses.asdict(found) for found in report.problems if found.level != "note"]
 
 
@@ -137,7 +143,7 @@ def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tok
         say(note)
     positions = config.max_tokens_per_sequence
     max_length = check_max_length(options.data.max_length, checkpoint.config)
-    usual = _USUAL_MAX_LENGTH.get(task.name, positions)
+    usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
     max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
     if options.train.dropout is not None:
         changed = config.with_dropout(options.train.dropout)
@@ -157,45 +163,46 @@ def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False
         task: with its labels.
         new_head: draw a new head in any case.
     """
-    if new_head or not _is_for(task, checkpoint):
+    spec = task.spec
+    if new_head or not _is_for(spec, checkpoint):
         return with_new_head(
             checkpoint,
-            task.head_kind,
-            num_labels=task.num_labels,
-            labels=task.labels if task.head_kind is not None else None,
-            problem_type=task.problem_type,
+            spec.head_kind,
+            num_labels=spec.num_labels,
+            labels=spec.labels if spec.head_kind is not None else None,
+            problem_type=spec.problem_type,
         )
     tensors, labels = checkpoint.tensors, checkpoint.labels
-    if task.labels is not None and labels is not None:
-        rows = [labels.index(label) for label in task.labels]
+    if spec.labels is not None and labels is not None:
+        rows = [labels.index(label) for label in spec.labels]
         tensors = {
             name: tensor[rows] if name.startswith("head.out.") else tensor
             for name, tensor in tensors.items()
         }
-        labels = task.labels
-    size = f" with {task.num_labels} outputs" if task.num_labels else ""
-    note = f"head kept: {task.head_kind}{size}, trained for the same task."
+        labels = spec.labels
+    size = f" with {spec.num_labels} outputs" if spec.num_labels else ""
+    note = f"head kept: {spec.head_kind}{size}, trained for the same spec."
     return dataclasses.replace(
         checkpoint,
         tensors=tensors,
         labels=labels,
-        problem_type=task.problem_type,
+        problem_type=spec.problem_type,
         notes=(*checkpoint.notes, note),
         filbert=None,
     )
 
 
-def _is_for(task: Task, checkpoint: Checkpoint) -> bool:
+def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has a head for this task and exactly its labels, in any order."""
-    if task.head_kind is None or checkpoint.head != task.head_kind:
+    if spec.head_kind is None or checkpoint.head != spec.head_kind:
         return False
     # Without a problem_type in config.json, one output means regression, as in transformers.
     usual = "regression" if checkpoint.num_labels == 1 else "single_label_classification"
-    if task.problem_type not in (None, checkpoint.problem_type or usual):
+    if spec.problem_type not in (None, checkpoint.problem_type or usual):
         return False
-    if task.labels is None:
-        return task.num_labels == checkpoint.num_labels
-    return sorted(task.labels) == sorted(checkpoint.labels or ())
+    if spec.labels is None:
+        return spec.num_labels == checkpoint.num_labels
+    return sorted(spec.labels) == sorted(checkpoint.labels or ())
 
 
 def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
@@ -210,8 +217,7 @@ def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
 def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
     """Build the model to train, on the CPU."""
     model = checkpoint.build()
-    if task.head_kind is None:
-        model.head = task.head(checkpoint.config)
+    set_vector_head(model, task)
     reinitialize_top(model, reinit_layers)
     return model
 

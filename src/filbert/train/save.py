@@ -17,8 +17,7 @@ from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, write_atomically, write_json
 from filbert.model.config import EncoderConfig
-from filbert.tasks.base import Task, task_class
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.base import Task, task_class, task_from_dict
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.card import distilled_card, model_card, pretrained_card
 
@@ -49,10 +48,11 @@ def save_model(
     with model_folder(
         folder, weights, tokenizer, checkpoint, story, model_card(task, story)
     ) as new:
-        if isinstance(task, Embedding):
+        pooling = task.spec.pooling
+        if pooling is not None:
             # "cls" of a causal encoder is the last token; other tools call that "last".
-            is_last = task.pooling == "cls" and checkpoint.config.attention.causal
-            pooling = "last" if is_last else task.pooling
+            is_last = pooling == "cls" and checkpoint.config.attention.causal
+            pooling = "last" if is_last else pooling
             vectors = SentenceVectors(pooling, max_length=story["max_length"])
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
 
@@ -94,7 +94,7 @@ def record_seeds(folder: Path, run: dict[str, Any]) -> None:
         "mean": spread.get("mean"),
         "deviation": spread.get("deviation"),
     }
-    task = task_class(run["options"]["task"]).from_dict(story["task"])
+    task = task_from_dict(task_class(run["options"]["task"]), story["task"])
     write_json(folder / "filbert.json", story)
     write_atomically(folder / "README.md", model_card(task, story))
 

@@ -91,7 +91,7 @@ def accumulate(
     counts = parallel.sums(
         [sum(column) for column in zip(*mine, strict=True)]
         if mine
-        else [0.0] * len(task.loss_names)
+        else [0.0] * len(task.spec.loss_names)
     )
 
     def output_of(index: int) -> tuple[Output, Targets]:
@@ -104,7 +104,7 @@ def accumulate(
     loss_sums = torch.zeros(len(counts), device=device, dtype=torch.float64)
     with float32_by_onednn(_worth_onednn(wrapped, precision)):
         wanted: list[Tensor] | None = None
-        if task.whole_batch:
+        if task.spec.whole_batch:
             assert len(counts) == 1
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
             # The loss of all ranks, so the first alone tells it.

@@ -23,8 +23,9 @@ from filbert.files import write_atomically, write_json
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective, Task
-from filbert.tasks.classification import Classification
+from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
+from filbert.tasks.predictions import gold_json, official_files
+from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.baseline import baseline_lines, measure_baseline
 from filbert.train.course import Course
@@ -133,7 +134,7 @@ def run_task(options: RunOptions, prepare: Callable[[Parallel], Job]) -> dict[st
             say(line)
         with recorded(options.out, run, resume=options.resume) as folder:
             outcome, fitted, outputs = _learn(job, parallel, folder)
-            metric = outcome.metric or job.task.selection_metric
+            metric = outcome.metric or job.task.spec.selection_metric
             metrics, run["baseline"] = _measure(job, folder, fitted, outputs, metric)
             weights = _own(job, outcome)
             rounded: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
@@ -148,7 +149,7 @@ def run_task(options: RunOptions, prepare: Callable[[Parallel], Job]) -> dict[st
                 )
             run |= _closing(outcome, fitted, metrics, time.perf_counter() - clock) | job.took
             run |= rounded | (job.more() if job.more is not None else {})
-            story = story_of(run) | {"task": fitted.to_dict(), "max_length": job.max_length}
+            story = story_of(run) | {"task": task_to_dict(fitted), "max_length": job.max_length}
             save_model(folder / "model", weights, job.tokenizer, job.checkpoint, fitted, story)
     return run
 
@@ -159,9 +160,9 @@ def _opening(job: Job, started: datetime, parallel: Parallel) -> dict[str, Any]:
     run = begun(job, job.model, out=job.run.out, started=started, parallel=parallel)
     return run | {
         "task": job.task_name,
-        "labels": list(job.task.labels or ()),
-        "problem": _problem(job.task),
-        "positive": _positive(job.task),
+        "labels": list(job.task.spec.labels or ()),
+        "problem": _problem(job.task.spec),
+        "positive": job.task.spec.positive,
         "data": {
             name: _split_facts(split, job.task, job.max_length, labels[name])
             for name, split in job.splits.items()
@@ -176,7 +177,7 @@ def _closing(
     outcome: Outcome, task: Task, metrics: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Return the entries of run.json that are added after the last step."""
-    described = task.to_dict()
+    described = task_to_dict(task)
     return ended(outcome, metrics, seconds) | {
         "best": {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value},
         "thresholds": described.get("thresholds"),
@@ -197,7 +198,7 @@ def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]
         "rows": len(split.rows),
         "sequences": len(split.examples),
         "label_counts": dict(labels),
-        "has_pairs": any(isinstance(text, tuple) for text in task.sequences(split.rows[0])),
+        "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
         "tokens": int(sum(len(example.input_ids) for example in split.examples)),
         "truncated": sum(row["truncated"] for row in rows),
         "truncated_tokens": sum(
@@ -211,26 +212,20 @@ def _split_facts(split: Split, task: Task, max_length: int, labels: Counter[str]
     }
 
 
-def _problem(task: Task) -> str:
-    if not isinstance(task, Classification):
-        return task.name
-    if task.multilabel:
+def _problem(spec: TaskSpec) -> str:
+    if not spec.labels_are_classes:
+        return spec.name
+    if spec.multilabel:
         return "multilabel"
-    return "binary" if task.is_binary else "multiclass"
-
-
-def _positive(task: Task) -> str | None:
-    if not isinstance(task, Classification) or not task.is_binary or not task.labels:
-        return None
-    return task.labels[task.positive_id]
+    return "multiclass" if spec.positive is None else "binary"
 
 
 def _label_counts(split: Split, task: Task) -> Counter[str]:
     counts: Counter[str] = Counter()
-    if isinstance(task, Classification):
-        counts.update({label: 0 for label in task.labels or ()})
+    if task.spec.labels_are_classes:
+        counts.update({label: 0 for label in task.spec.labels or ()})
     for row in split.rows:
-        counts.update(task.labels_of(row))
+        counts.update(row_labels(task, row))
     return counts
 
 
@@ -246,7 +241,7 @@ def _measure(
     start = (job.checkpoint, job.tokenizer, job.max_length)
     baseline = measure_baseline(job.task, splits, metrics, metric, start, job.model.device)
     unfitted = []
-    if "dev" in outputs and getattr(job.task, "multilabel", False):
+    if "dev" in outputs and job.task.spec.multilabel:
         unfitted = job.task.decode(outputs["dev"], splits["dev"].examples)
     for line in baseline_lines(baseline, unfitted):
         say(line)
@@ -366,7 +361,7 @@ def _announcement(job: Job, run: dict[str, Any]) -> list[str]:
             lines.append(
                 f"truncation: {cut:,} of {len(split.rows):,} {name} rows "
                 f"({cut / len(split.rows):.1%}) are longer than {job.max_length} tokens and were "
-                f"cut ({getattr(job.task, 'on_overflow', 'truncate')}): "
+                f"cut ({job.task.spec.on_overflow}): "
                 f"{facts['truncated_tokens']:,} tokens are lost, the longest has "
                 f"{facts['longest']:,}"
             )
@@ -382,11 +377,11 @@ def _write_predictions(
 ) -> None:
     """Write one JSON object per row, and the additional files of the task."""
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": task.gold_json(gold)} | prediction)
+        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, gold)} | prediction)
         for i, (row, gold, prediction) in enumerate(
             zip(split.rows, split.gold, predictions, strict=True)
         )
     ]
     write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
-    for name, content in task.files(split.gold, predictions).items():
+    for name, content in official_files(task, split.gold, predictions).items():
         write_json(folder / split.name / name, content)

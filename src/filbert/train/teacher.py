@@ -33,7 +33,8 @@ from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Task, task_class
+from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
+from filbert.tasks.rows import known_labels, row_labels
 from filbert.train.distill_options import StudentOptions
 from filbert.train.log import progress_bar
 
@@ -85,13 +86,13 @@ def read_teacher(options: StudentOptions, *, precision: str, device: str) -> Tas
             f"The teacher {name} was trained for no task, so it has no answers to learn. Fine-tune "
             "it first, or learn from raw text with --corpus."
         )
-    if task is not None and task != predictor.task.name:
+    if task is not None and task != predictor.task.spec.name:
         raise ConfigError(
-            f"The teacher {name} was trained for {predictor.task.name}, not for {task}. "
+            f"The teacher {name} was trained for {predictor.task.spec.name}, not for {task}. "
             "Take another teacher, or leave --task out."
         )
-    described = {k: v for k, v in predictor.task.to_dict().items() if k not in _FITTED}
-    return TaskTeacher(name, predictor, task_class(predictor.task.name).from_dict(described))
+    described = {k: v for k, v in task_to_dict(predictor.task).items() if k not in _FITTED}
+    return TaskTeacher(name, predictor, task_from_dict(type(predictor.task), described))
 
 
 def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
@@ -101,13 +102,12 @@ def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
         ConfigError: It does not know a label.
         InputError: A row has no label or a malformed one; the message names file and line.
     """
-    task: Any = teacher.task
-    if task.labels is None:
+    if teacher.task.spec.labels is None:
         return
-    known = set(getattr(task, "types", task.labels))
-    without = {k: v for k, v in task.to_dict().items() if k not in ("labels", "positive")}
-    blank = type(task).from_dict(without)
-    if unknown := sorted({label for row in rows for label in blank.labels_of(row)} - known):
+    known = set(known_labels(teacher.task.spec))
+    blank = changed(teacher.task, labels=None, positive=None)
+    found = {label for row in rows for label in row_labels(blank, row)}
+    if unknown := sorted(found - known):
         raise ConfigError(
             f"{path} holds the labels {listed(unknown)}, which the teacher {teacher.name} does not "
             f"know; it knows {listed(sorted(known))}. Use a teacher for these labels, or leave "
@@ -160,7 +160,7 @@ class StreamedAnswers:
     def _answer(
         self, outputs: list[Tensor], theirs: Sequence[Example], ours: Sequence[Example]
     ) -> Tensor:
-        kind = self.task.head_kind
+        kind = self.task.spec.head_kind
         if kind == "sequence":
             return torch.stack(outputs).mean(0, keepdim=True)
         if kind == "spans":
@@ -172,7 +172,7 @@ class StreamedAnswers:
 
     def _by_word(self, outputs: list[Tensor], examples: Sequence[Example]) -> Tensor:
         """Return (n, C) logits for all n words of a sentence, as `Tagging.decode` reads them."""
-        labels = self.task.labels
+        labels = self.task.spec.labels
         assert labels is not None
         leaders = examples[0].source.leaders
         table = torch.zeros(len(leaders), len(labels))

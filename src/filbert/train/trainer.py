@@ -149,7 +149,7 @@ def train(
     whole = _Run(
         model, wrapped, task, course, options, run, precision, parallel, optimizer, saver, log
     )
-    progress = Progress(options.metric or task.selection_metric)
+    progress = Progress(options.metric or task.spec.selection_metric)
     if states is not None and run.resume:
         saver.resume(progress, log)
     done, length = course.place(progress)
@@ -285,7 +285,7 @@ def _log_step(
     """Write the losses and the speed of one step to the log."""
     phase = {"phase": progress.phase + 1} if len(run.course.phases) > 1 else {}
     losses = {"loss": gradient.loss}
-    losses |= dict(zip(run.task.loss_names, gradient.parts, strict=True))
+    losses |= dict(zip(run.task.spec.loss_names, gradient.parts, strict=True))
     run.log.step(
         run.course.place(progress)[0],
         step=progress.step,

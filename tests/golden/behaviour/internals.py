@@ -32,13 +32,13 @@ def cheap() -> Iterator[None]:
     import torch
 
     from filbert.compare.child import Ended
-    from filbert.compare.contestants import carry_out
+    from filbert.compare.contestants import run_contestant
     from filbert.errors import FilbertError
 
-    def run_here(job: Any, path: Path, **_: Any) -> Ended:
-        Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+    def run_here(run: Any, **_: Any) -> Ended:
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            carry_out(job)
+            run_contestant(run)
         except FilbertError as error:
             return Ended("failed", str(error))
         return Ended("finished")
@@ -50,7 +50,7 @@ def cheap() -> Iterator[None]:
     torch.set_num_threads(1)
     with (
         mock.patch("filbert.report.canvas.save", undrawn),
-        mock.patch("filbert.compare.engine.run_child", run_here),
+        mock.patch("filbert.compare.runs.run_child", run_here),
     ):
         yield
     torch.set_num_threads(threads)
@@ -85,12 +85,15 @@ def logits(folder: Path, items: Sequence[Any]) -> list[np.ndarray]:
     """
     import filbert
     from filbert.inference.forward import run_model
+    from filbert.tasks.rows import row_of_value
 
     model = filbert.load(folder)
     if model.task is None:
         examples = model.text_examples(items)
     else:
-        examples = model.row_examples([model.task.row(item, i) for i, item in enumerate(items)])
+        examples = model.row_examples(
+            [row_of_value(model.task, item, i) for i, item in enumerate(items)]
+        )
     found = run_model(model.model, examples, max_tokens=model.max_tokens, precision=model.precision)
     return [output.numpy() for output in found]
 
@@ -130,12 +133,13 @@ def gradient(folder: Path, rows: Path, micro_batches: int) -> dict[str, np.ndarr
     from filbert.checkpoints.opening import read_checkpoint
     from filbert.data.columns import ColumnNames
     from filbert.model.precision import Precision
+    from filbert.tasks.rows import read_task_rows
     from filbert.train.distributed import start
     from filbert.train.step import accumulate, model_forward
 
     predictor, model = filbert.load(folder), read_checkpoint(folder).build().train()
     task = predictor.task
-    read = list(task.read(rows, ColumnNames()))
+    read = list(read_task_rows(task, rows, ColumnNames()))
     examples = task.examples(read, predictor.tokenizer, max_length=64, with_targets=True)
     with start("ddp", device="cpu") as parallel:
         mine = examples[parallel.rank :: parallel.world]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from filbert.bench import Measured
+
 TABLES = ("tokenize", "encode", "latency", "train")
 
 
@@ -15,7 +20,7 @@ def bench(
     device: str | None = None,
     json: bool = False,
 ) -> None:
-    """How fast this machine runs a model, in the number formats that it has; about a minute.
+    """Measure how fast this machine runs a model in its number formats; about a minute.
 
     Number formats take turns on the same texts; each value is a median. For comparisons with
     other tools see `benchmarks/` in the source repository.
@@ -44,8 +49,6 @@ def bench(
         raise ConfigError("--threads and --seconds must be above zero.")
 
     import torch
-    from rich.console import Console
-    from rich.table import Table
 
     from filbert.bench import measure
     from filbert.cli.flags import print_json
@@ -62,13 +65,18 @@ def bench(
     if json:
         print_json({"model": model, **machine, "results": results})
         return
-    console = Console(emoji=False)
-    console.print(
-        f"{model} on {machine['device']}, {machine['threads']} threads, {machine['vector_units']}",
-        style="bold",
-        highlight=False,
-        markup=False,
+    title = (
+        f"{model} on {machine['device']}, {machine['threads']} threads, {machine['vector_units']}"
     )
+    _print_tables(title, results)
+
+
+def _print_tables(title: str, results: Measured) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(emoji=False)
+    console.print(title, style="bold", highlight=False, markup=False)
     for table in TABLES:
         rows = {name: row for name, row in results.items() if name.split()[0] == table}
         if not rows:

@@ -79,26 +79,27 @@ def check(
     from filbert.data.doctor import NEAR_THRESHOLD
     from filbert.data.doctor import check as look_through
     from filbert.tasks.base import Task, task_class
+    from filbert.tasks.checking import RowCheck
     from filbert.train.log import progress_bar
 
     data = from_flat(LabelledFileOptions, vars(options) if options else {})
-    judge: Task = task_class(task).from_options(data.task, data.columns)
+    checked: Task = task_class(task).from_options(data.task, data.columns)
     tokenizer, limit = None, max_length or 512
     if model is not None:
         from filbert.checkpoints.opening import find_model, read_tokenizer
-        from filbert.inference.stored_task import cleaned_alike
+        from filbert.inference.stored_task import with_cleaning_of
 
         place = find_model(model)
         tokenizer = read_tokenizer(place)
         limit = max_length or tokenizer.max_length or 512
         if data.task.clean is None:
-            judge = cleaned_alike(judge, place)
+            checked = with_cleaning_of(checked, place)
     threshold = NEAR_THRESHOLD if similarity is None else similarity
     with progress_bar() as bar:
         shown = bar.add_task("check", total=None)
         report = look_through(
             list(zip(split_names(files), files, strict=True)),
-            judge,
+            RowCheck(checked),
             data.columns,
             tokenizer=tokenizer,
             max_length=limit,

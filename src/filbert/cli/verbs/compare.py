@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.compare.options import StudyFlags
+from filbert.cli.flags import flags_of, print_json
+from filbert.compare.options import StudyOptions
+
+if TYPE_CHECKING:
+    StudyFlags = Any
+else:
+    StudyFlags = flags_of(StudyOptions)
 
 
 def compare(
@@ -22,21 +28,21 @@ def compare(
 ) -> int:
     """Train and measure several models on the same rows; one report with intervals and tests.
 
-    The same command again goes on where it was stopped or killed.
+    The same command resumes a comparison that was stopped or killed.
 
     Parameters
     ----------
     recipe:
         TOML file with the study and a table for every contestant; toxic-study and
-        distil-toxic come along.
+        distil-toxic are built in.
     out:
         the folder of the study.
     options:
-        the study; flags win over the recipe.
+        the study; flags take precedence over the recipe.
     only:
         run these contestants only: names of folders, or without their cleaning.
     overwrite:
-        run anew what the recipe has changed since, and everything when the rows have.
+        run again what the recipe has changed, and everything if the rows have changed.
     show_texts:
         the report shows texts of the rows.
     json:
@@ -45,10 +51,9 @@ def compare(
     from rich.console import Console
 
     from filbert import api
-    from filbert.cli.flags import print_json
     from filbert.cli.ranking import ranking_table
 
-    flags = {} if options is None else options.given()
+    flags = {} if options is None else StudyOptions.from_keywords(vars(options)).given()
     compared = api.compare(
         recipe, out=out, only=only, overwrite=overwrite, show_texts=show_texts, **flags
     )

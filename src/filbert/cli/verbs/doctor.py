@@ -17,12 +17,12 @@ PACKAGES = (
     "scikit-learn",
     "pyarrow",
 )
-# Told where they are installed.
+# Optional packages.
 EXTRAS = ("fastapi", "uvicorn", "onnx", "onnxruntime", "ray", "tensorboard", "umap-learn")
 
 
 def doctor(*, json: bool = False) -> None:
-    """Versions, devices and what is fast here: paste it into a bug report.
+    """Print versions, devices and fast number formats, for bug reports.
 
     Parameters
     ----------

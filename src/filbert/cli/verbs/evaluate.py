@@ -102,8 +102,8 @@ def evaluate(
 
     from filbert.cli.flags import STDIO, print_json
     from filbert.cli.output import warn_of_int8
-    from filbert.evaluate import evaluate_model, figure_names, judged_for, score_predictions
-    from filbert.inference.precision_loss import precision_loss, whole_of
+    from filbert.evaluate import evaluate_model, judged_for, metric_names, score_predictions
+    from filbert.inference.precision_loss import precision_loss
     from filbert.inference.predictor import Predictor
     from filbert.tasks.base import TaskOptions, task_class
 
@@ -141,8 +141,8 @@ def evaluate(
             )
             predictor.task = task_of_model
             exact = evaluate_model(predictor, data, flags.columns, max_length=max_length)
-            whole = 1.0 if predictor.task is None else whole_of(predictor.task)
-            loss = precision_loss(exact, metrics, figure_names(predictor), whole=whole)
+            whole = 1.0 if predictor.task is None else predictor.task.spec.metric_scale
+            loss = precision_loss(exact, metrics, metric_names(predictor), whole=whole)
     else:
         assert task is not None and predictions is not None
         judge = task_class(task).from_options(flags.task, flags.columns)
@@ -160,22 +160,18 @@ def evaluate(
 def _print_table(
     metrics: dict[str, Any], moved: dict[str, MetricChange], against: str | None
 ) -> None:
-    """A line a figure; where it `moved`, what it is in the other precision and how much worse."""
-    from rich.console import Console
-    from rich.table import Table
+    """A line a metric; where it `moved`, its value in the other precision and the loss."""
+    from filbert.cli.output import print_table
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    if against is not None:
-        table.add_column(against, justify="right")
-        table.add_column("worse by", justify="right")
+    rows = []
     for name, value in _flat(metrics):
-        cells = [f"{value:.4f}" if isinstance(value, float) else str(value)]
-        if name in moved:
-            cells += [f"{moved[name].exact:.4f}", f"{moved[name].loss:+.4f}"]
-        table.add_row(name, *cells)
-    Console(emoji=False).print(table, highlight=False, markup=False)
+        row = [name, f"{value:.4f}" if isinstance(value, float) else str(value)]
+        if against is not None:
+            change = moved.get(name)
+            row += ["", ""] if change is None else [f"{change.exact:.4f}", f"{change.loss:+.4f}"]
+        rows.append(row)
+    headings = ["metric", "value", *([] if against is None else [against, "worse by"])]
+    print_table(headings, rows, texts=[0])
 
 
 def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

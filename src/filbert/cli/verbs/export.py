@@ -36,18 +36,18 @@ def export(
     out:
         folder to write; it appears when everything in it is complete and checked.
     format:
-        onnx: model.onnx with the tokenizer beside it.
+        onnx: model.onnx with the tokenizer.
     int8:
-        quantise the layers' weights per output channel, and activations while it runs.
+        quantise weights per output channel, and activations at run time.
     pooling:
         of a bare encoder's sentence_embedding: mean, cls, last, max, mean_sqrt_len, several with +
-        between, or none to leave it out. When not given: what the folder says, else mean.
+        between, or none to leave it out; by default that of the folder, otherwise mean.
     data:
-        labelled rows, to compare the task's metrics on. With --int8 and without this: the dev rows
-        of the model's training, where they lie as they lay then.
+        labelled rows, to compare the task's metrics on; with --int8, by default the dev rows of
+        the model's training, if they are unchanged.
     max_loss:
-        the most that a metric may fall by on these rows, such as 0.005. With --int8, the layers
-        that cost most stay float32 until it holds; otherwise the export is refused.
+        largest decrease of a metric on these rows, such as 0.005; with --int8, the layers that
+        lose most stay float32, otherwise a larger one is refused.
     columns:
         names of the columns of --data.
     overwrite:
@@ -63,12 +63,23 @@ def export(
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
 
     from filbert.checkpoints.opening import find_model
-    from filbert.cli.flags import columns_of, print_json
+    from filbert.cli.flags import print_json
     from filbert.cli.targets import check_target
     from filbert.export import export_onnx
 
     folder = find_model(model)
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))
+    rows = _rows(folder, data, columns, int8=int8)
+    facts = export_onnx(model, out, int8=int8, pooling=pooling, max_loss=max_loss, **rows)
+    print_json(facts) if json else print("\n".join(_lines(out, facts)))
+
+
+def _rows(
+    folder: Path, data: str | None, columns: ColumnNames | None, *, int8: bool
+) -> dict[str, Any]:
+    """Return the rows to compare on, and the names of their columns."""
+    from filbert.cli.flags import columns_of
+
     names = columns_of(columns)
     if int8 and data is None:
         from filbert.train.replay import dev_rows
@@ -77,19 +88,7 @@ def export(
         if known is not None:
             data, names = known
             print(f"Comparing on {data}, the dev rows of its training.", file=sys.stderr)
-    facts = export_onnx(
-        model,
-        out,
-        int8=int8,
-        pooling=pooling,
-        data=data,
-        names=names,
-        max_loss=max_loss,
-    )
-    if json:
-        print_json(facts)
-        return
-    print("\n".join(_lines(out, facts)))
+    return {"data": data, "names": names}
 
 
 def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
@@ -99,8 +98,8 @@ def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
     lines = [
         f"{out}: {facts['precision']}, opset {facts['opset']}, {size:,.1f} MB: "
         f"{', '.join(facts['inputs'])} to {', '.join(facts['outputs'])}.",
-        f"Beside the original: largest difference {facts['largest_difference']:.1e} among outputs "
-        f"up to {facts['largest_output']:.2g}, cosine {facts['cosine']:.6f}.",
+        f"Against the original: largest difference {facts['largest_difference']:.1e} among "
+        f"outputs up to {facts['largest_output']:.2g}, cosine {facts['cosine']:.6f}.",
     ]
     compared = facts.get("data")
     if compared:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from filbert.cli.arguments import Device, MaxTokens, Precision, Separator, TextColumn
+
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
 
-    from filbert.data.columns import ColumnNames
     from filbert.inference.predictor import Predictor
 
 # What fills a text when no model is named.
 BUILT_IN = "filbert-mini"
 
-BAR_WIDTH = 16
 # Characters of a text that are shown at least, whatever the terminal's width.
 LEAST_SHOWN = 32
 
@@ -31,14 +29,14 @@ def fill(
     top: int = 5,
     json: bool = False,
     out: str | None = None,
-    text_column: str = "text",
-    separator: str | None = None,
+    text_column: TextColumn = "text",
+    separator: Separator = None,
     max_length: int | None = None,
-    max_tokens: int | None = None,
-    precision: str = "float32",
-    device: str | None = None,
+    max_tokens: MaxTokens = None,
+    precision: Precision = "float32",
+    device: Device = None,
 ) -> None:
-    """Say which words a model expects in place of every [MASK].
+    """Predict the words in place of every [MASK].
 
     Parameters
     ----------
@@ -56,18 +54,8 @@ def fill(
         print JSON instead of a table.
     out:
         file to write instead of stdout, for --input.
-    text_column:
-        name of the column with the text.
-    separator:
-        character between the fields of a CSV or TSV file, such as ";".
     max_length:
         cut texts around their masks to this many tokens; the model's own limit when not given.
-    max_tokens:
-        tokens per packed batch.
-    precision:
-        float32, bf16, or auto for the faster of the two on this machine.
-    device:
-        cpu, cuda, ...; the first GPU when there is one.
     """
     from filbert.cli.flags import STDIO, check_lines_file, print_json, refuse_own_source
     from filbert.data.columns import ColumnNames
@@ -90,6 +78,8 @@ def fill(
     if file is not None:
         refuse_own_source(file, out)
         check_lines_file(out)
+    from filbert.cli.counts import answer_texts
+    from filbert.data.texts import read_texts
     from filbert.inference.predictor import Predictor
 
     predictor = Predictor.load(
@@ -100,8 +90,17 @@ def fill(
         max_tokens=max_tokens,
     )
     if file is not None:
-        names = ColumnNames(text_column=text_column, separator=separator)
-        _fill_file(predictor, file, names, top, out)
+        rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
+        for _ in answer_texts(
+            "fill",
+            predictor,
+            rows,
+            check=check_masked,
+            run=lambda texts, counts: predictor.fill_texts(texts, top=top),
+            source=file,
+            out=out,
+        ):
+            pass
         return
     assert text is not None
     check_masked(text, predictor.tokenizer, "The text")
@@ -130,34 +129,15 @@ def built_in() -> str:
         ) from error
 
 
-def _fill_file(
-    predictor: Predictor, file: str, names: ColumnNames, top: int, out: str | None
-) -> None:
-    import json
-
-    from filbert.cli.counts import Counts
-    from filbert.cli.flags import output
-    from filbert.data.texts import read_texts
-    from filbert.text.masks import check_masked
-
-    rows = read_texts(file, names)
-    with Counts("fill", predictor.max_length) as counts, output(out) as stream:
-
-        def texts() -> Iterator[str]:
-            for row in counts.rows(rows, lambda row: [row.values["text"]]):
-                yield check_masked(row.values["text"], predictor.tokenizer, row.where)
-
-        for answer in predictor.fill_texts(texts(), top=top):
-            counts.answered(answer["truncated"])
-            stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
-
-
 def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> None:
     import sys
 
+    from rich.cells import cell_len
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
+    from filbert.errors import printable
     from filbert.text.masks import mask_spans
 
     console = Console(emoji=False)
@@ -169,51 +149,25 @@ def _print_tables(text: str, answer: dict[str, Any], predictor: Predictor) -> No
         which = f"mask {number + 1} of {len(spans)}: " if len(spans) > 1 else ""
         title = _around(text[: span[0]], text[slice(*span)], after, console.width - len(which))
         console.print(Text(which).append_text(title))
-        console.print(_table(after, candidates, console.width))
+        tokens = [printable(c["token"]) if c["token"].strip() else "(blank)" for c in candidates]
+        # Next to the text: the token, its score ("100.0 %"), and the spaces between them.
+        room = console.width - max(map(cell_len, tokens)) - len("100.0 %") - 6
+        table = Table(box=None, padding=(0, 1), show_header=False)
+        for justify in ("left", "right", "left"):
+            table.add_column(justify=justify, no_wrap=justify == "right", overflow="fold")
+        for candidate, token in zip(candidates, tokens, strict=True):
+            sequence, score = candidate["sequence"], candidate["score"]
+            end = len(sequence) - len(after)
+            start = end - len(candidate["token"].strip())
+            shown = _around(sequence[:start], sequence[start:end], after, room)
+            table.add_row(Text(token, style="bold"), f"{100 * score:.1f} %", shown)
+        console.print(table)
     if answer["truncated"]:
         print(
             f"{answer['num_tokens']:,} tokens are more than {predictor.max_length}: the model saw "
             "what is around the masks.",
             file=sys.stderr,
         )
-
-
-def _table(after: str, candidates: list[dict[str, Any]], width: int) -> Table:
-    """One line per candidate.
-
-    Args:
-        after: what follows the mask in the text.
-        candidates: of this mask.
-        width: of the terminal.
-    """
-    from rich.bar import Bar
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    from filbert.errors import printable
-
-    tokens = [printable(c["token"]) if c["token"].strip() else "(blank)" for c in candidates]
-    # Beside the text: token, score ("100.0 %"), bar, and the blanks between them.
-    room = width - max(map(cell_len, tokens)) - len("100.0 %") - BAR_WIDTH - 8
-    has_bar = room >= LEAST_SHOWN
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column("token", no_wrap=True)
-    table.add_column("score", justify="right", no_wrap=True)
-    if has_bar:
-        table.add_column("bar", width=BAR_WIDTH)
-    table.add_column("sequence", overflow="fold")
-    for candidate, shown in zip(candidates, tokens, strict=True):
-        sequence, score = candidate["sequence"], candidate["score"]
-        end = len(sequence) - len(after)
-        start = end - len(candidate["token"].strip())
-        table.add_row(
-            Text(shown, style="bold"),
-            Text(f"{100 * score:.1f} %"),
-            *([Bar(1, 0, score, width=BAR_WIDTH, color="cyan")] if has_bar else []),
-            _around(sequence[:start], sequence[start:end], after, room),
-        )
-    return table
 
 
 def _around(before: str, middle: str, after: str, room: int) -> Text:

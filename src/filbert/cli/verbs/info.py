@@ -2,76 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+# Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.
+_INT8 = ("float_layers", "layers", "cosine", "worst", "loss")
 
 
 def info(model: str, other: str | None = None, /, *, json: bool = False) -> None:
-    """Say what a checkpoint is, and how it came to be; of two, what differs between them.
+    """Describe a checkpoint and its training; of two, list the differences.
 
     Parameters
     ----------
     model:
         folder, checkpoint prefix, built-in name or Hub id.
     other:
-        a second one to compare with: sizes, tokenizer, task, options, data, figures, weights.
+        a second one to compare with: sizes, tokenizer, task, options, data, metrics, weights.
     json:
         print JSON.
     """
     from rich.console import Console
     from rich.table import Table
 
+    from filbert.checkpoints.opening import find_model, is_google
     from filbert.cli.flags import print_json
+    from filbert.errors import printable
 
     if other is not None:
         _compare(model, other, json)
         return
-    facts = _facts(model)
-    tensors = tensor_report(model)
+    facts, place = _facts(model), find_model(model)
+    if is_google(place):
+        from filbert.checkpoints import google
+
+        facts["tensors"] = google.tensor_report(place)
     if json:
-        print_json(facts if tensors is None else {**facts, "tensors": tensors})
+        print_json(facts)
         return
-    table = Table(show_header=False, box=None, pad_edge=False)
+    tensors = facts.pop("tensors", [])
+    grid = Table(show_header=False, box=None, pad_edge=False)
     for column in ("name", "value"):
-        table.add_column(column, overflow="fold")
+        grid.add_column(column, overflow="fold")
     for name, value in facts.items():
-        cell = "" if value is None else _cell(value)
-        if cell:
-            table.add_row(name.replace("_", " "), cell)
+        if cell := "" if value is None else _cell(value):
+            grid.add_row(name.replace("_", " "), cell)
     console = Console(emoji=False)
-    console.print(table, markup=False, highlight=False)
-    if tensors is not None:
-        _print_tensors(tensors, console)
-
-
-def tensor_report(name: str) -> list[dict[str, Any]] | None:
-    """What becomes of each tensor of a TensorFlow checkpoint; None for other formats."""
-    from filbert.checkpoints.opening import find_model, is_google
-
-    place = find_model(name)
-    if not is_google(place):
-        return None
-    from filbert.checkpoints import google
-
-    return google.tensor_report(place)
-
-
-def _print_tensors(tensors: list[dict[str, Any]], console: Console) -> None:
-    from rich.table import Table
-
-    from filbert.errors import printable
-
+    console.print(grid, markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width, and names must not be folded
     table = Table(box=None, pad_edge=False, title_justify="left", title=f"{len(tensors)} tensors")
     for column in ("tensor", "shape", "dtype", "becomes"):
         table.add_column(column, overflow="fold")
     for row in tensors:
         shape = " x ".join(map(str, row["shape"])) or "scalar"
         table.add_row(printable(row["name"], 200), shape, row["dtype"], row["becomes"])
-    if not console.is_terminal:
-        console.width = 160  # a file or a pipe has no width; names are not to be broken there
-    console.print(table, markup=False, highlight=False)
+    if tensors:
+        console.print(table, markup=False, highlight=False)
 
 
 def _compare(first: str, second: str, json: bool) -> None:
@@ -82,37 +67,30 @@ def _compare(first: str, second: str, json: bool) -> None:
     from filbert.cli.comparison import print_differences
     from filbert.cli.flags import print_json
 
-    found = differences((first, second), (find_model(first), find_model(second)))
+    result = differences((first, second), (find_model(first), find_model(second)))
     if json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        print_differences(found, Console(emoji=False))
+        print_differences(result, Console(emoji=False))
 
 
-def _flat(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """Entries of objects within objects, by their whole names."""
-    found: list[tuple[str, Any]] = []
-    for name, value in content.items():
-        whole = f"{before}{name}"
-        found += _flat(value, f"{whole} ") if isinstance(value, dict) else [(whole, value)]
-    return found
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, dict):
-        entries = [(_figure(k), _figure(v)) for k, v in _flat(value) if v is not None]
-        return ", ".join(f"{k} {v}" for k, v in entries)
-    if isinstance(value, list | tuple):
-        return "\n".join(map(_figure, value))
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if is_count else _figure(value)
-
-
-def _figure(value: Any) -> str:
-    """A number, or a text without the control characters that a stranger's file may hold."""
+def _cell(value: Any, before: str = "") -> str:
+    """Return a value as text; entries of nested objects have their whole names."""
     from filbert.errors import printable
 
-    return f"{value:.6g}" if isinstance(value, float) else printable(str(value), 500)
+    if isinstance(value, dict):
+        cells = (
+            _cell(entry, f"{before}{printable(name, 500)} ")
+            for name, entry in value.items()
+            if entry is not None
+        )
+        return ", ".join(cell for cell in cells if cell)
+    if isinstance(value, list | tuple) and not before:
+        return "\n".join(printable(str(item), 500) for item in value)
+    if isinstance(value, float):
+        return f"{before}{value:.6g}"
+    is_count = isinstance(value, int) and not isinstance(value, bool) and not before
+    return before + (f"{value:,}" if is_count else printable(str(value), 500))
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -127,8 +105,10 @@ def _facts(name: str) -> dict[str, Any]:
     assert checkpoint is not None
     task = predictor.task
     stored = checkpoint.filbert or {}
+    int8 = stored.get("int8")
+    int8 = int8 if isinstance(int8, dict) else {}
     export = {k: v for k, v in stored.get("onnx", {}).items() if k not in ("model", "data")}
-    # The numbers of an exported model are in its graph, but there are as many.
+    # The weights of an exported model are in its graph.
     count = len(checkpoint.labels) if checkpoint.labels else None
     model = meta_model(checkpoint.config, checkpoint.head, count) if exported else predictor.model
     return {
@@ -137,11 +117,11 @@ def _facts(name: str) -> dict[str, Any]:
         "family": checkpoint.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "encoder_parameters": sum(p.numel() for p in model.encoder.parameters()),
-        "attention": "causal: every token sees itself and those before it"
+        "attention": "causal: every token attends to itself and those before it"
         if checkpoint.config.attention.causal
         else None,
         "head": checkpoint.head,
-        "task": task.name if task else None,
+        "task": task.spec.name if task else None,
         "labels": list(checkpoint.labels or ()),
         "problem_type": checkpoint.problem_type,
         "thresholds": stored.get("task", {}).get("thresholds"),
@@ -157,23 +137,15 @@ def _facts(name: str) -> dict[str, Any]:
         "sentence_vectors": predictor.sentence_vectors.facts(),
         "config": checkpoint.config.settings(),
         "metrics": stored.get("metrics"),
-        "int8": _int8(stored),
+        "int8": {key: int8[key] for key in _INT8 if key in int8} or None,
         "export": export if exported else None,
         "run": _run(stored),
         "notes": list(checkpoint.notes),
     }
 
 
-def _int8(stored: dict[str, Any]) -> dict[str, Any] | None:
-    """What `filbert convert --to int8` recorded, without the metrics."""
-    noted = stored.get("int8")
-    if not isinstance(noted, dict):
-        return None
-    return {key: noted.get(key) for key in ("float_layers", "layers", "cosine", "worst", "loss")}
-
-
 def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
-    """From what, when and on what a model was trained, out of its filbert.json."""
+    """Return the base model, data and time of a training run from its filbert.json."""
     options, data = stored.get("options"), stored.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         return None

@@ -174,12 +174,13 @@ def heads(
     from filbert.data.texts import holds_text, read_texts, text_of
     from filbert.inference.predictor import Predictor
     from filbert.inspect.heads import STATISTICS, summarise_heads
+    from filbert.tasks.base import cleaning_of
 
     if limit < 1:
         raise ConfigError(f"--limit is {limit}; give at least 1.")
     predictor = Predictor.load(model, device=device)
     predictor.max_length = min(predictor.max_length, max_length)
-    clean = getattr(predictor.task, "clean", None)
+    clean = cleaning_of(predictor.task)
     rows = filter(holds_text, read_texts(file, ColumnNames(text_column=text_column)))
     texts = [text_of(row, clean) for row in islice(rows, limit)]
     if not texts:

@@ -48,11 +48,12 @@ def predict(
     from filbert.cli.output import warn_of_int8
     from filbert.inference.bulk.job import Job
     from filbert.inference.bulk.work import Answers
+    from filbert.tasks.rows import read_task_rows
 
     names = columns_of(columns)
     loading = flags.loading | {"null_threshold": null_threshold}
     job = job_of(Job(model, loading, Answers), flags, out)
     work = job.open()
     warn_of_int8(work.predictor)
-    rows = work.predictor.known_task().read(file, names, labelled=False)
+    rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
     work_through(job, work, rows, flags, what="predict", source=file, out=out)

@@ -20,15 +20,15 @@ def push(
     model:
         a model folder, such as runs/toxic/model.
     repo:
-        owner/name on the Hub; made when it is not there.
+        owner/name on the Hub; created if missing.
     private:
-        make a repository that only its owner sees.
+        create a private repository.
     revision:
-        a branch; made when it is not there. The main branch when not given.
+        a branch, created if missing; the main branch by default.
     message:
-        of the commit.
+        message of the commit.
     dry_run:
-        print what would be uploaded, and send nothing.
+        print the files without uploading them.
     """
     from pathlib import Path
 

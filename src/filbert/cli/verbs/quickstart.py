@@ -13,17 +13,17 @@ def quickstart(
 ) -> None:
     """Run the embedded example, from text to report: is a comment toxic?
 
-    Checks 4,000 comments, fine-tunes a small model on them and sets it beside TF-IDF on others: a
-    few minutes on a processor, without a network.
+    Checks 4,000 comments, fine-tunes a small model on them and compares it with TF-IDF on other
+    comments. It takes a few minutes on a CPU and needs no network.
 
     Parameters
     ----------
     out:
-        the run folder to make.
+        the run folder.
     model:
         folder, built-in name or Hub id to start from.
     seed:
-        of the new head, the shuffles and the dropout.
+        random seed for the new head, shuffling and dropout.
     steps:
         stop after this many optimiser steps; for a trial.
     overwrite:

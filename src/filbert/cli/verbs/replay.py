@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from filbert.cli.flags import print_json
 from filbert.train.options import InputPaths
+
+if TYPE_CHECKING:
+    from filbert.train.replay import Verdict
 
 
 def replay(
@@ -50,19 +53,7 @@ def replay(
         model, out=out, tolerance=tolerance, overwrite=overwrite, device=device, places=places
     )
     if json:
-        print_json(
-            {
-                "same": verdict.is_same,
-                "same_weights": verdict.same_weights,
-                "tolerance": verdict.tolerance,
-                "differs": verdict.differs,
-                "out": verdict.out,
-                "figures": [
-                    figure._asdict() | {"difference": figure.difference}
-                    for figure in verdict.figures
-                ],
-            }
-        )
+        print_json(_as_json(verdict))
     else:
         weights = {
             None: "their hashes were not recorded",
@@ -75,3 +66,15 @@ def replay(
         print(f"{is_same} (tolerance {verdict.tolerance})")
         print(f"run:     {verdict.out}")
     return 0 if verdict.is_same else 1
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    figures = [figure._asdict() | {"difference": figure.difference} for figure in verdict.figures]
+    return {
+        "same": verdict.is_same,
+        "same_weights": verdict.same_weights,
+        "tolerance": verdict.tolerance,
+        "differs": verdict.differs,
+        "out": verdict.out,
+        "figures": figures,
+    }

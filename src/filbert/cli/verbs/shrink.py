@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +35,7 @@ def shrink(
     keep_layers:
         layers to keep: 3 for the first three, or their numbers from 0 such as 0,2,5 or 0-2,5.
     vocabulary_from:
-        text files, JSONL, CSV or Parquet: vocabulary entries that do not occur in them are removed,
-        and the ids of the others change.
+        text files, JSONL, CSV or Parquet: vocabulary entries without an occurrence are removed.
     min_count:
         occurrences that an entry needs; with 1 the text gives the same tokens as before.
     vocabulary_size:
@@ -52,33 +50,32 @@ def shrink(
     json:
         print the steps as JSON.
     """
-    from filbert.checkpoints.opening import find_model, read_checkpoint
+    from filbert.checkpoints.opening import find_model
     from filbert.cli.flags import columns_of, print_json
     from filbert.cli.targets import check_target
     from filbert.shrink import ShrinkOptions
     from filbert.shrink import shrink as shrink_model
-    from filbert.train.trainable import layers_to_keep
 
     names = columns_of(columns)
+    place = find_model(model)
+    check_target(out, place, overwrite=overwrite, markers=("config.json",))
     options = ShrinkOptions(
-        # The model's number of layers is not known yet.
-        keep_layers=None if keep_layers is None else (),
+        keep_layers=None if keep_layers is None else _layers(place, keep_layers),
         vocabulary_from=vocabulary_from,
         min_count=min_count,
         vocabulary_size=vocabulary_size,
         text_column=names.text_column,
         data=data,
     )
-    place = find_model(model)
-    check_target(out, place, overwrite=overwrite, markers=("config.json",))
-    if keep_layers is not None:
-        num_layers = read_checkpoint(place).config.num_hidden_layers
-        options = replace(options, keep_layers=layers_to_keep(keep_layers, num_layers))
     facts = shrink_model(model, out, options, names)
-    if json:
-        print_json(facts)
-    else:
-        _print_steps(out, facts)
+    print_json(facts) if json else _print_steps(out, facts)
+
+
+def _layers(place: Path, keep_layers: str) -> tuple[int, ...]:
+    from filbert.checkpoints.opening import read_checkpoint
+    from filbert.train.trainable import layers_to_keep
+
+    return layers_to_keep(keep_layers, read_checkpoint(place).config.num_hidden_layers)
 
 
 def _print_steps(out: Path, facts: dict[str, Any]) -> None:

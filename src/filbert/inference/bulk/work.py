@@ -20,7 +20,8 @@ from filbert.data.vectors import VectorFile
 from filbert.inference.building import float_layers
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
-from filbert.tasks.base import uncleaned
+from filbert.tasks.base import cleaning_of, task_to_dict
+from filbert.tasks.rows import row_texts
 
 # Floats of a chunk with a vector per token: fixed memory, however long the texts.
 _FLOATS = 2**23
@@ -115,11 +116,12 @@ class Answers:
 
     def sequences(self, row: Row) -> list[Text]:
         """The texts of a row."""
-        return self.predictor.known_task().sequences(row)
+        return row_texts(self.predictor.known_task(), row)
 
     def size_of(self, row: Row) -> int:
         """Characters."""
-        return sum(map(characters_in, uncleaned(self.predictor.known_task()).sequences(row)))
+        texts = row_texts(self.predictor.known_task(), row, clean=False)
+        return sum(map(characters_in, texts))
 
     def encode(self, chunk: Chunk) -> list[Example]:
         """The tokens of a chunk."""
@@ -178,7 +180,7 @@ class Vectors:
 
     def sequences(self, row: Row) -> list[Text]:
         """The one text or pair."""
-        return [text_of(row, getattr(self.predictor.task, "clean", None))]
+        return [text_of(row, cleaning_of(self.predictor.task))]
 
     def size_of(self, row: Row) -> int:
         """In characters; with a vector per token, the most floats that it can become."""
@@ -261,7 +263,7 @@ def model_digest(predictor: Predictor) -> str:
         _add(digest, "dense", layer.weight_OI)
         if layer.bias_O is not None:
             _add(digest, "bias", layer.bias_O)
-    task = None if predictor.task is None else predictor.task.to_dict()
+    task = None if predictor.task is None else task_to_dict(predictor.task)
     # An exported model has no tensors but the sha256 of its graph.
     story = None if checkpoint is None or tensors else checkpoint.filbert
     facts: list[Any] = [predictor.model.config, task, predictor.sentence_vectors.facts(), story]

@@ -131,17 +131,17 @@ def page_files() -> dict[str, PageFile]:
 def _card(engine: Engine) -> dict[str, Any]:
     predictor = engine.predictor
     task, config = predictor.task, predictor.model.config
-    thresholds = getattr(task, "thresholds", None)
-    binary = getattr(task, "is_binary", False)
-    labels = None if task is None else task.labels
-    if labels and thresholds is None and getattr(task, "multilabel", False):
+    labels = None if task is None else task.spec.labels
+    positive = None if task is None else task.spec.positive
+    thresholds = None if task is None else task.spec.thresholds
+    if task is not None and labels and thresholds is None and task.spec.multilabel:
         thresholds = (0.5,) * len(labels)
     return {
         "name": engine.name,
-        "task": None if task is None else task.name,
+        "task": None if task is None else task.spec.name,
         "labels": labels,
-        "positive": labels[task.positive_id] if binary and labels and task else None,  # type: ignore[attr-defined]
-        "threshold": thresholds[0] if thresholds and binary else thresholds,
+        "positive": positive,
+        "threshold": thresholds[0] if thresholds and positive else thresholds,
         "can": engine.can,
         "max_length": predictor.max_length,
         "hidden_size": config.hidden_size,
@@ -154,11 +154,11 @@ def _card(engine: Engine) -> dict[str, Any]:
 def _type_of(engine: Engine) -> dict[str, Any]:
     """The kind of model in the form of text-embeddings-inference."""
     task = engine.predictor.task
-    if task is None or task.name == "embedding":
+    if task is None or task.spec.name == "embedding":
         return {"embedding": {"pooling": engine.predictor.sentence_vectors.pooling}}
-    labels = task.labels or ()
+    labels = task.spec.labels or ()
     names = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    return {"reranker" if task.name == "regression" else "classifier": names}
+    return {"reranker" if task.spec.name == "regression" else "classifier": names}

@@ -24,6 +24,7 @@ from filbert.serve.schema import (
     Tagged,
     TagRequest,
 )
+from filbert.tasks.base import cleaning_of
 from filbert.text.masks import mask_spans
 from filbert.text.tokenizer import Text
 
@@ -159,7 +160,7 @@ def rank_answers(predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _tokens(engine: Engine, text: Text, max_length: int) -> dict[str, Any]:
     """The tokens of a text as the model reads them."""
     predictor = engine.predictor
-    text = cleaned(text, getattr(predictor.task, "clean", None))
+    text = cleaned(text, cleaning_of(predictor.task))
     (encoding,) = predictor.tokenizer.encode([text], max_length=max_length, with_offsets=True)
     assert encoding.words is not None and encoding.sequence is not None
     return {

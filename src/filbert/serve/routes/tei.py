@@ -41,6 +41,7 @@ from filbert.serve.schema import (
     TokenizeRequest,
     Truncation,
 )
+from filbert.tasks.base import cleaning_of
 from filbert.text.tokenizer import Encoding, Tokenizer
 
 router = APIRouter()
@@ -134,7 +135,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
     call.check([body.query], "query")
     call.check(body.texts, "texts")
     task = engine.predictor.task
-    if task is None or task.name == "embedding":
+    if task is None or task.spec.name == "embedding":
         texts = [body.query, *body.texts]
         results = await _vectors(call, engine, texts, body, normalize=True)
         scores = _cosines(results)
@@ -142,7 +143,7 @@ async def rerank(body: RerankRequest, call: Caller) -> Response:
         call.check_repeated("query", [(body.query, body.texts)])
         pairs = [(body.query, text) for text in body.texts]
         results = await _predictions(call, engine, pairs, body)
-        scores = [_relevance(task, one.value, raw=body.raw_scores) for one in results.items]
+        scores = [_relevance(task.spec, one.value, raw=body.raw_scores) for one in results.items]
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
     if body.return_text:
@@ -280,25 +281,26 @@ def _scores(engine: Engine, item: Any, answer: dict[str, Any], *, raw: bool) -> 
     task = engine.predictor.known_task()
     if "value" in answer:
         return [{"score": answer["value"], "label": "value"}]
-    if task.name == "multiple_choice":
+    if task.spec.name == "multiple_choice":
         pairs = list(zip(item["choices"], answer["logits" if raw else "scores"], strict=True))
     elif raw:
-        pairs = list(zip(task.labels or (), answer["logits"], strict=True))
+        pairs = list(zip(task.spec.labels or (), answer["logits"], strict=True))
     else:
         pairs = list(answer["scores"].items())
     pairs.sort(key=lambda pair: -pair[1])
     return [{"score": score, "label": label} for label, score in pairs]
 
 
-def _relevance(task: Any, answer: dict[str, Any], *, raw: bool) -> float:
+def _relevance(spec: Any, answer: dict[str, Any], *, raw: bool) -> float:
     """The score of a pair: its value, or the probability of the positive class."""
     if "value" in answer:
         value = float(answer["value"])
         return value if raw else 0.5 * (1.0 + math.tanh(0.5 * value))  # the sigmoid
-    positive = task.positive_id
+    positive = spec.positive
     if raw:
-        return float(answer["logits"][positive] - answer["logits"][1 - positive])
-    return float(answer["scores"][task.labels[positive]])
+        number = spec.labels.index(positive)
+        return float(answer["logits"][number] - answer["logits"][1 - number])
+    return float(answer["scores"][positive])
 
 
 def _reranker(call: Call, name: str | None) -> Engine:
@@ -306,11 +308,11 @@ def _reranker(call: Call, name: str | None) -> Engine:
 
     def rank(engine: Engine) -> int | None:
         task = engine.predictor.task
-        if task is not None and task.name == "regression":
+        if task is not None and task.spec.name == "regression":
             return 0
-        if (task is None or task.name == "embedding") and "similarity" in engine.can:
+        if (task is None or task.spec.name == "embedding") and "similarity" in engine.can:
             return 1
-        return 2 if getattr(task, "is_binary", False) else None
+        return 2 if task is not None and task.spec.positive is not None else None
 
     asked = list(call.engines.values()) if name is None else [call.engines.find(name, "tokenize")]
     able = [(place, engine) for engine in asked if (place := rank(engine)) is not None]
@@ -350,7 +352,7 @@ async def _run_cut(
 ) -> Results:
     """Run the query with texts cut on the side that the body names."""
     predictor = engine.predictor
-    reads_all = kind == "predict" and predictor.task is not None and predictor.task.windows
+    reads_all = kind == "predict" and predictor.task is not None and predictor.task.spec.windows
     if body.truncation_direction.lower() == "right" or reads_all:
         results = await call.run(engine, kind, items, **options)
         call.refuse_cut(results, body.truncate, predictor.max_length, advice=_ADVICE)
@@ -358,7 +360,7 @@ async def _run_cut(
     if not all(isinstance(item, str) for item in items):
         raise Refusal(422, "`truncation_direction` left is only possible for single texts.")
     # The text is cut as the model reads it; cleaning it twice changes nothing.
-    clean = getattr(predictor.task, "clean", None)
+    clean = cleaning_of(predictor.task)
     way = predictor.sentence_vectors
     # A pooling chosen by the request has no prompt.
     has_prompt = kind == "embed" and options.get("pooling") is None and way.default_prompt

@@ -1,13 +1,12 @@
-"""Attention within a window, on rows whose queries and keys may be turned: both against torch's."""
+"""Rotary positions, and encoders with local layers, gates and pre-norm (ModernBERT)."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from filbert.batch import pack
-from filbert.model.attention import AttentionPlan, _GroupedAttention, attend
+from filbert.model.attention import AttentionPlan
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head
@@ -42,58 +41,9 @@ MODERN = EncoderConfig.of(
 )
 
 
-def by_sequence(qkv_T3AD: torch.Tensor, reach: int) -> torch.Tensor:
-    """The judge: one call of torch's attention per sequence, with a mask of the window."""
-    out = []
-    for piece in qkv_T3AD.split(LENGTHS):
-        places = torch.arange(len(piece))
-        seen = (places[:, None] - places).abs() <= reach
-        q, k, v = (piece[:, i].transpose(0, 1)[None] for i in range(3))
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=seen)
-        out.append(mixed[0].transpose(0, 1))
-    return torch.cat(out)
-
-
 def random_qkv(dtype: torch.dtype = torch.float64) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(sum(LENGTHS), 3, 4, 8, dtype=dtype, generator=generator)
-
-
-def batch():
-    return pack([[1] * n for n in LENGTHS])
-
-
-@pytest.mark.parametrize("reach", [0, 1, 3, 19, 20, 500])
-@pytest.mark.parametrize("grad", [False, True])
-def test_a_token_sees_as_far_as_its_reach(reach, grad):
-    plan = AttentionPlan(batch(), reach)
-    qkv = random_qkv().requires_grad_(grad)
-    if reach == 3:
-        masks = [group.unseen for group in plan.groups]
-        assert any(mask is not None and len(mask) > 1 for mask in masks), "one needs padding too"
-        assert any(mask is not None and len(mask) == 1 for mask in masks)
-        assert any(mask is None for mask in masks)
-    torch.testing.assert_close(attend(qkv, plan), by_sequence(qkv, reach), atol=1e-14, rtol=0)
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_the_gradient_within_a_window_equals_the_numerical_one(rate):
-    plan = AttentionPlan(batch(), 2)
-
-    def attention(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(7)
-        return _GroupedAttention.apply(x, plan.groups, rate)
-
-    qkv = random_qkv()[:, :, :2, :4].contiguous().requires_grad_()
-    assert torch.autograd.gradcheck(attention, (qkv,), fast_mode=True)
-
-
-def test_the_gradient_within_a_window_equals_autograds_own():
-    qkv, again = random_qkv().requires_grad_(), random_qkv().requires_grad_()
-    weights = torch.randn(sum(LENGTHS), 4, 8, dtype=torch.float64)
-    (attend(qkv, AttentionPlan(batch(), 3)) * weights).sum().backward()
-    (by_sequence(again, 3) * weights).sum().backward()
-    torch.testing.assert_close(qkv.grad, again.grad, atol=1e-13, rtol=0)
 
 
 def test_a_turn_keeps_lengths_and_makes_scores_depend_on_distance_alone():

@@ -1,0 +1,540 @@
+"""Text classifiers without attention: linear models on TF-IDF or word vectors, and a BiGRU.
+
+N rows, F features, C classes; S texts in a batch, T words of the longest, E width of the word
+vectors, H hidden size.
+
+Sources: Cho et al. 2014, section 2.3 (GRU); Tompson et al. 2015, section 3.2 (SpatialDropout).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from filbert.data.examples import Example
+from filbert.data.records import Row
+from filbert.data.texts import text_of
+from filbert.data.word_vectors import read_vectors
+from filbert.errors import ConfigError, InputError, RunError
+from filbert.tasks.base import Prediction, Task, task_to_dict
+
+if TYPE_CHECKING:
+    from filbert.text.clean import Cleaning
+
+# Inverse regularisation strengths; the best on dev is chosen.
+STRENGTHS = (1.0, 10.0, 100.0)
+_LONG_WORD = re.compile(r"(?u)\b\w\w+\b")
+# Words as in published vectors (Manning et al. 2014): "n't" and other contractions are words of
+# their own, and so are punctuation marks.
+_WORD = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+|([^\w\s])\1{0,2}")
+_PADDING, _UNKNOWN = 0, 1
+# Rows per batch in prediction, of a linear model and of a BiGRU.
+_CHUNK, _BATCH = 512, 256
+_SPREAD = 0.1  # standard deviation of word vectors that are drawn without a file
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Seconds of wall time, and of CPU time (user and system, all threads; NaN if unknown)."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(self.seconds + other.seconds, self.cpu_seconds + other.cpu_seconds)
+
+
+class Watch:
+    """Measures time from the moment it is created."""
+
+    def __init__(self) -> None:
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+
+    def so_far(self) -> Effort:
+        """Return the effort since then."""
+        return Effort(time.perf_counter() - self._clock, time.process_time() - self._cpu)
+
+
+class Features(Protocol):
+    """Converts texts to a feature matrix."""
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Return a SciPy matrix or an array, float (N, F)."""
+        ...
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add its content to linear.json and linear.safetensors."""
+        ...
+
+
+class WordCounts:
+    """TF-IDF of words and word n-grams.
+
+    Args:
+        texts: Training texts.
+        ngrams: Longest n-gram.
+        min_df: Texts that an n-gram must occur in.
+    """
+
+    def __init__(self, texts: Sequence[str], *, ngrams: int = 2, min_df: int = 2) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.ngrams, self.min_df = ngrams, min_df
+        self._vectorizer = TfidfVectorizer(
+            lowercase=True,
+            ngram_range=(1, ngrams),
+            min_df=min_df,
+            sublinear_tf=True,
+            strip_accents="unicode",
+        )
+        try:
+            self._vectorizer.fit(texts)
+        except ValueError as error:
+            raise ConfigError(
+                f"No word occurs in {min_df} of the {len(texts)} training texts. Give more rows or "
+                "a smaller min_df."
+            ) from error
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Return rows of unit length."""
+        return self._vectorizer.transform(texts)
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add the vocabulary to the JSON and the weights to the tensors."""
+        facts |= {"features": "tfidf", "ngrams": self.ngrams, "min_df": self.min_df}
+        facts["vocabulary"] = [str(name) for name in self._vectorizer.get_feature_names_out()]
+        tensors["idf"] = np.asarray(self._vectorizer.idf_, dtype=np.float64)
+
+
+class WordMeans:
+    """Mean of the vectors of a text's words, each feature scaled to mean 0 and deviation 1.
+
+    Args:
+        words: In the order of the table.
+        table: float32 (words, F).
+        mean, deviation: Of the features in training, float64 (F,).
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        table: np.ndarray,
+        *,
+        mean: np.ndarray | None = None,
+        deviation: np.ndarray | None = None,
+    ) -> None:
+        self.words, self.table = list(words), table
+        self._rows = {word: at for at, word in enumerate(self.words)}
+        self.mean = np.zeros(table.shape[1]) if mean is None else mean
+        self.deviation = np.ones(table.shape[1]) if deviation is None else deviation
+
+    def fitted(self, texts: Sequence[str]) -> WordMeans:
+        """Return the same features, scaled by these texts."""
+        raw = self._raw(texts)
+        deviation = raw.std(0)
+        deviation = np.where(deviation, deviation, 1.0)
+        return WordMeans(self.words, self.table, mean=raw.mean(0), deviation=deviation)
+
+    def of(self, texts: Sequence[str]) -> np.ndarray:
+        """Return scaled means; a text without a known word has 0 before scaling."""
+        scaled: np.ndarray = (self._raw(texts) - self.mean) / self.deviation
+        return scaled
+
+    def save(self, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        """Add the words to the JSON and the vectors to the tensors."""
+        facts |= {"features": "word means", "words": self.words}
+        tensors |= {"table": self.table, "mean": self.mean, "deviation": self.deviation}
+
+    def _raw(self, texts: Sequence[str]) -> np.ndarray:
+        raw = np.zeros((len(texts), self.table.shape[1]))
+        for at, text in enumerate(texts):
+            known = [self._rows[w] for w in words_of(text) if w in self._rows]
+            if known:
+                raw[at] = self.table[known].mean(0)
+        return raw
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted linear classifier, created by `fit_linear`.
+
+    Attributes:
+        task: With labels and, after `calibrated`, threshold and temperature.
+        features: Converts texts.
+        weights: float64 (C, F).
+        bias: float64 (C,).
+        strength: Inverse regularisation strength.
+        cleaning: Applied to texts first.
+    """
+
+    task: Task
+    features: Features
+    weights: np.ndarray
+    bias: np.ndarray
+    strength: float
+    cleaning: Cleaning | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of learned weights and of values in the table of vectors."""
+        table = self.features.table.size if isinstance(self.features, WordMeans) else 0
+        # For two classes the first row is all zeros.
+        rows = self.weights[1:] if len(self.weights) == 2 else self.weights
+        return int(rows.size + len(rows) + table)
+
+    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Return predictions in the shape of all tasks, in order."""
+        predictions: list[Prediction] = []
+        for start in range(0, len(rows), _CHUNK):
+            part = rows[start : start + _CHUNK]
+            texts = [joined(row, self.cleaning) for row in part]
+            logits = self._logits(self.features.of(texts))
+            predictions += self.task.decode(logits, _examples(texts))
+        return predictions
+
+    def calibrated(self, rows: Sequence[Row]) -> Linear:
+        """Return the same model with temperature and threshold fitted on dev rows."""
+        texts = [joined(row, self.cleaning) for row in rows]
+        gold = [self.task.gold(row) for row in rows]
+        logits = self._logits(self.features.of(texts))
+        return replace(self, task=self.task.calibrate(gold, logits, _examples(texts)))
+
+    def save(self, folder: Path) -> None:
+        """Write linear.json and linear.safetensors, which contain no code."""
+        from safetensors.numpy import save_file
+
+        tensors = {"weights": self.weights, "bias": self.bias}
+        facts: dict[str, Any] = {
+            "task": task_to_dict(self.task),
+            "C": self.strength,
+            "cleaning": None if self.cleaning is None else self.cleaning.names,
+        }
+        self.features.save(facts, tensors)
+        folder.mkdir(parents=True, exist_ok=True)
+        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        save_file(contiguous, folder / "linear.safetensors")
+        (folder / "linear.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+    def _logits(self, features: Any) -> list[torch.Tensor]:
+        scores = features @ self.weights.T + self.bias
+        return list(torch.from_numpy(np.asarray(scores, dtype=np.float64)))
+
+
+def fit_linear(
+    task: Task,
+    features: Features,
+    *,
+    train: tuple[Sequence[str], Sequence[Row]],
+    dev: Sequence[Row],
+    strength: float | None = None,
+    cleaning: Cleaning | None = None,
+    watch: Watch | None = None,
+) -> tuple[Linear, Effort]:
+    """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
+
+    Args:
+        task: Has the labels.
+        features: Fitted on `train`.
+        train: Cleaned texts and their labelled rows.
+        dev: Labelled rows.
+        strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
+            selection metric on dev.
+        cleaning: Applied to all texts.
+        watch: Started before training was prepared.
+
+    Returns:
+        The classifier, and the effort of the preparation and of its own fit, without the other
+        strengths and without dev.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    watch = watch or Watch()
+    texts, rows = train
+    matrix = features.of(texts)
+    gold = [task.gold(row) for row in rows]
+    preparing = watch.so_far()
+    wanted = [task.gold(row) for row in dev]
+    best: tuple[float, Linear, Effort] | None = None
+    for tried in STRENGTHS if strength is None else (strength,):
+        watch = Watch()
+        classifier = LogisticRegression(C=tried, max_iter=1000)
+        classifier.fit(matrix, gold)
+        weights, bias = _full(classifier, task.spec.num_labels or 0)
+        effort = preparing + watch.so_far()
+        fitted = Linear(task, features, weights, bias, tried, cleaning)
+        if strength is not None:
+            return fitted.calibrated(dev), effort
+        score = task.metrics(wanted, fitted.predict_rows(dev))[task.spec.selection_metric]
+        value = -math.inf if score is None else float(score)
+        if best is None or value > best[0]:
+            best = (value, fitted, effort)
+    assert best is not None
+    return best[1].calibrated(dev), best[2]
+
+
+def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (C, F) and bias (C,); a label without a training row is never predicted."""
+    weights = np.zeros((num_labels, classifier.coef_.shape[1]))
+    bias = np.full(num_labels, -30.0)
+    known = classifier.classes_
+    if len(known) == 2:
+        weights[known[1]], bias[known] = classifier.coef_[0], (0.0, classifier.intercept_[0])
+    else:
+        weights[known], bias[known] = classifier.coef_, classifier.intercept_
+    return weights, bias
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of two letters or more, in lower case."""
+    return _LONG_WORD.findall(text.lower())
+
+
+def joined(row: Row, cleaning: Cleaning | None = None) -> str:
+    """Return a row's text, or its two texts joined."""
+    given = text_of(row)
+    text = given if isinstance(given, str) else " ".join(given)
+    return text if cleaning is None else cleaning(text)
+
+
+def _examples(texts: Sequence[str]) -> list[Example]:
+    """Return examples that hold the number of words of each text, all of them read."""
+    counts = [len(_LONG_WORD.findall(text)) for text in texts]
+    return [Example(at, np.zeros(n), np.zeros(n), n) for at, n in enumerate(counts)]
+
+
+def word_table(
+    texts: Sequence[str], *, vectors: str | None, model: str | None, others: Sequence[str] = ()
+) -> WordMeans:
+    """Return the vectors of the words of texts, from a file or from an encoder.
+
+    Args:
+        texts: Cleaned training texts.
+        vectors: A GloVe or word2vec text file.
+        model: Without a file, an encoder; a word's vector is the mean of its tokens' rows in the
+            embedding table.
+        others: Cleaned dev and test texts, whose words are looked up in the file too.
+
+    Raises:
+        InputError: The file has none of the words of the training texts.
+        FormatError: The file or the model is damaged.
+    """
+    words = sorted({word for text in texts for word in words_of(text)})
+    if vectors is None:
+        assert model is not None
+        return WordMeans(words, _of_model(words, model))
+
+    known = read_vectors(Path(vectors), {*words, *(w for text in others for w in words_of(text))})
+    if set(words).isdisjoint(known.words):
+        raise InputError(
+            f"{vectors} has none of the {len(words):,} words of the training texts. Is it of this "
+            f"language, and in lower case?"
+        )
+    return WordMeans(known.words, np.asarray(known.table, dtype=np.float32))
+
+
+def _of_model(words: Sequence[str], model: str) -> np.ndarray:
+    """Return float32 (words, embedding size)."""
+    from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+
+    place = find_model(model)
+    table = read_checkpoint(place).tensors["encoder.embeddings.word.weight"].float().numpy()
+    tokenizer = read_tokenizer(place)
+    ids = tokenizer.encode(list(words), max_length=64)
+    vectors = np.zeros((len(words), table.shape[1]), dtype=np.float32)
+    for at, encoding in enumerate(ids):
+        # Without the special tokens at both ends.
+        pieces = encoding.input_ids[1:-1]
+        if len(pieces):
+            vectors[at] = table[pieces].mean(0)
+    return vectors
+
+
+class Network(nn.Module):
+    """Word vectors, a bidirectional GRU, pooling over the words, and a linear layer."""
+
+    def __init__(self, vocab_size: int, num_labels: int, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.dropout, self.pooling = float(options["dropout"]), str(options["pooling"])
+        width = 2 * options["hidden"]
+        self.words = nn.Embedding(vocab_size, options["dim"])
+        self.gru = nn.GRU(options["dim"], options["hidden"], batch_first=True, bidirectional=True)
+        self.out = nn.Linear(width * len(self.pooling.split("+")), num_labels)
+
+    def forward(self, words_ST: Tensor, lengths_S: Tensor) -> Tensor:
+        """Return logits, (S, labels). Texts are padded at their end."""
+        vectors_STE = self.words(words_ST)
+        # Whole elements of a text's vectors are dropped: its words share them.
+        vectors_STE = F.dropout1d(vectors_STE.mT, self.dropout, self.training).mT
+        packed = pack_padded_sequence(
+            vectors_STE, lengths_S, batch_first=True, enforce_sorted=False
+        )
+        states_STH, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        padding_ST1 = (words_ST == _PADDING)[..., None]
+        pooled = {
+            "mean": states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None],
+            "max": states_STH.masked_fill(padding_ST1, -math.inf).amax(1),
+        }
+        text = torch.cat([pooled[name] for name in self.pooling.split("+")], -1)
+        return self.out(F.dropout(text, self.dropout / 2, self.training))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class BiGRU:
+    """A trained classifier; `words` maps to ids, `num_with_vectors` of them are in the file."""
+
+    task: Task
+    network: Network
+    words: dict[str, int]
+    options: dict[str, Any]
+    num_with_vectors: int = 0
+    cleaning: Cleaning | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters, word vectors included."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    def predict_rows(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Return predictions in the shape of all tasks, in order."""
+        return self.task.decode(*self._outputs(rows))
+
+    def save(self, folder: Path) -> None:
+        """Write bigru.json and bigru.safetensors."""
+        from safetensors.torch import save_file
+
+        cleaning = None if self.cleaning is None else self.cleaning.names
+        facts = {"task": task_to_dict(self.task), "options": self.options, "cleaning": cleaning}
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self.network.state_dict(), folder / "bigru.safetensors")
+        text = json.dumps(facts | {"words": list(self.words)})
+        (folder / "bigru.json").write_text(text + "\n", encoding="utf-8")
+
+    @torch.inference_mode()
+    def _outputs(self, rows: Sequence[Row]) -> tuple[list[Tensor], list[Example]]:
+        texts = [joined(row, self.cleaning) for row in rows]
+        ids = _encode(texts, self.words, self.options["max_length"])
+        counts = [sum(1 for _ in _WORD.finditer(text)) for text in texts]
+        logits: list[Tensor] = [torch.empty(0)] * len(ids)
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+        for start in range(0, len(order), _BATCH):
+            part = order[start : start + _BATCH]
+            batch = self.network(*_batch([ids[row] for row in part])).double()
+            for row, row_logits in zip(part, batch, strict=True):
+                logits[row] = row_logits
+        # The examples only carry how many words a text has and how many were read.
+        read = [np.zeros(len(words)) for words in ids]
+        return logits, [Example(at, read[at], read[at], n) for at, n in enumerate(counts)]
+
+
+def fit_bigru(
+    task: Task,
+    options: dict[str, Any],
+    *,
+    train: tuple[Sequence[str], Sequence[Row]],
+    dev: Sequence[Row],
+    seed: int,
+    cleaning: Cleaning | None = None,
+    watch: Watch | None = None,
+) -> tuple[BiGRU, Effort]:
+    """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
+
+    Args:
+        options: `recipe.BIGRU`, all of them.
+        train: Cleaned texts and their labelled rows.
+        watch: Started before training was prepared.
+
+    Returns:
+        The classifier, and the effort of its training without the evaluations on dev.
+    """
+    watch = watch or Watch()
+    texts, rows = train
+    torch.manual_seed(seed)
+    words, table, num_with_vectors = _vocabulary(texts, options, seed)
+    network = Network(len(words), task.spec.num_labels or 0, options)
+    network.words.weight.data.copy_(table)
+    ids = _encode(texts, words, options["max_length"])
+    gold = torch.tensor([task.gold(row) for row in rows])
+    optimizer = torch.optim.Adam(network.parameters(), lr=options["lr"])
+    size = options["batch_size"]
+    num_steps = options["steps"] or max(1, round(options["epochs"] * math.ceil(len(ids) / size)))
+    per_epoch = min(num_steps, math.ceil(len(ids) / size))
+    wanted = [task.gold(row) for row in dev]
+    model = BiGRU(task, network, words, options, num_with_vectors, cleaning)
+    best: tuple[float, dict[str, Any]] | None = None
+    effort, watch = watch.so_far(), Watch()
+    draw, order = np.random.default_rng(seed), list[int]()
+    for step in range(1, num_steps + 1):
+        order = order or draw.permutation(len(ids)).tolist()
+        part, order = order[:size], order[size:]
+        network.train()
+        loss = F.cross_entropy(network(*_batch([ids[row] for row in part])), gold[part])
+        if not loss.isfinite():
+            raise RunError(f"The loss is {loss.item()} at step {step}; take a smaller lr.")
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if step % per_epoch and step < num_steps:
+            continue
+        effort += watch.so_far()
+        network.eval()
+        score = task.metrics(wanted, model.predict_rows(dev))[task.spec.selection_metric]
+        value = -math.inf if score is None else float(score)
+        if best is None or value > best[0]:
+            best = (value, deepcopy(network.state_dict()))
+        watch = Watch()
+    assert best is not None
+    network.load_state_dict(best[1])
+    return replace(model, task=task.calibrate(wanted, *model._outputs(dev))), effort
+
+
+def _vocabulary(
+    texts: Sequence[str], options: Mapping[str, Any], seed: int
+) -> tuple[dict[str, int], Tensor, int]:
+    """Return ids of the most frequent words, their vectors, and how many are from the file."""
+    counts = Counter(m[0] for text in texts for m in _WORD.finditer(text.lower()))
+    frequent = [word for word, count in counts.items() if count >= options["min_count"]]
+    frequent.sort(key=lambda word: (-counts[word], word))
+    if not frequent:
+        raise ConfigError(f"No word occurs {options['min_count']} times in the training texts.")
+    listed = ["[PAD]", "[UNK]", *frequent[: options["max_words"] - 2]]
+    words = {word: at for at, word in enumerate(listed)}
+    shape = (len(words), options["dim"])
+    table = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) * _SPREAD
+    if options["vectors"] is None:
+        return words, torch.from_numpy(table), 0
+    vectors = read_vectors(Path(options["vectors"]), words)
+    if not vectors.words:
+        raise ConfigError(
+            f"{options['vectors']} has none of the {len(words):,} words of the training texts. Is "
+            "it of this language, and in lower case?"
+        )
+    # Words without a vector are drawn with the standard deviation of the others.
+    table *= vectors.table.std() / _SPREAD
+    table[[words[word] for word in vectors.words]] = vectors.table
+    return words, torch.from_numpy(table), len(vectors.words)
+
+
+def _encode(texts: Sequence[str], words: Mapping[str, int], limit: int) -> list[list[int]]:
+    """Return the ids of each text's words; an empty text is one unknown word."""
+    rows = ([words.get(m[0], _UNKNOWN) for m in _WORD.finditer(t.lower())] for t in texts)
+    return [ids[:limit] or [_UNKNOWN] for ids in rows]
+
+
+def _batch(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    lengths = torch.tensor([len(words) for words in ids])
+    padded = pad_sequence([torch.tensor(words) for words in ids], batch_first=True)
+    return padded, lengths
