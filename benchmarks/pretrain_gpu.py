@@ -224,7 +224,7 @@ def measure(
     losses: list[float] = []
 
     def run(step: Step) -> None:
-        # As the loop of `train.trainer.train`, without its log.
+        # As the loop of `train.loop.train`, without its log.
         gradient = accumulate(
             forward,
             model,

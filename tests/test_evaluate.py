@@ -29,26 +29,6 @@ def judge(name: str):
     return task_class(name).from_options(TaskOptions(), ColumnNames())
 
 
-@pytest.mark.parametrize(
-    ("data", "predictions"),
-    [("dev-v1.1", "pred-v1.1-logreg"), ("dev-v2.0", "pred-v2.0-nlnet")],
-)
-def test_published_predictions_get_their_published_scores(shared_data, data, predictions):
-    folder = shared_data / "squad"
-    wanted = json.loads((folder / "expected_scores.json").read_text())[predictions]
-    found = score_predictions(
-        judge("span_qa"),
-        str(folder / f"{data}.json.gz"),
-        str(folder / f"{predictions}.json.gz"),
-        ColumnNames(),
-    )
-    for name, value in wanted.items():
-        ours = {"exact": "exact_match"}.get(name, name)
-        if ours in found:
-            assert found[ours] == pytest.approx(value, abs=1e-9)
-    assert {"exact_match", "f1"} <= found.keys()
-
-
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
     text = "Ada met Alan in London."

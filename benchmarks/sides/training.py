@@ -53,11 +53,11 @@ def filbert(job: Job, precision: str) -> Once:
     from filbert.model.precision import choose_precision
     from filbert.tasks.base import TaskOptions
     from filbert.tasks.classification import Classification
+    from filbert.train.base_model import freeze
     from filbert.train.distributed import start
     from filbert.train.optimizer import new_optimizer
     from filbert.train.options import TrainOptions
     from filbert.train.step import accumulate, model_forward
-    from filbert.train.trainable import freeze
 
     torch.set_num_threads(job.threads)
     torch.manual_seed(0)

@@ -24,7 +24,8 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.fresh import fresh_checkpoint
 from filbert.errors import FormatError
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.trainable import freeze, rate_shares
+from filbert.train.base_model import freeze
+from filbert.train.optimizer import rate_shares
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,

@@ -14,7 +14,7 @@ import filbert
 from filbert.compare.contestants import run_contestant
 from filbert.compare.runs import fingerprint_of, run_study, runs_of
 from filbert.errors import ConfigError
-from filbert.train import trainer
+from filbert.train import loop
 
 DATA = {
     name: {"sha256": name, "path": f"data/{name}.jsonl.gz"} for name in ("train", "dev", "test")
@@ -242,7 +242,7 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
                if r.key == "small/seed-0")  # fmt: skip
     training = {**run.training, "save_every": 1}
     job = dataclasses.replace(run, out=str(tmp_path / "seed-0"), training=training)
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -250,7 +250,7 @@ def test_a_student_that_was_killed_goes_on_and_ends_as_the_undisturbed_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         run_contestant(job)
     run_contestant(job)

@@ -166,7 +166,7 @@ def model_of(family: str, head: str) -> Any:
 
     from filbert.checkpoints.fresh import fresh_checkpoint, replaced_model
     from filbert.model.encoder import initialize
-    from filbert.train.trainable import freeze
+    from filbert.train.base_model import freeze
 
     torch.manual_seed(1)
     sizes = {k: v for k, v in SETTINGS.items() if k in list(SETTINGS)[:6]}

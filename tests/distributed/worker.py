@@ -23,11 +23,11 @@ from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, VectorHead, new_head
 from filbert.model.precision import Precision
 from filbert.tasks.base import LossSpec, Targets
+from filbert.train.base_model import freeze
 from filbert.train.distributed import Parallel, start, unwrapped, zero_loss
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import TrainOptions
 from filbert.train.step import accumulate, model_forward
-from filbert.train.trainable import freeze
 
 PLAIN = Precision("float32", "exact")
 OPTIONS = TrainOptions(lr=1e-3, weight_decay=0.1)

@@ -6,6 +6,7 @@ import json
 import re
 from itertools import groupby
 from pathlib import Path
+from runpy import run_path
 
 from filbert.cli.main import run
 from filbert.recipes import built_in, tomllib
@@ -39,15 +40,28 @@ def test_the_packages_of_the_architecture_page_are_those_of_the_linter():
     layers = project["tool"]["importlinter"]["contracts"][0]
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
-    told = [{room for _, room in rooms} for _, rooms in groupby(table, lambda row: int(row[0]))]
-    assert told == [set(layer.split(" | ")) for layer in layers["layers"]]
+    listed = [
+        {package for _, package in packages}
+        for _, packages in groupby(table, lambda row: int(row[0]))
+    ]
+    assert listed == [set(layer.split(" | ")) for layer in layers["layers"]]
     there = {p.stem for p in (ROOT / "src" / "filbert").glob("*.py")}
     there |= {p.parent.name for p in (ROOT / "src" / "filbert").glob("*/__init__.py")}
-    assert set.union(*told) == there - {"__init__", "__main__"}
+    assert set.union(*listed) == there - {"__init__", "__main__"}
     assert layers["exhaustive"]
     source = ROOT / "src" / "filbert"
     for path in re.findall(r"`([a-z]+/\w+)`", page):
         assert (source / path).is_dir() or (source / f"{path}.py").is_file(), path
+
+
+def test_the_picture_of_the_packages_and_the_line_counts_of_the_reading_guide_are_up_to_date():
+    packages = run_path(str(DOCS / "figures" / "packages.py"))
+    picture = (DOCS / "figures" / "packages.svg").read_text(encoding="utf-8")
+    assert packages["picture"]() == picture
+    counts = run_path(str(DOCS / "figures" / "line_counts.py"))
+    page = (DOCS / "reading-guide.md").read_text(encoding="utf-8")
+    assert counts["updated"](page) == page
+    assert all(0 < lines < 2_000 for lines in counts["sums"](page).values())
 
 
 def test_the_files_that_contributing_names_exist():

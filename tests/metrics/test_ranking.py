@@ -107,13 +107,3 @@ def test_a_score_that_is_no_probability_is_refused_with_its_row(score):
 
 def test_a_float32_rounding_error_above_one_is_a_probability():
     assert ranking.probabilities(np.float32([1.0000001]))[0] == 1
-
-
-def test_a_million_rows_are_ranked_in_a_moment():
-    chance = np.random.default_rng(0)
-    scores = chance.random(1_000_000)
-    positive = chance.random(1_000_000) < scores
-    # By brute force this would take hours. The best cut of a calibrated score is half the best F1
-    # (Lipton et al. 2014); here E[precision] = (1 + t) / 2 and F1(t) = (1 - t^2) / (1.5 - t) peaks
-    # at t = 0.382. 0.02: sampling noise.
-    assert ranking.best_f1_threshold(positive, scores) == pytest.approx(0.382, abs=0.02)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
+from filbert.train.base_model import freeze
 from filbert.train.optimizer import Muon, new_optimizer, orthogonal
 from filbert.train.options import TrainOptions
 from filbert.train.schedule import rate_at_step
-from filbert.train.trainable import freeze
 
 STEPS = 20
 LR, DECAY, BETA1, BETA2, EPS = 1e-2, 0.1, 0.9, 0.98, 1e-6

@@ -1,6 +1,5 @@
 """Cleaning as an option of tasks: where it applies, what is kept, who refuses it."""
 
-import json
 import weakref
 
 import numpy as np
@@ -19,8 +18,8 @@ from filbert.tasks.base import (
 )
 from filbert.tasks.checking import RowCheck
 from filbert.tasks.rows import row_texts
-from filbert.text.clean import STEPS, Cleaning
-from filbert.train.prepare import tokenise
+from filbert.text.clean import Cleaning
+from filbert.train.splits import tokenise
 
 NAMES = ColumnNames()
 RAW = "See https://example.org/a: the FILM wasn't good @ann \U0001f44e"
@@ -62,23 +61,6 @@ def test_both_texts_of_a_pair_are_cleaned_and_the_row_stays_raw(name, tiny):
     np.testing.assert_array_equal(one.input_ids, other.input_ids)
     np.testing.assert_array_equal(one.token_type_ids, other.token_type_ids)
     assert pair.values["text"] == RAW and pair.values["text_pair"] == "The END!"
-
-
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("clean", [None, "none", "study", "urls,stop-words,drop-negations"])
-def test_a_task_is_read_back_with_its_cleaning(name, clean):
-    task = made(name, clean)
-    content = json.loads(json.dumps(task_to_dict(task)))
-    assert task_from_dict(task_class(name), content) == task
-    if clean == "study":
-        assert content["clean"] == list(STEPS)
-    assert task_from_dict(task_class(name), {**content, "clean": None}).clean is None
-
-
-def test_multi_label_rows_are_cleaned_too():
-    names = ColumnNames(label_columns=("a", "b"))
-    task = task_class("classification").from_options(TaskOptions(clean="study"), names)
-    assert task.multilabel and row_texts(task, row(text=RAW)) == [CLEAN]
 
 
 @pytest.mark.parametrize("name", TASKS)

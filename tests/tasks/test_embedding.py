@@ -137,28 +137,6 @@ def test_gradients_at_all_outputs_pushed_through_micro_batches_are_those_of_the_
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ("contrastive", "cosine"))
-def test_a_few_steps_reduce_the_loss(loss, tiny, tiny_model):
-    torch.manual_seed(0)
-    labels = [5, 3.5, 1, 4, 0.5, 4] if loss == "cosine" else []
-    given = rows(*labels)
-    task = Embedding.from_options(TaskOptions(loss=loss), ColumnNames()).fit(given)
-    model = Model(huggingface.read(tiny_model).build().encoder)
-    set_vector_head(model, task)
-    model.train()
-    examples = task.examples(given, tiny, max_length=32, with_targets=True)
-    targets = task.targets(examples)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    seen = []
-    for _ in range(30):
-        value = task.loss(model(collate(examples), targets.at), targets) / task.count(targets)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        seen.append(float(value.detach()))
-    assert np.mean(seen[-3:]) < 0.5 * np.mean(seen[:3])
-
-
 # Labels
 
 
@@ -224,17 +202,6 @@ def test_the_doctor_hears_of_pairs_that_teach_nothing():
     ]
     beyond = list(RowCheck(cosine_task(1, 3)).findings(rows(1, 7), None, 128))
     assert [(f.kind, f.where) for f in beyond] == [("label_range", "train.csv:3")]
-
-
-def test_sts_columns_are_read_under_their_own_names(tmp_path):
-    path = tmp_path / "sts.tsv"
-    path.write_text('index\tsentence1\tsentence2\tscore\n0\tA "b\tc\t3.8\n', encoding="utf-8")
-    names = ColumnNames(text_column="sentence1", text_pair_column="sentence2", label_column="score")
-    task = Embedding(loss_kind="cosine")
-    row = next(iter(read_task_rows(task, path, names)))
-    assert (row.values["text"], row.values["text_pair"], task.gold(row)) == ('A "b', "c", 3.8)
-    with pytest.raises(InputError, match="no column"):
-        next(iter(read_task_rows(task, path, ColumnNames(text_column="sentence1"))))
 
 
 def test_rows_to_predict_may_be_single_texts_and_rows_to_learn_may_not(tmp_path):
@@ -319,18 +286,6 @@ def test_correlations_are_those_of_scipy_with_labels_as_they_stand():
     assert figures["pearson"] == pytest.approx(stats.pearsonr(gold, values)[0], abs=1e-12)
     assert figures["mse"] == pytest.approx(np.mean((values - gold / 5) ** 2))
     assert task.metrics([1.0, 1.0], [{"value": 0.1}, {"value": 0.2}])["spearman"] is None
-
-
-def test_every_metric_that_may_choose_the_best_step_is_given():
-    for kind in ("contrastive", "cosine"):
-        task = Embedding(loss_kind=kind, score_max=1.0)
-        answers = [
-            {"value": 0.1, "rank": 1, "pool_size": 2},
-            {"value": 0.3, "rank": 2} | {"pool_size": 2},
-        ]
-        figures = task.metrics([0.0, 1.0], answers)
-        assert task.spec.selection_metric in task.spec.metric_names
-        assert all(isinstance(figures[name], float) for name in task.spec.metric_names)
 
 
 def test_single_texts_cannot_be_measured():

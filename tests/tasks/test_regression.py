@@ -8,16 +8,11 @@ import pytest
 import torch
 
 from filbert.data.columns import ColumnNames
-from filbert.data.examples import collate
 from filbert.data.records import Row
 from filbert.errors import ConfigError, InputError
-from filbert.model.config import EncoderConfig
-from filbert.model.encoder import Encoder
-from filbert.model.heads import Model, new_head
-from filbert.tasks.base import TaskOptions, task_from_dict, task_to_dict
+from filbert.tasks.base import TaskOptions
 from filbert.tasks.regression import Regression
 from filbert.tasks.rows import read_task_rows, row_labels, row_texts
-from filbert.text.tokenizer import Tokenizer
 
 NAMES = ColumnNames()
 LONG = " ".join(["a", "film", "was", "not", "very", "bad"] * 5)
@@ -25,21 +20,6 @@ LONG = " ".join(["a", "film", "was", "not", "very", "bad"] * 5)
 
 def row(label, text="the film", line=2) -> Row:
     return Row({"text": text, "label": label}, "train.csv", line)
-
-
-def model(task: Regression, vocab_size: int) -> Model:
-    torch.manual_seed(0)
-    config = EncoderConfig.of(
-        vocab_size=vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    return Model(
-        Encoder(config), new_head(task.spec.head_kind, config, task.spec.num_labels)
-    ).eval()
 
 
 @pytest.mark.parametrize(
@@ -73,15 +53,6 @@ def test_equal_scores_cannot_be_learnt():
     with pytest.raises(InputError, match="no training row"):
         Regression().fit([])
     assert Regression().fit([row("2.5"), row("2")]) == Regression()
-
-
-def test_a_task_comes_back_from_its_json_as_it_was():
-    task = Regression.from_options(TaskOptions(on_overflow="window", stride=7), NAMES)
-    content = json.loads(json.dumps(task_to_dict(task)))
-    assert content["name"] == "regression"
-    assert task_from_dict(Regression, content) == task
-    with pytest.raises(ValueError, match="on_overflow 'never'"):
-        task_from_dict(Regression, content | {"on_overflow": "never"})
 
 
 def test_options_that_do_not_go_with_it_are_refused():
@@ -123,23 +94,6 @@ def test_a_cut_text_is_marked_in_its_prediction(tiny):
     assert found == {"value": 2.0, "truncated": True, "num_tokens": 32}
 
 
-def test_a_real_model_learns_to_tell_two_scores_apart(tiny):
-    task = Regression()
-    rows = [row("0", "bad film"), row("5", "good film", 3)]
-    examples = task.examples(rows, tiny, max_length=16, with_targets=True)
-    net = model(task, 40)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    for _ in range(80):
-        targets = task.targets(examples)
-        loss = task.loss(net(collate(examples), targets.at), targets) / task.count(targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    found = task.decode(list(net(collate(examples)).detach()), examples)
-    figures = task.metrics([0.0, 5.0], found)
-    assert figures["mse"] < 0.1 and figures["pearson"] > 0.99
-
-
 def test_bad_rows_of_a_file_are_found_where_they_stand(tmp_path):
     path = tmp_path / "scores.jsonl"
     lines = [{"text": "a", "label": 1.5}, {"text": "b", "label": "much"}, {"text": "c"}]
@@ -165,21 +119,3 @@ def test_sts_b_is_read_as_published(shared_data, part, count, mean):
     assert np.mean(scores) == pytest.approx(mean, abs=5e-4)  # the README's three digits
     assert min(scores) == 0 and max(scores) == 5
     assert all(isinstance(row_texts(task, row)[0], tuple) for row in rows)
-
-
-def test_a_batch_of_sts_b_pairs_goes_through_a_model(shared_data):
-    names = ColumnNames(text_column="sentence1", text_pair_column="sentence2", label_column="score")
-    task = Regression()
-    reader = read_task_rows(task, shared_data / "glue" / "STS-B" / "dev.tsv.gz", names)
-    rows = [next(reader) for _ in range(16)]
-    bert = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
-    examples = task.examples(rows, bert, max_length=64, with_targets=True)
-    net = model(task, bert.vocab_size)
-    targets = task.targets(examples)
-    with torch.no_grad():
-        output = net(collate(examples), targets.at)
-    gold = torch.tensor([task.gold(row) for row in rows])
-    judge = torch.nn.functional.mse_loss(output[:, 0], gold, reduction="sum")
-    torch.testing.assert_close(task.loss(output, targets), judge)
-    figures = task.metrics([task.gold(row) for row in rows], task.decode(list(output), examples))
-    assert list(figures) == list(task.spec.metric_names)

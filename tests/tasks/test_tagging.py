@@ -285,19 +285,6 @@ def test_two_thousand_words_get_one_tag_each_through_real_tokenizers(
         assert found[0]["num_tokens"] == tokenizer.encode([text])[0].num_tokens
 
 
-def test_offsets_of_wordpiece_name_the_first_piece_of_each_word(shared_data: Path):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
-    rows = list(read_task_rows(Tagging(), shared_data / "wnut17" / "dev.conll.gz", NAMES))[:200]
-    rows = [row for row in rows if all(word.isascii() for word in row.values["tokens"])]
-    task = Tagging(LABELS)
-    for example in task.examples(rows, tokenizer, max_length=512, with_targets=False):
-        words = example.source.sentence.words
-        assert example.source.words.tolist() == list(range(len(words)))
-        alone = tokenizer.encode(words)
-        first = [encoding.input_ids[1] for encoding in alone]
-        assert example.input_ids[example.source.rows].tolist() == first
-
-
 def test_windows_and_company_do_not_change_what_a_model_with_weights_answers(tiny: Tokenizer):
     torch.manual_seed(0)
     config = EncoderConfig.of(
@@ -342,17 +329,6 @@ def test_gold_tags_score_one_and_answers_may_come_as_entities():
     ):
         assert task.metrics([gold], [prediction])["f1"] == 1.0
     assert set(task.spec.metric_names) < set(task.metrics([gold], [{"tags": ["O"] * 3}]))
-
-
-def test_predictions_of_our_own_are_scored_as_they_are(tiny: Tokenizer):
-    task = Tagging(LABELS)
-    rows = [_row(["the", "film"], "B-a I-a"), _row(["a"], "O")]
-    examples = task.examples(rows, tiny, max_length=9, with_targets=True)
-    gold = [task.gold(row) for row in rows]
-    outputs = _outputs(task, examples, [g.tags for g in gold])
-    assert task.calibrate(gold, outputs, examples) is task
-    predictions = task.decode(outputs, examples)
-    assert task.metrics(gold, predictions)["f1"] == 1.0
 
 
 def test_a_prediction_with_too_few_tags_is_refused_with_both_counts():

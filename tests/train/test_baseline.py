@@ -10,9 +10,9 @@ import filbert
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.tasks.base import TaskOptions, task_class
-from filbert.train import baseline
-from filbert.train.baseline import baseline_lines, measure_baseline
-from filbert.train.prepare import Split
+from filbert.train import measure
+from filbert.train.measure import baseline_lines, measure_baseline
+from filbert.train.splits import Split
 
 CPU = torch.device("cpu")
 
@@ -44,7 +44,7 @@ def test_a_classifier_is_compared_with_tfidf_and_with_the_majority_where_that_is
         "name": "TF-IDF with logistic regression", "split": "dev", "metric": "accuracy",
         "value": 1.0, "model": 0.8, "is_beaten": False,
     }  # fmt: skip
-    monkeypatch.setattr(baseline, "TFIDF_ROWS", len(WORDS) - 1)
+    monkeypatch.setattr(measure, "TFIDF_ROWS", len(WORDS) - 1)
     found = measured("classification", "accuracy", 0.8, WORDS, WORDS[:3], dev_name="test")
     assert (found["name"], found["split"]) == ("the majority class", "test")
     assert (found["value"], found["is_beaten"]) == (pytest.approx(2 / 3), True)

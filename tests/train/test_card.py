@@ -15,8 +15,8 @@ from huggingface_hub import ModelCard, metadata_load
 
 import filbert
 from filbert.errors import ConfigError
-from filbert.train.card import front_matter, model_card
-from filbert.train.facts import base_model
+from filbert.train.card import metadata, model_card
+from filbert.train.provenance import base_model
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_card_says_what_a_reader_must_know(model, film_run):
     assert "only test is unseen" in text
     assert "one seed (42)" in text
     assert "No license is stated here." in text
-    assert "thresholds and temperature stand in `filbert.json`" in text
+    assert "`filbert.json` stores thresholds and temperature" in text
     assert f"torch {film_run.facts['versions']['torch']}" in text
 
 
@@ -134,9 +134,8 @@ def test_no_name_can_break_out_of_the_yaml(film_run):
     ]  # fmt: skip
     for name in odd:
         story |= {"name": name, "metrics": {"test": {"accuracy": 1e-6}}}
-        lines = front_matter(story, "classification", None).splitlines()
-        assert lines[0] == lines[-1] == "---"
-        (result,) = yaml.safe_load("\n".join(lines[1:-1]))["model-index"]
+        front = metadata(story, "classification", None).to_yaml()
+        (result,) = yaml.safe_load(front)["model-index"]
         assert result["name"] == name
         value = result["results"][0]["metrics"][0]["value"]
         assert isinstance(value, float) and value == 1e-6
@@ -156,7 +155,7 @@ def test_a_run_without_test_or_dev_rows_says_what_its_figures_are_worth(
     tiny_model, films, tmp_path
 ):
     on_dev = one_step(tiny_model, films, tmp_path / "a", dev=str(films / "dev.csv"))
-    assert "so they flatter" in (on_dev / "README.md").read_text()
+    assert "so they are too optimistic" in (on_dev / "README.md").read_text()
     alone = one_step(tiny_model, films, tmp_path / "b", max_length=8)
     text = (alone / "README.md").read_text()
     assert "There were no dev rows" in text

@@ -16,8 +16,8 @@ from filbert.cli.verbs.info import info
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, RunError
 from filbert.tasks.rows import read_task_rows
+from filbert.train.base_model import layers_to_keep
 from filbert.train.options import FinetuneOptions
-from filbert.train.trainable import layers_to_keep
 
 LONG = "the film was very good and he was not very bad , a great play to see !"
 
@@ -180,7 +180,7 @@ def test_a_frozen_causal_encoder_keeps_the_token_that_its_head_reads(
     settings = {"freeze": "encoder", "dropout": 0.0, "causal": True}
     kept = run(deep_model, films, tmp_path / "kept", **settings)
     assert "computed once" in capsys.readouterr().err
-    monkeypatch.setattr("filbert.train.task_run.MOST_BYTES", 0)
+    monkeypatch.setattr("filbert.train.features.MOST_BYTES", 0)
     every = run(deep_model, films, tmp_path / "every", **settings)
     a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))
     for name, tensor in a.items():

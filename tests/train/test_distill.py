@@ -12,7 +12,7 @@ import filbert
 from filbert.cli.main import run as command
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.distill import distill
 from filbert.train.state import digest_of
 
@@ -82,7 +82,7 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
 ):
     begin = partial(taught, "classification", save_every=1, **chosen)
     distill(begin(tmp_path / "straight"))
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -90,7 +90,7 @@ def test_a_killed_run_that_is_resumed_ends_as_the_straight_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         distill(begin(tmp_path / "killed"))
     distill(begin(tmp_path / "killed", resume=True))

@@ -22,9 +22,9 @@ from filbert.tasks.tagging import Tagging
 from filbert.train.augment import WordFiller
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
-from filbert.train.folder import recorded
 from filbert.train.options import changed
-from filbert.train.prepare import fingerprint
+from filbert.train.provenance import fingerprint
+from filbert.train.run_folder import recorded
 from filbert.train.teacher import StreamedAnswers
 
 TEXTS = ["good film", "very bad film", "she was not it", "he and a good very film"]
@@ -162,7 +162,7 @@ def test_a_cache_of_other_answers_is_refused_before_anything_is_written(
         opened.extend([Path(out)] if Path(out).parent == tmp_path else [])
         return recorded(out, *args, **more)
 
-    monkeypatch.setattr("filbert.train.task_run.recorded", noted)
+    monkeypatch.setattr("filbert.train.run_folder.recorded", noted)
     distill(taught("classification", tmp_path / "x", cache=str(cache), steps=1))
     with pytest.raises(ConfigError, match="answers of another teacher, or to other rows"):
         distill(taught("regression", tmp_path / "y", cache=str(cache), steps=1))

@@ -23,7 +23,7 @@ from filbert.losses.student import LayerLoss, Student, Teacher
 from filbert.model.encoder import initialize
 from filbert.report.run import write_run_report
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distill_text import distill_text
 from filbert.train.state import digest_of
@@ -142,7 +142,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
     if method == "tinybert":
         more["hidden_size"] = 24
     distill_text(options(place, method, tmp_path / "straight", **more))
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -150,7 +150,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         distill_text(options(place, method, tmp_path / "killed", **more))
     monkeypatch.undo()

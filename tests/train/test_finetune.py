@@ -14,7 +14,7 @@ from filbert import files
 from filbert.cli.main import run as cli
 from filbert.errors import InputError
 from filbert.inference.predictor import Predictor
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.distributed import Parallel
 
 
@@ -152,7 +152,7 @@ def test_a_run_killed_after_it_stopped_early_goes_no_step_further(
     def killed(**facts):
         raise Killed
 
-    monkeypatch.setattr(trainer, "Outcome", killed)
+    monkeypatch.setattr(loop, "Outcome", killed)
     with pytest.raises(Killed):
         run(tiny_model, films, tmp_path / "x", **given)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from filbert.train.options import FinetuneOptions
-from filbert.train.prepare import fingerprint
+from filbert.train.provenance import fingerprint
 
 GIVEN = {"task": "classification", "model": "minilm", "train": "a.csv", "out": "run"}
 LATER = {

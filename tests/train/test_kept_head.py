@@ -24,8 +24,8 @@ from filbert.tasks.rows import row_of_value
 from filbert.tasks.span_qa import SpanQA
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
+from filbert.train.base_model import build, load_for_task
 from filbert.train.options import FinetuneOptions
-from filbert.train.prepare import build, load_for_task
 
 TEXT = "the film was good"
 # Head, labels, problem type as config.json has it; the task, and an item for it.

@@ -11,11 +11,11 @@ from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import DiscriminatorHead, Model, new_head
 from filbert.model.replaced import ReplacedTokenModel, generator_config
+from filbert.train.base_model import freeze
 from filbert.train.distributed import Parallel
 from filbert.train.optimizer import BertAdam, Muon, new_optimizer, orthogonal
 from filbert.train.options import OPTIMIZERS, TrainOptions
 from filbert.train.state import State, newest_state, save_state
-from filbert.train.trainable import freeze
 
 ALONE = Parallel(0, 1, torch.device("cpu"), "single")
 

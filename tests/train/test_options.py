@@ -8,7 +8,8 @@ import pytest
 
 from filbert.errors import ConfigError
 from filbert.tasks.base import task_class
-from filbert.train import prepare
+from filbert.train import base_model
+from filbert.train.base_model import load_for_task
 from filbert.train.options import (
     FinetuneOptions,
     changed,
@@ -17,7 +18,6 @@ from filbert.train.options import (
     names_of,
     options_in,
 )
-from filbert.train.prepare import load_for_task
 
 
 def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(monkeypatch):
@@ -30,9 +30,9 @@ def test_questions_are_read_in_windows_as_in_run_squad_unless_told_otherwise(mon
         return load_for_task(options, task)[2]
 
     # The model's own limit is lower.
-    assert prepare._USUAL_MAX_LENGTH == {"span_qa": 384}
+    assert base_model._USUAL_MAX_LENGTH == {"span_qa": 384}
     assert length() == length(task="regression") == 256
-    monkeypatch.setitem(prepare._USUAL_MAX_LENGTH, "span_qa", 100)
+    monkeypatch.setitem(base_model._USUAL_MAX_LENGTH, "span_qa", 100)
     assert length() == 100
     assert (length(max_length=300), length(task="regression")) == (300, 256)
 

@@ -16,7 +16,7 @@ from filbert.evaluate import evaluate_model
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model import precision
-from filbert.train import precision_check
+from filbert.train import measure
 from filbert.train.finetune import finetune
 
 TASKS = ["classification", "embedding"]
@@ -26,7 +26,7 @@ TASKS = ["classification", "embedding"]
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor on which bf16 is three times as fast, and which multiplies bytes."""
     monkeypatch.setattr(precision, "bf16_gain", lambda: 3.0)
-    monkeypatch.setattr(precision_check, "has_integer_products", lambda: True)
+    monkeypatch.setattr(measure, "has_integer_products", lambda: True)
 
 
 def trained(task: str, place: Path) -> tuple[dict, Path]:
@@ -65,7 +65,7 @@ def test_the_losses_are_those_of_the_folder(task: str, fast: None, tmp_path: Pat
 
 def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(precision, "bf16_gain", lambda: 1.0)
-    monkeypatch.setattr(precision_check, "has_integer_products", lambda: False)
+    monkeypatch.setattr(measure, "has_integer_products", lambda: False)
     run, _ = trained("classification", tmp_path)
     assert run["bf16_loss"] is run["int8_loss"] is None
 

@@ -25,7 +25,7 @@ from filbert.data.build import build_corpus
 from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, Interrupted
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.state import digest_of, newest_state
@@ -143,7 +143,7 @@ def in_a_process(run: Any) -> int:
 
 def killed_in(step: int, given: PretrainOptions) -> None:
     """Die in the middle of a step, its gradient computed and its update not yet made."""
-    real = trainer.accumulate
+    real = loop.accumulate
 
     def dies(*args: Any, **kwargs: Any) -> Any:
         gradient = real(*args, **kwargs)
@@ -151,7 +151,7 @@ def killed_in(step: int, given: PretrainOptions) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return gradient
 
-    trainer.accumulate = dies
+    loop.accumulate = dies
     pretrain(given)
 
 
@@ -226,22 +226,22 @@ def clock(step: float) -> SimpleNamespace:
 
 
 def test_a_resumed_run_in_time_goes_on_with_the_clock_where_it_was(place, tmp_path, monkeypatch):
-    out, real = tmp_path / "x", trainer.accumulate
+    out, real = tmp_path / "x", loop.accumulate
 
     def signalled(*args, **kwargs):
         if kwargs["seed"][1] == 15:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "time", clock(0.5))
-    monkeypatch.setattr(trainer, "accumulate", signalled)
+    monkeypatch.setattr(loop, "time", clock(0.5))
+    monkeypatch.setattr(loop, "accumulate", signalled)
     with pytest.raises(Interrupted):
         pretrain(options(place, out, time="20s", steps=None))
-    monkeypatch.setattr(trainer, "accumulate", real)
+    monkeypatch.setattr(loop, "accumulate", real)
     state, _ = newest_state(out / "state")
     assert state is not None and state.step == 15
     assert (state.facts["clock"], state.facts["phase"]) == (15.0, 1)
-    monkeypatch.setattr(trainer, "time", clock(0.5))
+    monkeypatch.setattr(loop, "time", clock(0.5))
     run = pretrain(options(place, out, time="20s", steps=None, resume=True))
     assert run["steps"] == 20
     assert [line["sequences"] for line in steps(out)][12:] == [2] * 8
@@ -251,7 +251,7 @@ def test_a_finished_run_is_left_alone_and_other_options_are_refused(
     place, tmp_path, monkeypatch, capsys
 ):
     first = pretrain(options(place, tmp_path / "x"))
-    monkeypatch.setattr(trainer, "accumulate", None)
+    monkeypatch.setattr(loop, "accumulate", None)
     again = pretrain(options(place, tmp_path / "x", resume=True))
     assert again["finished"] == first["finished"]
     assert "it is finished; nothing was done" in capsys.readouterr().err

@@ -16,13 +16,13 @@ from filbert.data.shards import Corpus
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import folder, trainer
+from filbert.train import loop, run_folder
 from filbert.train import pretrain as module
 from filbert.train.distributed import Parallel
-from filbert.train.folder import settle_precision
 from filbert.train.options import RunOptions
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.run_folder import settle_precision
 
 SETTINGS: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -106,7 +106,7 @@ def test_new_tokens_become_entries_and_the_text_is_cut_with_them(
 def test_what_cannot_be_done_is_said_before_anything_is_trained(
     place, tiny_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(trainer, "accumulate", None)
+    monkeypatch.setattr(loop, "accumulate", None)
 
     def refused(match: str, kind: type[Exception] = ConfigError, **more: Any) -> None:
         with pytest.raises(kind, match=match) as found:
@@ -226,7 +226,7 @@ def test_a_larger_vocabulary_than_the_models_is_refused(place, tiny_model, tmp_p
 def test_a_resumed_run_keeps_the_number_format_of_the_interrupted_one(found, tmp_path, monkeypatch):
     (tmp_path / "run.json").write_text(json.dumps({"status": "interrupted", "precision": found}))
     other = Precision("bf16" if found == "float32" else "float32", "by the clock")
-    monkeypatch.setattr(folder, "choose_precision", lambda *_: other)
+    monkeypatch.setattr(run_folder, "choose_precision", lambda *_: other)
     alone = Parallel(0, 1, torch.device("cpu"), "single")
     resumed = RunOptions(resume=True, out=str(tmp_path))
     assert settle_precision(resumed, alone).name == found

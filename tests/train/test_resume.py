@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import filbert
 from filbert.errors import ConfigError, Interrupted
-from filbert.train import trainer
+from filbert.train import loop
 from filbert.train.options import flat
 from filbert.train.state import digest_of, newest_state
 
@@ -65,7 +65,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
     place, task, tmp_path, monkeypatch
 ):
     run(options(place, task, tmp_path / "straight"))
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -73,7 +73,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
             raise Killed
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", dies)
+    monkeypatch.setattr(loop, "accumulate", dies)
     with pytest.raises(Killed):
         run(options(place, task, tmp_path / "killed"))
     monkeypatch.undo()
@@ -92,7 +92,7 @@ def test_a_run_that_died_and_was_resumed_has_the_weights_of_the_straight_one(
 
 def test_a_finished_run_is_not_trained_again(place, tmp_path, capsys, monkeypatch):
     first = run(options(place, "regression", tmp_path / "x"))
-    monkeypatch.setattr(trainer, "accumulate", None)
+    monkeypatch.setattr(loop, "accumulate", None)
     again = run(options(place, "regression", tmp_path / "x", resume=True))
     assert again["finished"] == first["finished"]
     assert "it is finished; nothing was done" in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_resume_without_anything_to_resume_just_trains(place, tmp_path):
 
 def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeypatch):
     run(options(place, "regression", tmp_path / "straight", save_every=0))
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def signalled(*args, **kwargs):
         calls.append(1)
@@ -136,7 +136,7 @@ def test_a_signal_saves_the_state_and_says_how_to_go_on(place, tmp_path, monkeyp
         time.sleep(0.5)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", signalled)
+    monkeypatch.setattr(loop, "accumulate", signalled)
     out = tmp_path / "x"
     with pytest.raises(Interrupted, match=r"SIGTERM after step 4.*--resume"):
         run(options(place, "regression", out, save_every=0))
@@ -161,7 +161,7 @@ def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then
     out = tmp_path / "x"
     run(options(place, "regression", out, lr=1e-4))
     old = digest(out)
-    real, calls = trainer.accumulate, []
+    real, calls = loop.accumulate, []
 
     def signalled(*args, **kwargs):
         calls.append(1)
@@ -169,7 +169,7 @@ def test_an_interrupted_replacement_is_resumed_and_the_old_run_stands_until_then
             os.kill(os.getpid(), signal.SIGINT)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", signalled)
+    monkeypatch.setattr(loop, "accumulate", signalled)
     with pytest.raises(Interrupted, match="Ctrl-C"):
         run(options(place, "regression", out, overwrite=True))
     monkeypatch.undo()
@@ -201,14 +201,14 @@ def test_memory_that_runs_out_halves_the_micro_batch_and_keeps_the_gradient(
     place, tmp_path, monkeypatch, capsys
 ):
     whole = run(options(place, "regression", tmp_path / "whole", max_tokens=10_000, dropout=0.0))
-    real = trainer.accumulate
+    real = loop.accumulate
 
     def small(forward, wrapped, task, micro_batches, **kwargs):
         if max(sum(len(e.input_ids) for e in some) for some in micro_batches) > 150:
             raise torch.OutOfMemoryError("out of memory")
         return real(forward, wrapped, task, micro_batches, **kwargs)
 
-    monkeypatch.setattr(trainer, "accumulate", small)
+    monkeypatch.setattr(loop, "accumulate", small)
     parts = run(options(place, "regression", tmp_path / "parts", max_tokens=1_000, dropout=0.0))
     assert "out of memory; micro-batches now hold 125 tokens" in capsys.readouterr().err
     a, b = (load_file(tmp_path / n / "model" / "model.safetensors") for n in ("whole", "parts"))
@@ -223,7 +223,7 @@ def test_a_row_that_alone_is_too_much_for_the_memory_ends_the_run_with_advice(
     def never(*args, **kwargs):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(trainer, "accumulate", never)
+    monkeypatch.setattr(loop, "accumulate", never)
     with pytest.raises(ConfigError, match="Step 1: out of memory .* Lower --max-tokens"):
         run(options(place, "regression", tmp_path / "x"))
 

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 import filbert
 from filbert.files import portable, sha256_of
 from filbert.inference.predictor import Predictor
-from filbert.train.facts import commit
+from filbert.train.provenance import commit
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from filbert.errors import ConfigError, Interrupted
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
-from filbert.train.optimizer import new_optimizer
+from filbert.train.base_model import freeze, reinitialize_top
+from filbert.train.optimizer import new_optimizer, rate_shares
 from filbert.train.options import TrainOptions
-from filbert.train.trainable import freeze, rate_shares, reinitialize_top
 
 
 def new_model(layers: int = 4, groups: int | None = None, head: str = "sequence") -> Model:
@@ -129,7 +129,7 @@ def test_a_frozen_encoder_is_run_once_and_gives_what_running_it_every_time_gives
     """The judge is the same run with the features refused; dropout in the encoder is off there."""
     kept = run(tiny_model, films, tmp_path / "kept", freeze="encoder", dropout=0.0)
     assert "computed once" in capsys.readouterr().err
-    monkeypatch.setattr("filbert.train.task_run.MOST_BYTES", 0)
+    monkeypatch.setattr("filbert.train.features.MOST_BYTES", 0)
     every = run(tiny_model, films, tmp_path / "every", freeze="encoder", dropout=0.0)
     assert "runs in every step" in capsys.readouterr().err
     a, b = (load_file(r.folder / "model" / "model.safetensors") for r in (kept, every))
@@ -171,7 +171,7 @@ def test_a_seed_that_fails_is_named_and_the_others_count(
     real, bad = seeds.finetune, 43
 
     def fails(options, **given):
-        if options.seed == bad:
+        if options.run.seed == bad:
             raise error
         return real(options, **given)
 
@@ -220,7 +220,7 @@ def test_an_interrupted_replacement_of_several_seeds_keeps_what_is_done(
     real = seeds.finetune
 
     def stops(options, **given):
-        if options.seed == 43:
+        if options.run.seed == 43:
             raise Interrupted("asked to")
         return real(options, **given)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from filbert.compare.contestants import ContestantRun, run_contestant
 from filbert.errors import FilbertError
 from filbert.files import write_json
-from filbert.train.folder import read_run
 from filbert.train.log import say
+from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
 _TICK = 0.25

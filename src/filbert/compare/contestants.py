@@ -49,11 +49,11 @@ from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
-from filbert.train.facts import commit, device_name, versions
 from filbert.train.finetune import finetune
-from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, changed
+from filbert.train.provenance import commit, device_name, versions
+from filbert.train.run_folder import read_run
 
 # The splits whose predictions every run writes.
 JUDGED = ("dev", "test")

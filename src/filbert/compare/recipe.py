@@ -500,7 +500,7 @@ def _check_trained(options: dict[str, Any], num_labels: int | None) -> None:
     from filbert.checkpoints.checkpoint import as_causal, meta_model
     from filbert.inference.stored_task import check_max_length
     from filbert.tasks.base import task_class
-    from filbert.train.trainable import freeze, reinitialize_top
+    from filbert.train.base_model import freeze, reinitialize_top
 
     # The task checks what happens to long texts.
     task = task_class("classification").from_options(given.task.options, given.data.columns)
@@ -647,7 +647,7 @@ def _initial_checkpoint(
     """
     from filbert.checkpoints.checkpoint import with_layers
     from filbert.checkpoints.opening import find_model, read_checkpoint
-    from filbert.train.trainable import layers_to_keep
+    from filbert.train.base_model import layers_to_keep
 
     named = options.get("model") if kind == "encoder" else options.get("student")
     if named is not None:

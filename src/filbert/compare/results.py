@@ -19,9 +19,9 @@ from filbert.compare.statistics import judge
 from filbert.errors import FilbertError
 from filbert.files import write_json
 from filbert.report.comparison import write_comparison_report
-from filbert.train.facts import commit, device_name, versions
-from filbert.train.folder import read_run
 from filbert.train.log import say
+from filbert.train.provenance import commit, device_name, versions
+from filbert.train.run_folder import read_run
 
 # Costs with a median over seeds; the others describe a single run.
 COSTS = (

@@ -26,8 +26,8 @@ from filbert.data.records import file_digest
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import sha256_of, write_json
 from filbert.model.precision import choose_device, choose_precision
-from filbert.train.folder import read_run
 from filbert.train.log import progress_bar, say
+from filbert.train.run_folder import read_run
 from filbert.train.signals import Stop
 
 # Fields of a study that decide what the prepared rows are.

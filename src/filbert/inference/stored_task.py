@@ -100,7 +100,7 @@ def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) 
 
     Args:
         fast: the faster format on this machine.
-        checkpoint: whose filbert.json has what bf16 does to the dev rows (`train.precision_check`).
+        checkpoint: whose filbert.json has what bf16 does to the dev rows (`train.measure`).
         task: what the head answers; None where it answers nothing.
     """
     if fast.name != "bf16" or task is None:

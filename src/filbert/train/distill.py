@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,22 +32,31 @@ from filbert.losses.student import (
 )
 from filbert.model.config import EncoderConfig
 from filbert.model.heads import Model
-from filbert.model.precision import Precision
 from filbert.tasks.base import Task, task_to_dict
 from filbert.tasks.distillation import LayerDistillation, patient_losses, tinybert_losses
 from filbert.tasks.rows import read_task_rows
 from filbert.tasks.soft_labels import SoftLabels
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.augment import augmented_rows
-from filbert.train.course import Course, Phase
+from filbert.train.base_model import build, freeze, layers_to_keep, with_task_head
 from filbert.train.distill_options import DistillOptions, LossOptions
 from filbert.train.distributed import Parallel
-from filbert.train.folder import settle_precision
+from filbert.train.distributed import start as start_processes
+from filbert.train.features import frozen_features
+from filbert.train.finetune import Prepared, announce, learn, measure, opening, save
 from filbert.train.log import RunLog, say
+from filbert.train.loop import Outcome, max_tokens_of, train
 from filbert.train.options import TrainOptions
-from filbert.train.prepare import Split, build, fingerprint, tokenise, with_task_head
+from filbert.train.progress import Phase, Schedule
+from filbert.train.provenance import ended, fingerprint
+from filbert.train.run_folder import (
+    already_finished,
+    check_out,
+    folder_of_all,
+    settle_precision,
+)
+from filbert.train.splits import Split, tokenise
 from filbert.train.state import digest_of
-from filbert.train.task_run import Job, run_task
 from filbert.train.teacher import (
     CachedAnswers,
     StreamedAnswers,
@@ -57,8 +65,6 @@ from filbert.train.teacher import (
     exact_outputs,
     read_teacher,
 )
-from filbert.train.trainable import freeze, layers_to_keep
-from filbert.train.trainer import Outcome, max_tokens_of, train
 
 _MEASURED = ("train", "dev", "test")
 
@@ -74,7 +80,51 @@ def distill(options: DistillOptions) -> dict[str, Any]:
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_task(options.run, lambda parallel: _prepare(options, parallel))
+    started, run, method = time.perf_counter(), options.run, options.loss.method
+    with start_processes(run.distributed, run.device) as parallel:
+        if parallel.is_first:
+            check_out(Path(run.out), overwrite=run.overwrite, resume=run.resume)
+        pair = _prepare(options, parallel)
+        prepared = pair.prepared
+        share = options.loss.hidden_share if method == "tinybert" else 0.0
+        schedule = Schedule([Phase(pair.loader)], _part_of(options.train, 1.0 - share))
+        objective = _objective(pair)
+        trained = _student_with_teacher(pair, answers=True) if method == "pkd" else None
+        finished = already_finished(run, prepared.fingerprint, parallel)
+        if finished is not None:
+            return finished if parallel.is_first else {}
+        facts = opening(prepared, parallel, started=started)
+        announce(prepared, facts, schedule)
+        with folder_of_all(run, facts, parallel) as folder:
+            first = _before(pair, folder)
+            outcome, model = learn(
+                prepared,
+                objective,
+                schedule=schedule,
+                parallel=parallel,
+                folder=folder,
+                trained=trained,
+                features=frozen_features(
+                    prepared.model, pair.loader, prepared.precision, prepared.took
+                ),
+            )
+            if parallel.is_first:
+                outcome = _with_first_stage(outcome, first)
+                fitted, results = measure(prepared, outcome, model, folder)
+                seconds = time.perf_counter() - started
+                results |= _comparison(pair)
+                facts |= ended(outcome, results.pop("metrics"), seconds) | results
+                save(prepared, fitted, outcome, facts, folder)
+    return facts
+
+
+def _with_first_stage(outcome: Outcome, first: Outcome | None) -> Outcome:
+    """Add the costs of the first stage to those of the second one."""
+    if first is None:
+        return outcome
+    summed = ("seconds", "cpu_seconds", "clock_before", "num_tokens")
+    sums = {name: getattr(outcome, name) + getattr(first, name) for name in summed}
+    return dataclasses.replace(outcome, **sums)
 
 
 class _Pair(NamedTuple):
@@ -83,33 +133,27 @@ class _Pair(NamedTuple):
     Attributes:
         options: Of the run.
         parallel: The group of processes.
-        precision: Number format of the matrix products.
+        prepared: The run as the functions of `finetune` read it; its model is the student.
         teacher: The fine-tuned model to learn from.
-        begin: The student before its first step.
-        model: The student, on the device.
         layer_losses: Comparisons of hidden layers; () if only outputs are compared.
         rows: All rows of the run.
         loader: Training batches.
         answers: Outputs of the teacher for the training rows.
         cache: The same in a folder, if there is one.
-        fingerprint: Hash of everything that determines the result.
     """
 
     options: DistillOptions
     parallel: Parallel
-    precision: Precision
+    prepared: Prepared
     teacher: TaskTeacher
-    begin: Start
-    model: Model
     layer_losses: tuple[LayerLoss, ...]
     rows: Rows
     loader: Loader
     answers: StreamedAnswers
     cache: CachedAnswers | None
-    fingerprint: str
 
 
-def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
+def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     """Read and check everything."""
     device = parallel.device
     precision = settle_precision(options.run, parallel)
@@ -143,28 +187,28 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> Job:
         cache = CachedAnswers(Path(options.data.cache), key, rows.examples)
         # No rank writes to the folder before all ranks have checked it.
         parallel.barrier()
-    pair = _Pair(
-        options,
-        parallel,
-        precision,
-        teacher,
-        begin,
-        model.to(device),
-        layer_losses,
-        rows,
-        loader,
-        StreamedAnswers(teacher.predictor, task, rows.own),
-        cache,
-        mark,
+    prepared = Prepared(
+        command="distill",
+        options=options,
+        source=options.model.student or options.model.teacher,
+        task=task,
+        splits=rows.splits,
+        checkpoint=begin.checkpoint,
+        tokenizer=begin.tokenizer,
+        max_length=begin.max_length,
+        model=model.to(device),
+        precision=precision,
+        fingerprint=mark,
+        took=rows.took | {"tokenise_seconds": rows.tokenise_seconds},
     )
-    return _job(pair, task, is_frozen=is_frozen)
+    answers = StreamedAnswers(teacher.predictor, task, rows.own)
+    return _Pair(options, parallel, prepared, teacher, layer_losses, rows, loader, answers, cache)
 
 
-def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
-    options, loss = pair.options, pair.options.loss
+def _objective(pair: _Pair) -> SoftLabels:
+    task, loss = pair.prepared.task, pair.options.loss
     trains_both = loss.method == "pkd"
-    share = loss.hidden_share if loss.method == "tinybert" else 0.0
-    objective = SoftLabels(
+    return SoftLabels(
         task,
         None if trains_both else pair.cache or pair.answers,
         temperature=loss.soft_temperature,
@@ -172,36 +216,11 @@ def _job(pair: _Pair, task: Task, *, is_frozen: bool) -> Job:
         by_cosine=_compares_cosines(pair, task),
         layer_losses=pair.layer_losses if trains_both else (),
     )
-    return Job(
-        options=options,
-        train=options.train,
-        run=options.run,
-        command="distill",
-        source=options.model.student or options.model.teacher,
-        task_name=task.spec.name,
-        task=task,
-        objective=objective,
-        splits=pair.rows.splits,
-        checkpoint=pair.begin.checkpoint,
-        tokenizer=pair.begin.tokenizer,
-        max_length=pair.begin.max_length,
-        model=pair.model,
-        trained=_student_with_teacher(pair, answers=True) if trains_both else pair.model,
-        is_frozen=is_frozen,
-        loader=pair.loader,
-        course=Course([Phase(pair.loader)], _part_of(options.train, 1.0 - share)),
-        precision=pair.precision,
-        fingerprint=pair.fingerprint,
-        tokenise_seconds=pair.rows.tokenise_seconds,
-        took=pair.rows.took,
-        before=partial(_before, pair),
-        more=partial(_comparison, pair),
-    )
 
 
 def _before(pair: _Pair, folder: Path) -> Outcome | None:
     """Write the cache, and train the first stage of TinyBERT, if there is one."""
-    method, took = pair.options.loss.method, pair.rows.took
+    method, took = pair.options.loss.method, pair.prepared.took
     if pair.parallel.is_first:
         size = sum(parameter.numel() for parameter in pair.teacher.model.parameters())
         say(f"teacher: {pair.teacher.name}, {size:,} parameters; method {method}")
@@ -263,7 +282,7 @@ def layer_losses_of(
 
 def _compares_cosines(pair: _Pair, task: Task) -> bool:
     """Return whether vectors of different widths are compared by the cosine of each pair."""
-    ours, theirs = pair.model.config.hidden_size, pair.teacher.model.config.hidden_size
+    ours, theirs = pair.prepared.model.config.hidden_size, pair.teacher.model.config.hidden_size
     if task.spec.head_kind is not None or ours == theirs:
         return False
     if any(len(row) != 2 for row in pair.loader.rows):
@@ -279,7 +298,9 @@ def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:
     """Combine student and teacher in the module that is trained."""
     device = pair.parallel.device
     teacher = Teacher(pair.teacher.model, device)
-    student = Student(pair.model, teacher, pair.layer_losses, compares_outputs=answers).to(device)
+    student = Student(pair.prepared.model, teacher, pair.layer_losses, compares_outputs=answers).to(
+        device
+    )
     freeze_unreached(student, collate(pair.loader.stand_in), answers=answers)
     return student
 
@@ -308,19 +329,19 @@ def _learn_layers(pair: _Pair, folder: Path) -> Outcome:
         outcome = train(
             student,
             LayerDistillation(pair.layer_losses),
-            course=Course([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
+            schedule=Schedule([Phase(pair.loader)], _part_of(options, loss.hidden_share)),
             options=options,
             run=run,
-            precision=pair.precision,
+            precision=pair.prepared.precision,
             evaluate=None,
             log=log,
             parallel=parallel,
             states=folder / "state",
-            fingerprint=pair.fingerprint,
+            fingerprint=pair.prepared.fingerprint,
         )
         log.say("stage 2: its answers")
-    pair.model.requires_grad_(True)
-    freeze(pair.model, pair.options.train.freeze)
+    pair.prepared.model.requires_grad_(True)
+    freeze(pair.prepared.model, pair.options.train.freeze)
     return outcome
 
 
@@ -364,7 +385,7 @@ def _comparison(pair: _Pair) -> dict[str, Any]:
         "teacher": teacher | {"metrics": metrics},
         # Pairs of student and teacher layers, by the kind of comparison.
         "layer_map": {loss.kind: loss.layers for loss in pair.layer_losses},
-        "student": _describe(chosen.student or "layers of the teacher", pair.model),
+        "student": _describe(chosen.student or "layers of the teacher", pair.prepared.model),
         "extra_rows": len(pair.loader.rows) - len(rows.splits["train"].rows),
         "baselines": [row],
     }

@@ -38,27 +38,27 @@ from filbert.tasks.distillation import (
 )
 from filbert.tasks.pretraining import Pretraining
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.course import Phase
+from filbert.train.base_model import freeze, layers_to_keep
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.folder import settle_precision
 from filbert.train.log import say
+from filbert.train.loop import max_tokens_of
 from filbert.train.options import names_of
-from filbert.train.prepare import fingerprint
 from filbert.train.pretrain import (
     TextRun,
     check_length,
     check_paths,
-    course_of,
     held_out,
     open_corpora,
     run_on_text,
+    schedule_of,
     with_dropout,
 )
+from filbert.train.progress import Phase
+from filbert.train.provenance import fingerprint
+from filbert.train.run_folder import settle_precision
 from filbert.train.state import digest_of
 from filbert.train.step import model_forward
-from filbert.train.trainable import freeze, layers_to_keep
-from filbert.train.trainer import max_tokens_of
 
 # The only method that also learns word scores; the others compare layers.
 _WORDS = "distilbert"
@@ -129,7 +129,7 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> TextRun:
         task=task,
         model=student,
         phases=phases,
-        course=course_of(phases, options.train),
+        schedule=schedule_of(phases, options.train),
         dev=dev,
         precision=precision,
         fingerprint=fingerprint(options, student, digests),

@@ -16,11 +16,11 @@ from filbert.data.instances import PretrainLoader
 from filbert.errors import ConfigError
 from filbert.model.flops import training_flops
 from filbert.model.replaced import ReplacedTokenModel
-from filbert.train.course import Phase
 from filbert.train.distributed import Parallel, start
 from filbert.train.optimizer import new_optimizer
 from filbert.train.pretrain import TextRun, prepare
 from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.progress import Phase
 from filbert.train.step import accumulate, model_forward
 
 # Micro-batches that are timed in each phase, after one that is not.
@@ -48,7 +48,7 @@ def dry_run(options: PretrainOptions) -> dict[str, Any]:
     )
     return {
         "parameters": sum(p.numel() for p in job.model.parameters()),
-        "steps": job.course.steps,
+        "steps": job.schedule.steps,
         "tokens": tokens,
         "flops": flops,
         "memory_bytes": _peak_memory(parallel.device),
@@ -75,13 +75,13 @@ def _estimate(job: TextRun, phase: Phase, parallel: Parallel) -> dict[str, Any]:
     tokens, flops = sum(len(e.input_ids) for e in examples), _flops(job, examples)
     per_step = _seconds_per_step(job, micro_batches, tokens, parallel)
     # In steps of full size; while the batch grows, steps are smaller.
-    if job.course.seconds is not None:
-        full = phase.share * job.course.seconds / per_step
+    if job.schedule.seconds is not None:
+        full = phase.share * job.schedule.seconds / per_step
         rows = full * loader.batch_size
         steps = bisect_left(range(sys.maxsize), rows, key=loader.begin_of)
     else:
-        assert job.course.steps is not None
-        exact = phase.share * job.course.steps
+        assert job.schedule.steps is not None
+        exact = phase.share * job.schedule.steps
         steps = round(exact)
         full = exact - steps + loader.begin_of(steps) / loader.batch_size
     return {

@@ -5,6 +5,7 @@ T tokens, S sequences, H hidden size.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,11 +14,14 @@ from torch import Tensor
 
 from filbert.batch import PackedBatch
 from filbert.data.examples import Example, collate
-from filbert.inference.forward import encode, forward
+from filbert.data.loader import Loader
+from filbert.inference.forward import default_max_tokens, encode, forward
 from filbert.model.heads import Model
 from filbert.model.pooling import standing_rows
 from filbert.model.precision import Precision
 from filbert.tasks.base import Targets
+from filbert.train.base_model import is_encoder_frozen
+from filbert.train.log import progress_bar, say
 
 # Features above this size are not kept, because they could exhaust the memory.
 MOST_BYTES = 8 * 2**30
@@ -49,6 +53,46 @@ class Features:
             return read(rows, batch.to(device), targets.at)
 
         return run
+
+
+def frozen_features(
+    model: Model, loader: Loader, precision: Precision, took: dict[str, float]
+) -> Features | None:
+    """Compute the encoder outputs for the training rows, if it is frozen and they fit into memory.
+
+    Args:
+        model: The model, on its device.
+        loader: Has the training rows.
+        precision: Number format of the matrix products.
+        took: Seconds by name, for run.json; those of this function are added.
+    """
+    if not is_encoder_frozen(model):
+        return None
+    clock, cpu = time.perf_counter(), time.process_time()
+    examples = [example for row in loader.rows for example in row]
+    size = num_bytes(model, examples)
+    if size > MOST_BYTES:
+        say(
+            f"frozen encoder: its outputs would take {size / 2**30:.0f} GiB, "
+            f"so it runs in every step"
+        )
+        return None
+    with progress_bar() as bar:
+        shown = bar.add_task("features of the frozen encoder", total=len(examples))
+        features = compute_features(
+            model,
+            examples,
+            max_tokens=default_max_tokens(model.device),
+            precision=precision,
+            on_batch=lambda count: bar.update(shown, advance=count),
+        )
+    took["features_seconds"] = time.perf_counter() - clock
+    took["training_cpu_seconds"] += time.process_time() - cpu
+    say(
+        f"frozen encoder: outputs of {len(examples):,} sequences computed once, "
+        f"{size / 2**20:.0f} MiB, {took['features_seconds']:.1f} s"
+    )
+    return features
 
 
 def one_only(model: Model) -> bool:

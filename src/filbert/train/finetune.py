@@ -1,24 +1,85 @@
-"""A fine-tuning run, from files to a run folder.
+"""A fine-tuning run: read rows, check, load, train, measure, save.
 
-Everything is read and checked before anything is written.
+Everything is read and checked before anything is written. Distillation on labelled rows uses the
+same functions with another objective.
 """
 
 from __future__ import annotations
 
+import copy
+import json
+import math
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from filbert.checkpoints.checkpoint import Checkpoint
+from filbert.data.examples import lengths_of, rows_of
 from filbert.data.loader import Loader
-from filbert.train.course import Course, Phase
-from filbert.train.distributed import Parallel
-from filbert.train.folder import settle_precision
+from filbert.files import write_atomically, write_json
+from filbert.inference.forward import default_max_tokens, run_model
+from filbert.model.heads import Model
+from filbert.model.precision import Precision
+from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
+from filbert.tasks.predictions import gold_json, official_files
+from filbert.tasks.rows import row_labels, row_texts
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.base_model import build, freeze, load_for_task
+from filbert.train.distill_options import DistillOptions
+from filbert.train.distributed import Parallel, Trainable, start
+from filbert.train.features import Features, frozen_features
+from filbert.train.log import RunLog, say
+from filbert.train.loop import Outcome, max_tokens_of, train
+from filbert.train.measure import baseline_lines, measure_baseline, precision_losses
+from filbert.train.model_folder import save_model
 from filbert.train.options import FinetuneOptions
-from filbert.train.prepare import build, fingerprint, load_for_task, read_splits, tokenise
-from filbert.train.task_run import Job, run_task
-from filbert.train.trainable import freeze
-from filbert.train.trainer import max_tokens_of
+from filbert.train.progress import Phase, Schedule
+from filbert.train.provenance import begun, copied, ended, fingerprint
+from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
+from filbert.train.splits import Split, check_data, finding_lines, read_splits, tokenise_splits
+
+# Number of token counts per split in run.json, for the histogram of the report.
+_SAMPLED_LENGTHS = 2_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run on labelled rows has read and checked before its first step.
+
+    Attributes:
+        command: The verb.
+        options: All options of the run, for its record.
+        source: The model to start from, as the user named it.
+        task: Decodes outputs and computes metrics; not calibrated.
+        splits: train, and optionally dev and test.
+        checkpoint: Description and starting weights of the model.
+        tokenizer: Of the model.
+        max_length: Texts are cut at this number of tokens.
+        model: The model that is evaluated and saved, on its device.
+        precision: Number format of the matrix products.
+        fingerprint: Hash of everything that determines the result.
+        took: Seconds outside of the training loop by name, for run.json.
+    """
+
+    command: str
+    options: FinetuneOptions | DistillOptions
+    source: str
+    task: Task
+    splits: dict[str, Split]
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    max_length: int
+    model: Model
+    precision: Precision
+    fingerprint: str
+    took: dict[str, float] = field(default_factory=dict)
 
 
 def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[str, Any]:
@@ -36,57 +97,316 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         RunError: Training cannot continue.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    return run_task(options.run, lambda parallel: _prepare(options, parallel, prints_findings))
+    started = time.perf_counter()
+    with start(options.run.distributed, options.run.device) as parallel:
+        if parallel.is_first:
+            run = options.run
+            check_out(Path(run.out), overwrite=run.overwrite, resume=run.resume)
+        prepared = _prepare(options, parallel)
+        finished = already_finished(options.run, prepared.fingerprint, parallel)
+        if finished is not None:
+            return finished if parallel.is_first else {}
+        loader = new_loader(prepared)
+        schedule = Schedule([Phase(loader)], options.train)
+        facts = opening(prepared, parallel, started=started)
+        announce(prepared, facts, schedule, prints_findings=prints_findings)
+        with folder_of_all(options.run, facts, parallel) as folder:
+            outcome, model = learn(
+                prepared,
+                prepared.task,
+                schedule=schedule,
+                parallel=parallel,
+                folder=folder,
+                features=frozen_features(prepared.model, loader, prepared.precision, prepared.took),
+            )
+            if parallel.is_first:
+                fitted, results = measure(prepared, outcome, model, folder)
+                seconds = time.perf_counter() - started
+                facts |= ended(outcome, results.pop("metrics"), seconds) | results
+                save(prepared, fitted, outcome, facts, folder)
+    return facts
 
 
-def _prepare(options: FinetuneOptions, parallel: Parallel, prints_findings: bool) -> Job:
+def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     """Read and check everything."""
-    task, all_rows = read_splits(options)
+    task, rows = read_splits(options)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = build(checkpoint, task, options.model.reinit_layers)
-    is_frozen = freeze(model, options.train.freeze)
-    clock = time.perf_counter()
-    splits, took = {}, {}
-    for name, rows in all_rows.items():
-        started, cpu = time.perf_counter(), time.process_time()
-        splits[name] = tokenise(
-            name, getattr(options.data, name), rows, task, tokenizer, max_length
-        )
-        if name == "train":
-            took["train_tokenise_seconds"] = time.perf_counter() - started
-            took["training_cpu_seconds"] = time.process_time() - cpu
-    tokenising = time.perf_counter() - clock
-    loader = Loader(
-        splits["train"].examples,
-        batch_size=options.train.batch_size,
-        max_tokens=max_tokens_of(options.train, parallel.device),
-        seed=options.run.seed,
-    )
-    mark = fingerprint(options, model, {name: split.digest for name, split in splits.items()})
-    model = model.to(parallel.device)
-    return Job(
-        options=options,
-        train=options.train,
-        run=options.run,
+    freeze(model, options.train.freeze)
+    splits, took = tokenise_splits(options.data, rows, task, tokenizer, max_length)
+    digests = {name: split.digest for name, split in splits.items()}
+    mark = fingerprint(options, model, digests)
+    return Prepared(
         command="finetune",
+        options=options,
         source=options.model.name,
-        task_name=options.task.name,
         task=task,
-        objective=task,
         splits=splits,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
         max_length=max_length,
-        model=model,
-        trained=model,
-        is_frozen=is_frozen,
-        loader=loader,
-        course=Course([Phase(loader)], options.train),
+        model=model.to(parallel.device),
         precision=precision,
         fingerprint=mark,
-        tokenise_seconds=tokenising,
         took=took,
-        prints_findings=prints_findings,
     )
+
+
+def new_loader(prepared: Prepared) -> Loader:
+    """Return the batches of the training rows."""
+    options = prepared.options
+    return Loader(
+        prepared.splits["train"].examples,
+        batch_size=options.train.batch_size,
+        max_tokens=max_tokens_of(options.train, prepared.model.device),
+        seed=options.run.seed,
+    )
+
+
+# Before the first step
+
+
+def opening(prepared: Prepared, parallel: Parallel, *, started: float) -> dict[str, Any]:
+    """Return run.json as it is before the first step; {} on other ranks than the first.
+
+    Args:
+        prepared: The run.
+        parallel: The group of processes.
+        started: When it started, by `time.perf_counter`.
+    """
+    if not parallel.is_first:
+        return {}
+    task, splits = prepared.task, prepared.splits
+    since = datetime.now(timezone.utc).timestamp() - (time.perf_counter() - started)
+    when = datetime.fromtimestamp(since, timezone.utc)
+    facts = begun(
+        prepared, prepared.model, out=prepared.options.run.out, started=when, parallel=parallel
+    )
+    return facts | {
+        "task": facts["options"].get("task") or task.spec.name,
+        "labels": list(task.spec.labels or ()),
+        "problem": _problem(task.spec),
+        "positive": task.spec.positive,
+        "data": {name: _split_facts(split, prepared) for name, split in splits.items()},
+        "fingerprint": prepared.fingerprint,
+        "findings": check_data(task, splits),
+    }
+
+
+def _split_facts(split: Split, prepared: Prepared) -> dict[str, Any]:
+    """Describe one split for run.json: its file, sizes, label counts and lengths in tokens."""
+    task = prepared.task
+    rows = lengths_of(split.examples, rows_of(split.examples))
+    lengths = [row["num_tokens"] for row in rows]
+    every = max(1, math.ceil(len(lengths) / _SAMPLED_LENGTHS))
+    return {
+        "path": split.path,
+        "sha256": split.digest,
+        "rows": len(split.rows),
+        "sequences": len(split.examples),
+        "label_counts": dict(_label_counts(split, task)),
+        "has_pairs": any(isinstance(text, tuple) for text in row_texts(task, split.rows[0])),
+        "tokens": int(sum(len(example.input_ids) for example in split.examples)),
+        "truncated": sum(row["truncated"] for row in rows),
+        "truncated_tokens": sum(
+            example.num_tokens - len(example.input_ids)
+            for example in split.examples
+            if example.truncated
+        ),
+        "longest": max((example.num_tokens for example in split.examples), default=0),
+        "max_length": prepared.max_length,
+        "lengths": lengths[::every],
+    }
+
+
+def _problem(spec: TaskSpec) -> str:
+    if not spec.labels_are_classes:
+        return spec.name
+    if spec.multilabel:
+        return "multilabel"
+    return "multiclass" if spec.positive is None else "binary"
+
+
+def _label_counts(split: Split, task: Task) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if task.spec.labels_are_classes:
+        counts.update({label: 0 for label in task.spec.labels or ()})
+    for row in split.rows:
+        counts.update(row_labels(task, row))
+    return counts
+
+
+def announce(
+    prepared: Prepared, run: Mapping[str, Any], schedule: Schedule, *, prints_findings: bool = True
+) -> None:
+    """Print what is known before the first step; nothing where `run` is empty."""
+    if not run:
+        return
+    splits = prepared.splits
+    sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
+    say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
+    for note in prepared.checkpoint.notes:
+        say(f"model: {note}")
+    say(f"precision: {run['precision']} ({run['precision_reason']})")
+    if run["device"]["processes"] > 1:
+        say(f"processes: {run['device']['processes']} ({run['options']['distributed']})")
+    for name, facts in run["data"].items():
+        if cut := facts["truncated"]:
+            say(
+                f"truncation: {cut:,} of {facts['rows']:,} {name} rows "
+                f"({cut / facts['rows']:.1%}) are longer than {prepared.max_length} tokens and "
+                f"were cut ({prepared.task.spec.on_overflow}): "
+                f"{facts['truncated_tokens']:,} tokens are lost, the longest has "
+                f"{facts['longest']:,}"
+            )
+    if "dev" not in splits:
+        say("dev: none given, so no best step is chosen and no threshold is fitted")
+    if prints_findings:
+        for line in finding_lines(run["findings"], run["task"]):
+            say(line)
+
+
+# Training
+
+
+def learn(
+    prepared: Prepared,
+    objective: Objective,
+    *,
+    schedule: Schedule,
+    parallel: Parallel,
+    folder: Path,
+    trained: Trainable | None = None,
+    features: Features | None = None,
+) -> tuple[Outcome, Model]:
+    """Train, and select the best step on dev.
+
+    Args:
+        prepared: The run.
+        objective: What is trained: the task itself, or the task and more.
+        schedule: Batches, learning rates and the end.
+        parallel: The group of processes.
+        folder: Where log and states are written.
+        trained: A module around the model with the same weight names; the model if not given.
+        features: Outputs of a frozen encoder.
+
+    Returns:
+        The outcome, and the model with the best weights (on the first rank).
+    """
+    task, model, run = prepared.task, prepared.model, prepared.options.run
+    # Under FSDP each rank holds a part of the weights, so a whole copy is used for evaluation.
+    whole = copy.deepcopy(model) if parallel.kind == "fsdp" else model
+
+    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+        if whole is not model:
+            whole.load_state_dict({name: weights[name] for name in whole.state_dict()})
+        dev = prepared.splits["dev"]
+        outputs = _outputs(whole, dev, prepared.precision)
+        return task.metrics(dev.gold, task.decode(outputs, dev.examples))
+
+    with RunLog(
+        folder if parallel.is_first else None,
+        tensorboard=run.tensorboard,
+        resume=run.resume,
+        quiet=not parallel.is_first,
+    ) as log:
+        outcome = train(
+            model if trained is None else trained,
+            objective,
+            schedule=schedule,
+            options=prepared.options.train,
+            run=run,
+            precision=prepared.precision,
+            evaluate=evaluate if "dev" in prepared.splits else None,
+            log=log,
+            parallel=parallel,
+            features=features,
+            states=folder / "state",
+            fingerprint=prepared.fingerprint,
+        )
+    if parallel.is_first:
+        whole.load_state_dict({name: outcome.weights[name] for name in whole.state_dict()})
+    return outcome, whole
+
+
+def _outputs(model: Model, split: Split, precision: Precision) -> list[Tensor]:
+    max_tokens = default_max_tokens(model.device)
+    return run_model(model, split.examples, max_tokens=max_tokens, precision=precision)
+
+
+# After the last step
+
+
+def measure(
+    prepared: Prepared, outcome: Outcome, model: Model, folder: Path
+) -> tuple[Task, dict[str, Any]]:
+    """Calibrate on dev, compute the metrics of dev and test, and write their predictions.
+
+    Returns:
+        The calibrated task, and entries of run.json.
+    """
+    task, splits = prepared.task, prepared.splits
+    # Final metrics are computed in float32, as in `predict` and `evaluate`.
+    exact = Precision("float32", "final figures")
+    outputs = {n: _outputs(model, split, exact) for n, split in splits.items() if n != "train"}
+    fitted = task
+    if "dev" in splits:
+        fitted = task.calibrate(splits["dev"].gold, outputs["dev"], splits["dev"].examples)
+    metrics: dict[str, dict[str, Any]] = {}
+    for name, output in outputs.items():
+        predictions = fitted.decode(output, splits[name].examples)
+        metrics[name] = fitted.metrics(splits[name].gold, predictions)
+        _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+    start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
+    metric = outcome.metric or task.spec.selection_metric
+    baseline = measure_baseline(task, splits, metrics, metric, start, model.device)
+    unfitted = []
+    if "dev" in outputs and task.spec.multilabel:
+        unfitted = task.decode(outputs["dev"], splits["dev"].examples)
+    for line in baseline_lines(baseline, unfitted):
+        say(line)
+    losses: dict[str, Any] = {"bf16_loss": None, "int8_loss": None}
+    if "dev" in splits:
+        weights = {name: outcome.weights[name] for name in model.state_dict()}
+        dev = splits["dev"]
+        losses = precision_losses(
+            prepared.checkpoint, weights, fitted, dev, metrics["dev"], model.device
+        )
+    described = task_to_dict(fitted)
+    calibrated = {k: described.get(k) for k in ("thresholds", "temperature", "null_threshold")}
+    best = {"step": outcome.best_step, "metric": outcome.metric, "value": outcome.best_value}
+    return fitted, losses | calibrated | {
+        "metrics": metrics,
+        "best": best,
+        "baseline": baseline,
+        "baselines": [],
+    }
+
+
+def _write_predictions(
+    folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
+) -> None:
+    """Write one JSON object per row, and the additional files of the task."""
+    lines = [
+        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, gold)} | prediction)
+        for i, (row, gold, prediction) in enumerate(
+            zip(split.rows, split.gold, predictions, strict=True)
+        )
+    ]
+    write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
+    for name, content in official_files(task, split.gold, predictions).items():
+        write_json(folder / split.name / name, content)
+
+
+def save(
+    prepared: Prepared, task: Task, outcome: Outcome, run: dict[str, Any], folder: Path
+) -> None:
+    """Add the times of the run to run.json and write the model folder."""
+    took = dict(prepared.took)
+    took["training_cpu_seconds"] = took.get("training_cpu_seconds", 0.0) + outcome.cpu_seconds
+    run |= took
+    recorded = copied(run) | {"task": task_to_dict(task), "max_length": prepared.max_length}
+    weights = {name: outcome.weights[name] for name in prepared.model.state_dict()}
+    save_model(folder / "model", weights, prepared.tokenizer, prepared.checkpoint, task, recorded)

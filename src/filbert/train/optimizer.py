@@ -18,7 +18,6 @@ from torch.optim.adamw import adamw
 from filbert.model.cpu import float32_by_onednn
 from filbert.train.distributed import Trainable
 from filbert.train.options import TrainOptions
-from filbert.train.trainable import rate_shares
 
 # Matches the layers of a model and, in ELECTRA, of the generator.
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.\d+\.")
@@ -404,3 +403,25 @@ def summed(values: Tensor, like: Tensor) -> Tensor:
 
 def _is_spread(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
+
+
+def rate_shares(model: Trainable, layer_decay: float) -> dict[str, float]:
+    """Share of the learning rate of every parameter that learns, by its name in the model.
+
+    Depth is 0 for the embeddings, 1 to L for the layers and L + 2 for pooler and head; each gets
+    decay to the power of L + 2 - depth. Source: Clark et al. 2020, appendix B, and its code.
+    """
+    layers = len(model.encoder.layers)
+    shares = {}
+    for name, parameter in model.named_parameters():
+        layer = re.match(r"encoder\.layers\.(\d+)\.", name)
+        depth = layers + 2
+        if layer:
+            depth = int(layer[1]) + 1
+        elif name.startswith("encoder.embeddings."):
+            depth = 0
+        elif name.startswith("encoder.final_norm."):
+            depth = layers
+        if parameter.requires_grad:
+            shares[name] = layer_decay ** (layers + 2 - depth)
+    return shares

@@ -43,18 +43,17 @@ from filbert.tasks.distillation import LayerDistillation
 from filbert.tasks.pretraining import Pretraining, ReplacedTokens
 from filbert.text.extend import add_entries
 from filbert.text.tokenizer import Tokenizer
-from filbert.train.course import Course, Phase, num_steps
+from filbert.train.base_model import freeze
 from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
-from filbert.train.facts import begun, ended, story_of
-from filbert.train.folder import already_finished, check_out, recorded, settle_precision
 from filbert.train.log import RunLog, say
+from filbert.train.loop import Outcome, max_tokens_of, train
+from filbert.train.model_folder import save_pretrained
 from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.prepare import fingerprint
 from filbert.train.pretrain_options import PretrainOptions
-from filbert.train.save import save_pretrained
-from filbert.train.trainable import freeze
-from filbert.train.trainer import Outcome, max_tokens_of, train
+from filbert.train.progress import Phase, Schedule, num_steps
+from filbert.train.provenance import begun, copied, ended, fingerprint
+from filbert.train.run_folder import already_finished, check_out, recorded, settle_precision
 
 # Default interval of evaluations and saved states: a twentieth of the run, at most 1,000 steps.
 _EVALUATIONS = 20
@@ -78,7 +77,7 @@ class TextRun:
         task: The objective.
         model: The module that is trained, on the device.
         phases: Loaders and their shares of the run.
-        course: Schedule of phases, steps and learning rates.
+        schedule: Phases, phases, steps and learning rates.
         dev: Held-out sequences of the length of the first phase, with masks.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
@@ -95,7 +94,7 @@ class TextRun:
     task: Pretraining | ReplacedTokens | LayerDistillation
     model: Trainable
     phases: list[Phase]
-    course: Course
+    schedule: Schedule
     dev: list[Example]
     precision: Precision
     fingerprint: str
@@ -147,7 +146,7 @@ def run_on_text(options: RunOptions, prepare: Callable[[Parallel], TextRun]) -> 
                 own_weights(outcome.weights),
                 job.tokenizer,
                 job.checkpoint,
-                story_of(run) | {"family": run["model"]["family"]},
+                copied(run) | {"family": run["model"]["family"]},
                 generator=None if generator is None else generator.config,
             )
     return run
@@ -176,7 +175,7 @@ def _train(
         outcome = train(
             job.model,
             job.task,
-            course=job.course,
+            schedule=job.schedule,
             options=job.options.train,
             run=options,
             precision=job.precision,
@@ -205,7 +204,7 @@ def _announcement(job: TextRun, run: dict[str, Any]) -> list[str]:
         loader = phase.loader
         assert isinstance(loader, PretrainLoader)
         lines.append(
-            f"phase: {phase.share:.0%} of {job.course.length}, {loader.batch_size} rows of up to "
+            f"phase: {phase.share:.0%} of {job.schedule.length}, {loader.batch_size} rows of up to "
             f"{loader.instances.options.max_length} tokens"
         )
     lines.append(f"precision: {run['precision']} ({run['precision_reason']})")
@@ -275,7 +274,7 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
         task=task,
         model=model.to(parallel.device),
         phases=phases,
-        course=course_of(phases, train),
+        schedule=schedule_of(phases, train),
         dev=dev,
         precision=precision,
         fingerprint=mark,
@@ -283,10 +282,10 @@ def prepare(options: PretrainOptions, parallel: Parallel) -> TextRun:
     )
 
 
-def course_of(phases: list[Phase], options: TrainOptions) -> Course:
+def schedule_of(phases: list[Phase], options: TrainOptions) -> Schedule:
     """Create the schedule; the evaluation interval does not depend on the length of an epoch."""
     interval = max(1, min(_MOST_STEPS, num_steps(phases[0].loader, options) // _EVALUATIONS))
-    return Course(phases, options, interval=interval)
+    return Schedule(phases, options, interval=interval)
 
 
 def _phases(

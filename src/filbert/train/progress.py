@@ -1,22 +1,25 @@
-"""The progress of a run, saving it, and resuming an interrupted run."""
+"""How far a run is, and its schedule: phases, learning rates, evaluations and the end."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from filbert.errors import ConfigError
-from filbert.train.distributed import Parallel
-from filbert.train.log import RunLog
-from filbert.train.state import State, clean_state, newest_state, save_state
+from filbert.data.loader import Batches
+from filbert.train.options import TrainOptions
+from filbert.train.schedule import rate_at_fraction, rate_at_step
 
 # Metrics of which lower values are better.
 FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")
+# With a time budget and nothing else said, dev is measured so many times at most, and not again
+# before everything beside training has become this share of the time.
+_EVALUATIONS = 20
+_BESIDE = 0.05
 
 
 @dataclass
@@ -56,9 +59,9 @@ class Progress:
     def offer(self, weights: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         """Store the weights if their metric is the best so far."""
         self.metric = self.defined(metrics)
-        found = metrics.get(self.metric)
+        metric = metrics.get(self.metric)
         # A correlation is undefined if all predictions are equal; that counts as the worst value.
-        value = -math.inf if found is None else float(found)
+        value = -math.inf if metric is None else float(metric)
         value = -value if self.metric in FALLING else value
         self.since += 1
         is_unknown = value == self.best_value == -math.inf
@@ -81,63 +84,116 @@ class Progress:
         return {k: v for k, v in vars(self).items() if k != "best"}
 
 
-@dataclass
-class Saver:
-    """Saves states of a run, and remembers which state has the best weights already."""
+class Phase(NamedTuple):
+    """A part of a run that has its own batches, such as longer sequences.
 
-    folder: Path | None
-    fingerprint: str
-    wrapped: torch.nn.Module
-    optimizer: torch.optim.Optimizer
-    parallel: Parallel
-    best_step: int = -1
-    saved: int = -1
+    Attributes:
+        loader: gives them; its steps count from the beginning of the phase.
+        share: of the steps, or of the time.
+    """
 
-    def save(self, so_far: Progress) -> None:
-        """Save the state of the run on the first rank, at most once per step."""
-        if self.folder is None or so_far.step == self.saved:
-            return
-        weights, moments = self.parallel.full_state(self.wrapped, self.optimizer)
-        if self.parallel.is_first:
-            tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-            tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
-            tensors |= {f"best.{name}": tensor for name, tensor in so_far.best.items()}
-            facts = so_far.facts() | {"fingerprint": self.fingerprint}
-            unchanged = {"best"} if so_far.best and self.best_step == so_far.best_step else set()
-            state = State(step=so_far.step, tensors=tensors, facts=facts)
-            save_state(self.folder, state, unchanged=unchanged)
-        self.saved, self.best_step = so_far.step, so_far.best_step
+    loader: Batches
+    share: float = 1.0
 
-    def resume(self, so_far: Progress, log: RunLog) -> None:
-        """Load model, optimizer and progress from the newest complete state.
 
-        Raises:
-            ConfigError: The state belongs to a run with other options, data or model.
+class Schedule:
+    """The steps of one run: phases, learning rates, evaluations and the end.
+
+    A run is measured in optimizer steps, or in seconds if the user gave a time.
+
+    Args:
+        phases: in order; their shares add up to 1.
+        options: steps, epochs (passes over the rows of the first phase) or time; learning rate,
+            schedule, warm-up; how often to evaluate.
+        interval: steps between evaluations where `options` do not say; an epoch when not given.
+
+    Attributes:
+        steps: of the whole run; None when it is measured in seconds.
+        seconds: of the whole run; None when it is measured in steps.
+    """
+
+    def __init__(
+        self, phases: Sequence[Phase], options: TrainOptions, *, interval: int | None = None
+    ) -> None:
+        assert math.isclose(sum(phase.share for phase in phases), 1.0)
+        self.phases = phases
+        self.options = options
+        self.seconds = options.time_seconds
+        self.steps = None if self.seconds else num_steps(phases[0].loader, options)
+        self.interval = interval
+        self._ends = list(accumulate(phase.share for phase in phases))
+
+    def is_over(self, progress: Progress) -> bool:
+        """Whether there is nothing left to do."""
+        if self.seconds is not None:
+            return progress.step > 0 and progress.clock >= self.seconds
+        assert self.steps is not None
+        return progress.step >= self.steps
+
+    def enter(self, progress: Progress) -> bool:
+        """Move on to the next phase if its time has come; says whether it has."""
+        last = len(self.phases) - 1
+        before = progress.phase
+        while progress.phase < last and self._is_past(progress, self._ends[progress.phase]):
+            progress.phase += 1
+            progress.phase_start = progress.step
+        return progress.phase != before
+
+    def loader(self, progress: Progress) -> Batches:
+        """Of the phase that the next step belongs to."""
+        return self.phases[progress.phase].loader
+
+    def learning_rate(self, progress: Progress) -> float:
+        """Of the next step."""
+        options = self.options
+        if self.seconds is not None:
+            done = min(progress.clock / self.seconds, 1.0 - 1e-6)
+            return rate_at_fraction(options.schedule, done, warmup=options.warmup, peak=options.lr)
+        assert self.steps is not None
+        return rate_at_step(
+            options.schedule,
+            progress.step,
+            steps=self.steps,
+            warmup=options.warmup,
+            peak=options.lr,
+        )
+
+    def is_due(self, progress: Progress, clock_before: float) -> bool:
+        """Whether dev is to be measured after the step just made.
+
+        Args:
+            progress: after the step.
+            clock_before: the clock before it.
         """
-        assert self.folder is not None
-        was_here = self.folder.is_dir()
-        if self.parallel.is_first:
-            clean_state(self.folder)
-        self.parallel.barrier()
-        state, skipped = newest_state(self.folder)
-        for sentence in skipped:
-            log.say(sentence)
-        if state is None:
-            if was_here:
-                log.say("no complete state to resume from; starting from the first step")
-            return
-        if state.facts["fingerprint"] != self.fingerprint:
-            raise ConfigError(
-                "The interrupted run had other options, data or model, so it cannot be resumed "
-                "with these. Give the same command, or --overwrite in place of --resume."
-            )
-        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}}
-        for name, tensor in state.tensors.items():
-            group, _, rest = name.partition(".")
-            groups[group][rest] = tensor
-        self.parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
-        for name in Progress("").facts():
-            # States of earlier versions lack fields that were added later.
-            setattr(so_far, name, state.facts.get(name, getattr(so_far, name)))
-        so_far.best = groups["best"] if self.parallel.is_first else {}
-        log.say(f"resumed after step {so_far.step}")
+        if self.is_over(progress):
+            return True
+        if self.options.eval_every is not None:
+            return progress.step % self.options.eval_every == 0
+        if self.seconds is not None:
+            part = self.seconds / _EVALUATIONS
+            is_time = int(progress.clock / part) > int(clock_before / part)
+            return is_time and progress.clock - progress.seconds <= _BESIDE * progress.clock
+        return progress.step % (self.interval or self.loader(progress).steps_per_epoch) == 0
+
+    def position(self, progress: Progress) -> tuple[float, float]:
+        """How far the run is, and how long it is, in its own measure; for a bar."""
+        if self.seconds is not None:
+            return progress.clock, self.seconds
+        assert self.steps is not None
+        return progress.step, self.steps
+
+    @property
+    def length(self) -> str:
+        """How long it is, for people."""
+        if self.seconds is not None:
+            return f"{self.seconds:,.0f} seconds in steps"
+        return f"{self.steps:,} steps"
+
+    def _is_past(self, progress: Progress, share: float) -> bool:
+        done, whole = self.position(progress)
+        return done >= (round(share * whole) if self.seconds is None else share * whole)
+
+
+def num_steps(loader: Batches, options: TrainOptions) -> int:
+    """Optimiser steps of a run that is measured in them."""
+    return options.steps or max(1, loader.steps_for(options.epochs))

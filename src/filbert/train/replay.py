@@ -25,13 +25,13 @@ from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.model.precision import choose_device
 from filbert.tasks.base import task_names
-from filbert.train.facts import BUILT_IN, base_model, commit, device_name, versions
 from filbert.train.finetune import finetune
-from filbert.train.folder import read_run
 from filbert.train.log import say
 from filbert.train.options import FinetuneOptions, InputPaths, names_of
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.provenance import BUILT_IN, base_model, commit, device_name, versions
+from filbert.train.run_folder import read_run
 
 # Tolerance if the machine, the libraries or the number of threads differ.
 LOOSE = 1e-3

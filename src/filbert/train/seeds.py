@@ -16,11 +16,11 @@ from typing import Any
 from filbert.errors import ConfigError, RunError
 from filbert.files import write_json
 from filbert.train.finetune import finetune
-from filbert.train.folder import check_out, finished_otherwise, finished_run, run_folder
 from filbert.train.log import say
+from filbert.train.model_folder import record_seeds
 from filbert.train.options import FinetuneOptions, changed
 from filbert.train.progress import FALLING
-from filbert.train.save import record_seeds
+from filbert.train.run_folder import check_out, finished_otherwise, finished_run, run_folder
 
 # What the folder of the best seed gives to the run's own folder.
 _TAKEN = ("model", "metrics.jsonl", "predictions")
@@ -54,17 +54,7 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
     numbers = range(options.run.seed, options.run.seed + options.run.seeds)
     done = finished_run(out) if options.run.resume else None
     if done is not None:
-        told = done.get("seeds") or {}
-        if {*told.get("runs", ()), *told.get("failed", ())} != {*map(str, numbers)}:
-            raise finished_otherwise(options.run.out)
-        for number in map(int, told["runs"]):
-            # Each refuses other options, data and models than its own.
-            place = out / "seeds" / str(number)
-            if (place / "run.json").is_file():
-                finetune(changed(options, seed=number, seeds=1, out=str(place)))
-        if told.get("failed"):
-            # A seed that now came to its end would have no part in the choice that was made.
-            say(f"failed before: seed {', '.join(told['failed'])}; --overwrite trains all again")
+        _check_finished(options, done, numbers)
         return done
     with run_folder(out, resume=options.run.resume) as folder:
         write_json(folder / "run.json", {"status": "running", "command": "finetune"})
@@ -93,6 +83,21 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
         record_seeds(folder / "model", run)
         write_json(folder / "run.json", run)
     return run
+
+
+def _check_finished(options: FinetuneOptions, done: dict[str, Any], numbers: range) -> None:
+    """Refuse a finished run with other options, data, model or seeds."""
+    seeds = done.get("seeds") or {}
+    if {*seeds.get("runs", ()), *seeds.get("failed", ())} != {*map(str, numbers)}:
+        raise finished_otherwise(options.run.out)
+    for number in map(int, seeds["runs"]):
+        # Each run refuses other options, data and models than its own.
+        place = Path(options.run.out).absolute() / "seeds" / str(number)
+        if (place / "run.json").is_file():
+            finetune(changed(options, seed=number, seeds=1, out=str(place)))
+    if seeds.get("failed"):
+        # A seed that is trained now would have no part in the choice that was made.
+        say(f"failed before: seed {', '.join(seeds['failed'])}; --overwrite trains all again")
 
 
 def spread_lines(seeds: dict[str, Any]) -> list[str]:

@@ -81,7 +81,7 @@ def save_state(
         folder: holds the states; made when missing.
         state: is not changed.
         keep: how many states up to this step remain. Those of later steps are removed: this run
-            did not start from them, so they were damaged or of an abandoned course.
+            did not start from them, so they were damaged or of an abandoned run.
         unchanged: first name parts whose tensors are probably those of the newest state. Such a
             file is linked instead of written again, if it really holds the same bytes.
 

@@ -72,27 +72,20 @@ def accumulate(
     several kinds, such as masked words and next sentences, are each divided by their own number.
 
     Args:
-        forward: examples and their targets, to the head's output.
-        wrapped: what `parallel.wrap` gave.
-        task: gives targets, counts and losses.
-        micro_batches: of this rank, equally many on all ranks; some may be empty.
-        parallel: the other ranks.
-        precision: of the matrix products.
-        seed: of the run, and the step. Dropout is drawn from these, the rank and the micro-batch,
-            so that a resumed or repeated step draws the same.
-        stand_in: any row. Where this rank has none, it stands in with a loss of 0, since all ranks
-            must meet.
+        forward: Maps examples and their targets to the output of the head.
+        wrapped: The model as `parallel.wrap` returned it.
+        task: Gives targets, counts and losses.
+        micro_batches: Of this rank, equally many on all ranks; some may be empty.
+        parallel: The group of processes.
+        precision: Number format of the matrix products.
+        seed: Of the run, and the step. With rank and micro-batch they determine the dropout.
+        stand_in: Any row, used with a loss of 0 for an empty micro-batch: all ranks must meet.
     """
     device = parallel.device
     batches = [list(examples) or list(stand_in) for examples in micro_batches]
     targets = [task.targets(examples) for examples in batches]
     is_real = [len(examples) > 0 for examples in micro_batches]
-    mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
-    counts = parallel.sums(
-        [sum(column) for column in zip(*mine, strict=True)]
-        if mine
-        else [0.0] * len(task.spec.loss_names)
-    )
+    counts = _counts(task, targets, is_real, parallel)
 
     def output_of(index: int) -> tuple[Output, Targets]:
         torch.manual_seed(draw_seed(*seed, parallel.rank, index))
@@ -107,7 +100,7 @@ def accumulate(
         if task.spec.whole_batch:
             assert len(counts) == 1
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
-            # The loss of all ranks, so the first alone tells it.
+            # The loss of all ranks, so it is added on the first one only.
             loss_sums += loss if parallel.is_first else 0.0
         for index in range(len(targets)):
             is_last = index == len(targets) - 1
@@ -119,21 +112,41 @@ def accumulate(
                 elif is_real[index]:
                     kinds = task.loss(output, target).reshape(-1)
                     loss_sums += kinds.detach()
-                    shares = [
-                        kind * parallel.world / (count or 1.0)
-                        for kind, count in zip(kinds.unbind(), counts, strict=True)
-                    ]
-                    loss = sum(shares[1:], shares[0])
+                    loss = _mean_loss(kinds, counts, parallel.world)
                 else:
                     loss = zero_loss(output)
                 loss.backward()  # type: ignore[no-untyped-call]
+    sums = parallel.sums([*loss_sums.tolist(), *_sizes(micro_batches, device)])
+    parts = tuple(sums[i] / (count or 1.0) for i, count in enumerate(counts))
+    return Gradient(sum(parts), parts, *(int(size) for size in sums[len(counts) :]))
+
+
+def _counts(
+    task: Objective, targets: Sequence[Targets], is_real: Sequence[bool], parallel: Parallel
+) -> list[float]:
+    """Return the number of losses of each kind in the step, on all ranks."""
+    mine = [_each(task.count(t)) for t, real in zip(targets, is_real, strict=True) if real]
+    if not mine:
+        return parallel.sums([0.0] * len(task.spec.loss_names))
+    return parallel.sums([sum(column) for column in zip(*mine, strict=True)])
+
+
+def _mean_loss(kinds: Tensor, counts: Sequence[float], world: int) -> Tensor:
+    """Divide each kind of loss by its count and add them; gradients are averaged over ranks."""
+    shares = [
+        kind * world / (count or 1.0) for kind, count in zip(kinds.unbind(), counts, strict=True)
+    ]
+    return sum(shares[1:], shares[0])
+
+
+def _sizes(
+    micro_batches: Sequence[Sequence[Example]], device: torch.device
+) -> tuple[int, int, int]:
+    """Return the numbers of tokens, sequences and attention positions of this rank."""
     lengths = [[len(e.input_ids) for e in examples] for examples in micro_batches if examples]
-    most = max_scores_on(parallel.device)
+    most = max_scores_on(device)
     places = [max(r[a:b]) * (b - a) for r in lengths for a, b in group_lengths(tuple(r), most)]
-    sizes = (sum(map(sum, lengths)), sum(map(len, lengths)), sum(places))
-    found = parallel.sums([*loss_sums.tolist(), *sizes])
-    parts = tuple(found[i] / (count or 1.0) for i, count in enumerate(counts))
-    return Gradient(sum(parts), parts, *(int(size) for size in found[len(counts) :]))
+    return sum(map(sum, lengths)), sum(map(len, lengths)), sum(places)
 
 
 def _worth_onednn(model: torch.nn.Module, precision: Precision) -> bool:

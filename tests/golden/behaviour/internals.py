@@ -65,16 +65,16 @@ def killed_at(step: int) -> Iterator[None]:
     """A training run that begins here ends when its optimiser step `step`, from 1, begins."""
     from unittest import mock
 
-    from filbert.train import trainer
+    from filbert.train import loop
 
-    real, calls = trainer.accumulate, iter(range(1, step))
+    real, calls = loop.accumulate, iter(range(1, step))
 
     def dies(*arguments: Any, **options: Any) -> Any:
         if next(calls, None) is None:
             raise Killed
         return real(*arguments, **options)
 
-    with mock.patch.object(trainer, "accumulate", dies), suppress(Killed):
+    with mock.patch.object(loop, "accumulate", dies), suppress(Killed):
         yield
 
 

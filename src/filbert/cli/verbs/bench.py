@@ -52,7 +52,7 @@ def bench(
 
     from filbert.bench import measure
     from filbert.cli.flags import print_json
-    from filbert.train.facts import device_name
+    from filbert.train.provenance import device_name
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -53,7 +53,7 @@ def _facts() -> dict[str, Any]:
     from filbert import __version__
     from filbert.data.blocks import available_cores
     from filbert.model.precision import bf16_gain, choose_device, choose_precision
-    from filbert.train.facts import device_name
+    from filbert.train.provenance import device_name
 
     device = choose_device()
     precision = choose_precision("auto", device)

@@ -37,7 +37,7 @@ def quickstart(
     from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
     from filbert.report.table import pair_lines, result_table
-    from filbert.train.folder import check_out
+    from filbert.train.run_folder import check_out
 
     folder = Path(out)
     check_out(folder, overwrite=overwrite)

@@ -73,7 +73,7 @@ def shrink(
 
 def _layers(place: Path, keep_layers: str) -> tuple[int, ...]:
     from filbert.checkpoints.opening import read_checkpoint
-    from filbert.train.trainable import layers_to_keep
+    from filbert.train.base_model import layers_to_keep
 
     return layers_to_keep(keep_layers, read_checkpoint(place).config.num_hidden_layers)
 

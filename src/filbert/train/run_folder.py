@@ -137,6 +137,22 @@ def recorded(out: str, run: dict[str, Any], *, resume: bool) -> Iterator[Path]:
 
 
 @contextmanager
+def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) -> Iterator[Path]:
+    """The folder of `recorded`, made by the first rank, on all ranks.
+
+    Args:
+        run: Its path, and whether an interrupted run goes on.
+        facts: As for `recorded`.
+        parallel: The group of processes.
+    """
+    if not parallel.is_first:
+        yield Path(parallel.broadcast(None))
+        return
+    with recorded(run.out, facts, resume=run.resume) as folder:
+        yield Path(parallel.broadcast(str(folder)))
+
+
+@contextmanager
 def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
     """The folder to write a run in: `out`, or a hidden sibling while an earlier run stands there.
 

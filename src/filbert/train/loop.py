@@ -1,4 +1,7 @@
-"""The training loop. It uses only the `Objective` protocol of a task and has no callbacks."""
+"""The training loop: next batch, step, log, evaluate, save, stop.
+
+It knows a task only through the `Objective` protocol, and has no callbacks.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from filbert.errors import ConfigError, Interrupted, RunError
 from filbert.model.cpu import all_memory_kept
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective
-from filbert.train.course import Course
 from filbert.train.distributed import Parallel, Trainable
 from filbert.train.features import Features
 from filbert.train.log import RunLog
 from filbert.train.optimizer import new_optimizer
 from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.progress import FALLING, Progress, Saver
+from filbert.train.progress import FALLING, Progress, Schedule
 from filbert.train.signals import Stop
+from filbert.train.state import State, clean_state, newest_state, save_state
 from filbert.train.step import Forward, Gradient, accumulate, model_forward
 
 # Smaller micro-batches only cost time (docs/log.md). Larger ones cost memory: about 0.6 MB per
@@ -67,34 +70,83 @@ class Outcome:
     weights: dict[str, Tensor]
 
 
+@dataclass
+class _States:
+    """The saved states of a run."""
+
+    folder: Path | None
+    fingerprint: str
+    wrapped: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    parallel: Parallel
+    saved_step: int = -1
+    saved_best: int = -1
+
+    def save(self, progress: Progress) -> None:
+        """Save the state of the run on the first rank, at most once per step."""
+        if self.folder is None or progress.step == self.saved_step:
+            return
+        weights, moments = self.parallel.full_state(self.wrapped, self.optimizer)
+        if self.parallel.is_first:
+            tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
+            tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
+            tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+            facts = progress.facts() | {"fingerprint": self.fingerprint}
+            is_same = bool(progress.best) and self.saved_best == progress.best_step
+            state = State(step=progress.step, tensors=tensors, facts=facts)
+            save_state(self.folder, state, unchanged={"best"} if is_same else set())
+        self.saved_step, self.saved_best = progress.step, progress.best_step
+
+    def resume(self, progress: Progress, log: RunLog) -> None:
+        """Load model, optimizer and progress from the newest complete state.
+
+        Raises:
+            ConfigError: The state belongs to a run with other options, data or model.
+        """
+        assert self.folder is not None
+        has_folder = self.folder.is_dir()
+        if self.parallel.is_first:
+            clean_state(self.folder)
+        self.parallel.barrier()
+        state, skipped = newest_state(self.folder)
+        for sentence in skipped:
+            log.say(sentence)
+        if state is None:
+            if has_folder:
+                log.say("no complete state to resume from; starting from the first step")
+            return
+        if state.facts["fingerprint"] != self.fingerprint:
+            raise ConfigError(
+                "The interrupted run had other options, data or model, so it cannot be resumed "
+                "with these. Give the same command, or --overwrite in place of --resume."
+            )
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}}
+        for name, tensor in state.tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = tensor
+        self.parallel.load_state(self.wrapped, self.optimizer, groups["model"], groups["optimizer"])
+        for name in Progress("").facts():
+            # States of earlier versions lack fields that were added later.
+            setattr(progress, name, state.facts.get(name, getattr(progress, name)))
+        progress.best = groups["best"] if self.parallel.is_first else {}
+        log.say(f"resumed after step {progress.step}")
+
+
 @dataclass(frozen=True)
 class _Run:
-    """The objects of one run that stay the same over all steps."""
+    """What stays the same over all steps of `train`."""
 
     model: Trainable
     wrapped: torch.nn.Module
     task: Objective
-    course: Course
+    schedule: Schedule
     options: TrainOptions
     run: RunOptions
     precision: Precision
     parallel: Parallel
-    optimizer: torch.optim.Optimizer
-    saver: Saver
     log: RunLog
-
-    def is_over(self, progress: Progress) -> bool:
-        """Whether the length of the run is reached or the patience is used up."""
-        return self.course.is_over(progress) or self.is_patience_over(progress)
-
-    def is_patience_over(self, progress: Progress) -> bool:
-        """Whether `patience` evaluations in a row brought no better metric."""
-        return bool(self.options.patience) and progress.since >= self.options.patience
-
-    def must_save(self, progress: Progress, *, is_due: bool) -> bool:
-        """Whether a state is saved after this step: every `save_every` steps or as `is_due`."""
-        every = self.run.save_every
-        return is_due if every is None else every > 0 and progress.step % every == 0
+    evaluate: Evaluate | None
+    keep_best: bool
 
 
 def max_tokens_of(options: TrainOptions, device: torch.device) -> int:
@@ -108,7 +160,7 @@ def train(
     model: Trainable,
     task: Objective,
     *,
-    course: Course,
+    schedule: Schedule,
     options: TrainOptions,
     run: RunOptions,
     precision: Precision,
@@ -125,9 +177,9 @@ def train(
     Args:
         model: Encoder and head, on its device.
         task: Gives targets, counts and losses.
-        course: Gives micro-batches and learning rate of every step, and the end of the run.
+        schedule: Gives batches and learning rate of every step, and the end of the run.
         options: Hyper-parameters.
-        run: Seed and saved states.
+        run: Seed, saving and resuming.
         precision: Number format of the matrix products; the weights stay float32.
         evaluate: Computes dev metrics of weights, on the first rank. None without dev rows; then
             the weights of the last step are kept.
@@ -145,77 +197,82 @@ def train(
     """
     wrapped = parallel.wrap(model)
     optimizer = new_optimizer(model, options, precision=run.precision)
-    saver = Saver(states, fingerprint, wrapped, optimizer, parallel)
     whole = _Run(
-        model, wrapped, task, course, options, run, precision, parallel, optimizer, saver, log
+        model, wrapped, task, schedule, options, run, precision, parallel, log, evaluate, keep_best
     )
+    saved = _States(states, fingerprint, wrapped, optimizer, parallel)
     progress = Progress(options.metric or task.spec.selection_metric)
     if states is not None and run.resume:
-        saver.resume(progress, log)
-    done, length = course.place(progress)
-    log.start(length, done, progress.step, in_seconds=course.seconds is not None)
-    earlier = progress.clock
-    _loop(whole, progress, _forward(whole, features), evaluate, keep_best=keep_best)
-    return _outcome(whole, progress, earlier)
+        saved.resume(progress, log)
+    clock_before = progress.clock
+    forward = _forward(whole, features)
+    _loop(whole, progress, forward=forward, optimizer=optimizer, states=saved)
+    return _outcome(whole, progress, clock_before)
 
 
 def _loop(
     run: _Run,
     progress: Progress,
-    forward: Forward,
-    evaluate: Evaluate | None,
     *,
-    keep_best: bool,
+    forward: Forward,
+    optimizer: torch.optim.Optimizer,
+    states: _States,
 ) -> None:
     """Make optimizer steps until the run is over."""
-    course, parallel, loaders = run.course, run.parallel, _loaders(run)
+    schedule, parallel, log = run.schedule, run.parallel, run.log
+    save_every = run.run.save_every
+    loaders = [phase.loader for phase in schedule.phases]
+    # On a GPU, batches are made ahead of time in a thread.
+    batches = [Ahead(one) for one in loaders] if parallel.device.type == "cuda" else loaders
+    done, length = schedule.position(progress)
+    log.start(length, done, progress.step, in_seconds=schedule.seconds is not None)
     # Evaluating and saving count for a time budget, so this clock also runs between two steps.
-    earlier, began = progress.clock, time.perf_counter()
+    clock_before, began = progress.clock, time.perf_counter()
     with Stop() as stop:
         # A resumed run whose patience was already used up makes no further step.
-        while not run.is_over(progress):
+        while not _is_over(run, progress):
             started, cpu_started = time.perf_counter(), time.process_time()
-            if course.enter(progress):
-                run.log.say(f"step {progress.step}: phase {progress.phase + 1} begins")
-            loader = loaders[progress.phase]
-            rate = course.learning_rate(progress)
+            if schedule.enter(progress):
+                log.say(f"step {progress.step}: phase {progress.phase + 1} begins")
+            loader = batches[progress.phase]
+            rate = schedule.learning_rate(progress)
             gradient = _gradient(run, forward, loader, progress)
             norm = parallel.clip(run.wrapped, run.options.clip)
             if not math.isfinite(norm):
                 raise RunError(_not_finite(progress, gradient.loss, loader))
-            _update(run.optimizer, rate)
-            clock_before, now = progress.clock, time.perf_counter()
-            progress.clock = earlier + now - began
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["share"]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+            clock_of_last, now = progress.clock, time.perf_counter()
+            progress.clock = clock_before + now - began
             progress.seconds += now - started
             progress.cpu_seconds += time.process_time() - cpu_started
             _count(run, progress, gradient)
             _log_step(run, progress, gradient, loader, lr=rate, norm=norm, seconds=now - started)
-            is_due = course.is_due(progress, clock_before)
-            if evaluate is not None and is_due:
-                _evaluate(run, evaluate, progress, loader, keep_best=keep_best)
-            if run.must_save(progress, is_due=is_due):
-                run.saver.save(progress)
-            is_last = run.is_over(progress)
-            if parallel.any(stop.name is not None) and not is_last:
-                run.saver.save(progress)
-                what = stop.name or "another process"
-                raise Interrupted(_interrupted(what, progress, run.saver))
+            is_due = schedule.is_due(progress, clock_of_last)
+            if run.evaluate is not None and is_due:
+                _evaluate(run, progress, loader)
+            if is_due if save_every is None else save_every and progress.step % save_every == 0:
+                states.save(progress)
+            if parallel.any(stop.name is not None) and not _is_over(run, progress):
+                states.save(progress)
+                raise Interrupted(_interrupted(stop.name, progress, states.folder))
+
+
+def _is_over(run: _Run, progress: Progress) -> bool:
+    """Whether the length of the run is reached or the patience is used up."""
+    patience = run.options.patience
+    return run.schedule.is_over(progress) or bool(patience and progress.since >= patience)
 
 
 def _forward(run: _Run, features: Features | None) -> Forward:
-    """The forward pass: of the whole model, or of the head over stored encoder outputs."""
+    """Return the forward pass: of the whole model, or of its head over stored encoder outputs."""
     device = run.parallel.device
     if features:
         return features.forward(run.parallel.forward_of(run.wrapped, "read"), device)
     return model_forward(run.wrapped, device)
-
-
-def _loaders(run: _Run) -> list[Batches]:
-    """The batches of each phase; on a GPU they are made ahead of time in a thread."""
-    loaders = [phase.loader for phase in run.course.phases]
-    if run.parallel.device.type != "cuda":
-        return loaders
-    return [Ahead(loader) for loader in loaders]
 
 
 def _gradient(run: _Run, forward: Forward, loader: Batches, progress: Progress) -> Gradient:
@@ -253,17 +310,9 @@ def _gradient(run: _Run, forward: Forward, loader: Batches, progress: Progress) 
         )
 
 
-def _update(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Make one optimizer step with the learning rate times the share of each group."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["share"]
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-
-
 def _count(run: _Run, progress: Progress, gradient: Gradient) -> None:
     """Add a finished step to the progress; with a time budget, share the times of rank 0."""
-    if run.course.seconds is not None:
+    if run.schedule.seconds is not None:
         # All ranks must agree on the end of the run and on when dev is evaluated.
         times = [progress.clock, progress.seconds]
         progress.clock, progress.seconds = run.parallel.broadcast(times)
@@ -283,11 +332,11 @@ def _log_step(
     seconds: float,
 ) -> None:
     """Write the losses and the speed of one step to the log."""
-    phase = {"phase": progress.phase + 1} if len(run.course.phases) > 1 else {}
+    phase = {"phase": progress.phase + 1} if len(run.schedule.phases) > 1 else {}
     losses = {"loss": gradient.loss}
     losses |= dict(zip(run.task.spec.loss_names, gradient.parts, strict=True))
     run.log.step(
-        run.course.place(progress)[0],
+        run.schedule.position(progress)[0],
         step=progress.step,
         epoch=loader.epochs_at(progress.step - progress.phase_start),
         **phase,
@@ -301,22 +350,21 @@ def _log_step(
     )
 
 
-def _evaluate(
-    run: _Run, evaluate: Evaluate, progress: Progress, loader: Batches, *, keep_best: bool
-) -> None:
+def _evaluate(run: _Run, progress: Progress, loader: Batches) -> None:
     """Compute dev metrics of the current weights and keep the weights if they are the best."""
+    assert run.evaluate is not None
     parallel = run.parallel
     weights = parallel.full_state(run.wrapped)[0]
-    metrics = parallel.broadcast(evaluate(weights) if parallel.is_first else None)
+    metrics = parallel.broadcast(run.evaluate(weights) if parallel.is_first else None)
     epoch = loader.epochs_at(progress.step - progress.phase_start)
     run.log.evaluation(progress.step, epoch, metrics)
     metric = progress.defined(metrics)
-    if metrics.get(progress.metric) is None and keep_best:
+    if metrics.get(progress.metric) is None and run.keep_best:
         way = (
             f"is chosen by its {metric}" if metric != progress.metric else "is the last one so far"
         )
         run.log.say(f"dev has no {progress.metric}, so the best step {way}")
-    if keep_best:
+    if run.keep_best:
         progress.offer(weights, metrics)
 
 
@@ -326,7 +374,7 @@ def _outcome(run: _Run, progress: Progress, clock_before: float) -> Outcome:
     sign = -1 if progress.metric in FALLING else 1
     is_known = is_chosen and math.isfinite(progress.best_value)
     return Outcome(
-        status="done" if run.course.is_over(progress) else "stopped early",
+        status="done" if run.schedule.is_over(progress) else "stopped early",
         steps=progress.step,
         best_step=progress.best_step or progress.step,
         best_value=sign * progress.best_value if is_known else None,
@@ -350,10 +398,8 @@ def _not_finite(progress: Progress, loss: float, loader: Batches) -> str:
     )
 
 
-def _interrupted(what: str, progress: Progress, saver: Saver) -> str:
-    if saver.folder is None:
-        return f"interrupted by {what} after step {progress.step}; no state was kept."
-    return (
-        f"interrupted by {what} after step {progress.step}; its state is saved. "
-        f"Continue with the same command and --resume."
-    )
+def _interrupted(signal: str | None, progress: Progress, states: Path | None) -> str:
+    what = f"interrupted by {signal or 'another process'} after step {progress.step}"
+    if states is None:
+        return f"{what}; no state was saved."
+    return f"{what}; its state is saved. Continue with the same command and --resume."

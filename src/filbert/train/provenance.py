@@ -6,10 +6,13 @@ filbert.json holds file names only, and no text of the data set.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from hashlib import sha256
 from importlib.metadata import version
@@ -26,8 +29,9 @@ from filbert.files import portable, sha256_of
 from filbert.model.precision import Precision
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.distributed import Parallel, Trainable
-from filbert.train.options import DECLARED, PATHS, flat
-from filbert.train.trainer import Outcome
+from filbert.train.loop import Outcome
+from filbert.train.options import DECLARED, PATHS, flat, options_in, usual_epsilon
+from filbert.train.state import digest_of
 
 # Keys of run.json that filbert.json has too, in this order.
 _COPIED = (
@@ -35,6 +39,17 @@ _COPIED = (
     "tokens", "options", "versions", "device", "precision", "base_model", "tokenizer", "data",
     "metrics", "best", "bf16_loss", "int8_loss",
     "teacher",
+)  # fmt: skip
+# Options that do not change what a run computes, so that they may change when it is resumed.
+_FREE = (
+    "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
+    "dry_run", "license", "language", "cache",
+)  # fmt: skip
+# Options that came later, which change nothing while they have their defaults: a run that an
+# earlier version began can be resumed.
+_LATER = (
+    "clean", "causal", "keep_layers", "merge_labels", "merge_as", "mask_rarity",
+    "hidden_lr", "hidden_schedule", "new_head", "separator",
 )  # fmt: skip
 # Built-in model names and their Hub ids; None for a model that is not on the Hub.
 BUILT_IN = {
@@ -145,26 +160,26 @@ def device_name(device: torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
-def story_of(run: dict[str, Any]) -> dict[str, Any]:
+def copied(run: dict[str, Any]) -> dict[str, Any]:
     """Return the part of run.json that is written to filbert.json, without folder names.
 
     Args:
         run: The content of run.json after the last step.
     """
-    story = {key: run[key] for key in _COPIED if key in run}
-    story["options"] = {
+    entries = {key: run[key] for key in _COPIED if key in run}
+    entries["options"] = {
         name: portable(value) if name in PATHS else value for name, value in run["options"].items()
     }
-    story["model"] = {key: run["model"][key] for key in ("family", "parameters", "trained")}
-    story["data"] = {
+    entries["model"] = {key: run["model"][key] for key in ("family", "parameters", "trained")}
+    entries["data"] = {
         split: {name: value for name, value in facts.items() if name != "lengths"}
         | {"path": portable(facts["path"])}
         for split, facts in run["data"].items()
     }
     if run.get("base_model") is not None:
         base = run["base_model"]
-        story["base_model"] = base | {"name": portable(base["name"])}
-    return story
+        entries["base_model"] = base | {"name": portable(base["name"])}
+    return entries
 
 
 def versions() -> dict[str, str]:
@@ -254,3 +269,26 @@ def _declared(card: Path | None) -> dict[str, Any]:
         if kept:
             found[key] = kept if key == "language" else kept[0]
     return found
+
+
+def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> str:
+    """sha256 over all that decides what a run computes: options, data and starting weights.
+
+    Of a path its last part, where it is absolute: what lies there is in `digests` and in the
+    weights, and a run's folder may be moved.
+    """
+    defaults = {name: option.default for name, option in options_in(type(options)).items()}
+    values = flat(options)
+    chosen = {
+        name: portable(value) if name in PATHS else value
+        for name, value in values.items()
+        if name not in _FREE and not (name in _LATER and value == defaults[name])
+    }
+    chosen["eps"] = usual_epsilon(values["optimizer"]) if values["eps"] is None else values["eps"]
+    # Options that every run of an earlier version had.
+    chosen = {"compile": False, "reinit_layers": 0, "seeds": 1} | chosen
+    if values.get("cache") is not None:
+        # Where the folder is does not count, but answers computed ahead differ in their last bits.
+        chosen["cache"] = True
+    content = {"options": chosen, "data": dict(digests), "model": digest_of(model.state_dict())}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()

@@ -1,0 +1,216 @@
+"""The model that training starts from: its layers, its head, and which parts are trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from torch import nn
+
+from filbert.checkpoints.checkpoint import Checkpoint, as_causal, with_layers, with_new_head
+from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+from filbert.errors import ConfigError
+from filbert.inference.stored_task import check_max_length
+from filbert.model.encoder import initialize
+from filbert.model.heads import Model
+from filbert.tasks.base import Task, TaskSpec, set_vector_head
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.distributed import Trainable
+from filbert.train.log import say
+from filbert.train.options import FinetuneOptions
+
+# Where it is not the model's limit. Source: run_squad.py of google-research/bert.
+_USUAL_MAX_LENGTH = {"span_qa": 384}
+
+
+def load_for_task(options: FinetuneOptions, task: Task) -> tuple[Checkpoint, Tokenizer, int]:
+    """The model to start from, with the task's head, its tokenizer, the length to cut texts at."""
+    folder = find_model(options.model.name)
+    tokenizer = read_tokenizer(folder)
+    checkpoint = _shaped(read_checkpoint(folder), options)
+    config = checkpoint.config
+    for note in tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder):
+        say(note)
+    positions = config.max_tokens_per_sequence
+    max_length = check_max_length(options.data.max_length, checkpoint.config)
+    usual = _USUAL_MAX_LENGTH.get(task.spec.name, positions)
+    max_length = max_length or min(tokenizer.max_length or positions, positions, usual)
+    if options.train.dropout is not None:
+        changed = config.with_dropout(options.train.dropout)
+        checkpoint = dataclasses.replace(checkpoint, config=changed)
+    checkpoint = with_task_head(checkpoint, task, new_head=options.model.new_head)
+    return checkpoint, tokenizer, max_length
+
+
+def with_task_head(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> Checkpoint:
+    """Return the checkpoint with a head for a task.
+
+    The head is kept if it was trained for the same task and the same labels. Labels in another
+    order move its rows. Any other checkpoint gets a new head, drawn at random.
+
+    Args:
+        checkpoint: stays as it is.
+        task: with its labels.
+        new_head: draw a new head in any case.
+    """
+    spec = task.spec
+    if new_head or not _is_for(spec, checkpoint):
+        return with_new_head(
+            checkpoint,
+            spec.head_kind,
+            num_labels=spec.num_labels,
+            labels=spec.labels if spec.head_kind is not None else None,
+            problem_type=spec.problem_type,
+        )
+    tensors, labels = checkpoint.tensors, checkpoint.labels
+    if spec.labels is not None and labels is not None:
+        rows = [labels.index(label) for label in spec.labels]
+        tensors = {
+            name: tensor[rows] if name.startswith("head.out.") else tensor
+            for name, tensor in tensors.items()
+        }
+        labels = spec.labels
+    size = f" with {spec.num_labels} outputs" if spec.num_labels else ""
+    note = f"head kept: {spec.head_kind}{size}, trained for the same task."
+    return dataclasses.replace(
+        checkpoint,
+        tensors=tensors,
+        labels=labels,
+        problem_type=spec.problem_type,
+        notes=(*checkpoint.notes, note),
+        filbert=None,
+    )
+
+
+def _is_for(spec: TaskSpec, checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has a head for this task and exactly its labels, in any order."""
+    if spec.head_kind is None or checkpoint.head != spec.head_kind:
+        return False
+    # Without a problem_type in config.json, one output means regression, as in transformers.
+    usual = "regression" if checkpoint.num_labels == 1 else "single_label_classification"
+    if spec.problem_type not in (None, checkpoint.problem_type or usual):
+        return False
+    if spec.labels is None:
+        return spec.num_labels == checkpoint.num_labels
+    return sorted(spec.labels) == sorted(checkpoint.labels or ())
+
+
+def _shaped(checkpoint: Checkpoint, options: FinetuneOptions) -> Checkpoint:
+    """The encoder with the layers and the direction of attention that are asked for."""
+    base = options.model
+    if base.keep_layers is not None:
+        layers = layers_to_keep(base.keep_layers, checkpoint.config.num_hidden_layers)
+        checkpoint = with_layers(checkpoint, layers)
+    return as_causal(checkpoint) if base.causal else checkpoint
+
+
+def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
+    """Build the model to train, on the CPU."""
+    model = checkpoint.build()
+    set_vector_head(model, task)
+    reinitialize_top(model, reinit_layers)
+    return model
+
+
+def freeze(model: Trainable, asked: str | None) -> bool:
+    """Switch off the gradients of what the user names, and of a pooler that nobody reads.
+
+    Args:
+        model: changed in place.
+        asked: parts between commas: "embeddings", layers from 0 such as "3" or "0-7", "encoder" for
+            the embeddings and all layers. The pooler and the head always learn.
+
+    Returns:
+        Whether embeddings and all layers are frozen, so that their outputs never change.
+
+    Raises:
+        ConfigError: there is no such part, or nothing is left to learn.
+    """
+    encoder = model.encoder
+    reads_pooled = model.head is not None and model.head.reads_pooled
+    if encoder.pooler is not None and not reads_pooled:
+        encoder.pooler.requires_grad_(False)
+    frozen = _parts(asked, len(encoder.layers)) if asked else set()
+    for part in frozen:
+        (encoder.embeddings if part < 0 else encoder.layers[part]).requires_grad_(False)
+    if len(encoder.layers) - 1 in frozen:
+        encoder.final_norm.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"--freeze {asked} leaves nothing to train.")
+    return len(frozen) == len(encoder.layers) + 1
+
+
+def layers_to_keep(asked: str, num_layers: int) -> tuple[int, ...]:
+    """Numbers of the layers that `keep_layers` names, from 0.
+
+    Args:
+        asked: how many of the first, such as "3"; or numbers and spans between commas, such as
+            "0,2,5" or "0-2,5".
+        num_layers: that there are.
+
+    Raises:
+        ConfigError: it names none, one that is not there, or one out of order.
+    """
+    spans = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in asked.split(",")]
+    found: list[int] = []
+    for span in spans:
+        if span is not None:
+            first = int(span[1])
+            # One too many of a span is enough to refuse it.
+            found += range(first, min(int(span[2] or first), max(first, num_layers)) + 1)
+    if len(spans) == 1 and found and "-" not in asked:
+        found = list(range(found[0])) if found[0] <= num_layers else []
+    if None in spans or not found or found != sorted(set(found)) or found[-1] >= num_layers:
+        raise ConfigError(
+            f"--keep-layers {asked!r}: give how many of the first layers to keep, 1 to "
+            f"{num_layers}, or rising numbers within 0-{num_layers - 1}, such as 0,2-3."
+        )
+    return tuple(found)
+
+
+def _parts(asked: str, num_layers: int) -> set[int]:
+    """Numbers of the layers, -1 for the embeddings."""
+    found: set[int] = set()
+    for name in (part.strip() for part in asked.split(",")):
+        span = re.fullmatch(r"(\d+)(?:-(\d+))?", name)
+        if name == "encoder":
+            found |= set(range(-1, num_layers))
+        elif name == "embeddings":
+            found.add(-1)
+        elif span and int(span[1]) <= int(span[2] or span[1]) < num_layers:
+            found |= set(range(int(span[1]), int(span[2] or span[1]) + 1))
+        else:
+            raise ConfigError(
+                f"--freeze {name!r}: give embeddings, encoder, or layers within 0-{num_layers - 1}."
+            )
+    return found
+
+
+def reinitialize_top(model: Trainable, num_layers: int) -> None:
+    """Draw the pooler and the top layers anew, from torch's default generator.
+
+    The top layers of a pre-trained encoder are specialised for its own objective and start worse
+    than random ones on small data sets. Source: Zhang et al. 2021, section 5.
+
+    Raises:
+        ConfigError: there are not so many layers of their own.
+    """
+    encoder = model.encoder
+    if num_layers == 0:
+        return
+    shared = len(encoder.layers) < encoder.config.num_hidden_layers
+    if shared or num_layers > len(encoder.layers):
+        why = (
+            "layers share their weights" if shared else f"encoder has {len(encoder.layers)} layers"
+        )
+        raise ConfigError(f"--reinit-layers {num_layers}: this model's {why}.")
+    parts: list[nn.Module] = [*encoder.layers[-num_layers:], encoder.final_norm]
+    parts += [] if encoder.pooler is None else [encoder.pooler]
+    for part in parts:
+        initialize(part, encoder.config.initializer_range)
+
+
+def is_encoder_frozen(model: Model) -> bool:
+    """Whether embeddings and all layers are frozen, so that their outputs never change."""
+    parts = (model.encoder.embeddings, *model.encoder.layers)
+    return not any(p.requires_grad for part in parts for p in part.parameters())
