@@ -179,7 +179,7 @@ class SpanQA:
             windows, logits, n_best=self.n_best, max_length=self.max_answer_length
         )
         entries = spans.different_texts(question, candidates, self.n_best)
-        null = spans.Answer("", None, None, *spans.null_logits(logits))
+        null = spans.SpanAnswer("", None, None, *spans.null_logits(logits))
         best = chosen = entries[0] if entries else null
         null_score = null.total - (0.0 if best is null else best.total)
         if self.has_unanswerable:
