@@ -44,9 +44,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import characters_in, chunks, read_texts, text_of
-from filbert.inference.bulk.output import unfinished
-from filbert.inference.bulk.run import carry_out, here
-from filbert.inference.bulk.work import Answers, Vectors, Work
+from filbert.inference.bulk import Answers, Vectors, Work, carry_out, local_engine, unfinished
 from filbert.inference.forward import run_model
 from filbert.inference.predictor import Predictor
 from sides.agreement import cosines
@@ -67,8 +65,6 @@ class Memory:
 
     def __init__(self) -> None:
         self.marks: list[float] = []
-
-    def kept(self, rows: int, truncated: int) -> None: ...
 
     def done(self, rows: int, truncated: int) -> None:
         self.marks.append(memory_of("self"))
@@ -98,8 +94,7 @@ def through_the_verb(work: Work, source: Path, folder: Path) -> tuple[float, flo
     if isinstance(work, Answers):
         rows = work.predictor.known_task().read(source, ColumnNames(), labelled=False)
     with unfinished(folder / "v.npy", work, is_resumable=True, overwrite=True) as output:
-        assert output is not None
-        carry_out(work, rows, output, engine=here(work), watch=memory)
+        carry_out(work, rows, output, engine=local_engine(work), on_part=memory.done)
     return time.perf_counter() - start, memory.growth
 
 

@@ -36,9 +36,9 @@ from task_scores import FIGURES, KINDS
 import filbert
 from filbert.data.columns import ColumnNames
 from filbert.evaluate import evaluate_model
-from filbert.inference.precision_loss import precision_loss
+from filbert.inference.int8 import quantized, sensitive_layers
+from filbert.inference.precision import precision_loss
 from filbert.inference.predictor import Predictor
-from filbert.inference.quantize import quantized, sensitive_layers
 from filbert.model.precision import Precision
 from filbert.samples import path as sample
 from filbert.tasks.rows import read_task_rows, row_texts

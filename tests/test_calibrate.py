@@ -9,12 +9,12 @@ import pytest
 from torch import nn
 
 import filbert
-from filbert import calibrate
-from filbert.calibrate import choose_float_layers
+from filbert import export
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
-from filbert.inference.bulk.work import Answers, plan_of
+from filbert.export import choose_float_layers
+from filbert.inference.bulk import Answers, plan_of
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import QuantizedLinear
 
@@ -55,7 +55,7 @@ def test_convert_records_the_layers_that_int8_spoils(source, dev, harmful, tmp_p
     assert "6 of 8 dense layers can compute in int8; 2 stay float32" in capsys.readouterr().out
     recorded = json.loads((out / "filbert.json").read_text())["int8"]
     assert sorted(recorded["float_layers"]) == DOWN
-    assert recorded["cosine"] > calibrate.TARGET > recorded["cosine_of_all"]
+    assert recorded["cosine"] > export.TARGET > recorded["cosine_of_all"]
     assert recorded["layers"] == 8 and recorded["data"]["file"] == "dev.csv"
     assert len(in_int8(source)) == 8 and len(in_int8(out)) == 6
     kept = Predictor.load(out, precision="int8").model.get_submodule(DOWN[0])
@@ -68,7 +68,7 @@ def test_convert_records_the_layers_that_int8_spoils(source, dev, harmful, tmp_p
 
 
 def test_more_layers_stay_float_until_no_metric_falls_too_far(source, dev, harmful, monkeypatch):
-    monkeypatch.setattr(calibrate, "TARGET", 1e-9)  # no layer is kept for the cosine
+    monkeypatch.setattr(export, "TARGET", 1e-9)  # no layer is kept for the cosine
     exact = Predictor.load(source)
     facts = choose_float_layers(exact, dev)
     assert facts["float_layers"] == [] and facts["loss"] > 0.2
@@ -78,7 +78,7 @@ def test_more_layers_stay_float_until_no_metric_falls_too_far(source, dev, harmf
 
 
 def test_all_layers_but_one_are_tried_before_the_choice_fails(source, dev, monkeypatch):
-    real, tried = calibrate.evaluate_model, []
+    real, tried = export.evaluate_model, []
 
     def evaluated(predictor, *args, **kwargs):
         metrics = real(predictor, *args, **kwargs)
@@ -88,8 +88,8 @@ def test_all_layers_but_one_are_tried_before_the_choice_fails(source, dev, monke
         tried.append(sum(isinstance(module, QuantizedLinear) for module in modules))
         return metrics | {"accuracy": -1.0}
 
-    monkeypatch.setattr(calibrate, "evaluate_model", evaluated)
-    monkeypatch.setattr(calibrate, "TARGET", 1e-9)
+    monkeypatch.setattr(export, "evaluate_model", evaluated)
+    monkeypatch.setattr(export, "TARGET", 1e-9)
     with pytest.raises(ConfigError, match="too much with any choice of layers"):
         choose_float_layers(Predictor.load(source), dev, max_loss=0.5)
     assert tried == [8, 4, 2, 1]
@@ -115,8 +115,8 @@ def test_the_rows_that_rank_layers_are_spread_over_the_file(source, dev, monkeyp
         return row_examples(self, rows)
 
     monkeypatch.setattr(Predictor, "row_examples", recorded)
-    monkeypatch.setattr(calibrate, "_NUM_ROWS", 40)
-    calibrate._sample(Predictor.load(source), dev, ColumnNames())
+    monkeypatch.setattr(export, "_RANKING_ROWS", 40)
+    export._sample(Predictor.load(source), dev, ColumnNames())
     assert len(seen) == 40 and seen[0] == 2 and seen[-1] > 60
 
 

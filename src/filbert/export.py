@@ -1,4 +1,4 @@
-"""A model to ONNX: the graph, everything beside it, and the proof that it computes the same."""
+"""Models for deployment: checked ONNX folders, and the layers that int8 leaves in float32."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from filbert.batch import PackedBatch
-from filbert.calibrate import choose_float_layers
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.checkpoints.onnx_folder import (
@@ -32,20 +32,37 @@ from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sen
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import file_digest
+from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError, RunError
 from filbert.evaluate import evaluate_model
 from filbert.files import portable, replace_folder, sha256_of
-from filbert.inference.building import float_layers
 from filbert.inference.forward import encode, forward
+from filbert.inference.int8 import (
+    float_layers,
+    mean_cosine,
+    quantized,
+    sensitive_layers,
+    sensitivities,
+)
 from filbert.inference.onnx_session import SessionModel, joined
-from filbert.inference.precision_loss import precision_loss
+from filbert.inference.precision import PrecisionLoss, precision_loss
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model.heads import Model
 from filbert.model.pooling import check_pooling
+from filbert.model.precision import Precision
 from filbert.tasks.base import cleaning_of, set_vector_head
+from filbert.tasks.rows import read_task_rows
 
 log = logging.getLogger(__name__)
+
+# Mean cosine between the float32 and the int8 vectors that is reached in any case.
+TARGET = 0.999
+# Rows that rank the layers, spread over so many of the file's first rows.
+_RANKING_ROWS = 64
+_FIRST_ROWS = 20_000
+# Each further attempt evaluates all rows again.
+_MORE_AT_A_TIME = 4
 
 # A float32 output may differ by this much, in units of its largest number where that is above 1.
 LARGEST_DIFFERENCE = 1e-4
@@ -83,27 +100,26 @@ def export_onnx(
     names: ColumnNames | None = None,
     max_loss: float | None = None,
 ) -> dict[str, Any]:
-    """Write a folder that onnxruntime runs without filbert; it appears when it has been checked.
+    """Write a folder that onnxruntime runs without filbert; it appears when it was checked.
 
     Args:
-        name: of the model: a folder, a checkpoint, a built-in name or a Hub id.
-        out: the folder; an old one with a config.json is replaced.
-        int8: quantise the products of the encoder's layers, except those that `filbert convert
-            --to int8` recorded in filbert.json or that `max_loss` requires in float32.
-        pooling: for a bare encoder: how it makes `sentence_embedding`; "none" leaves that output
-            out. When not given, as the folder says, else the mean.
-        data: labelled rows, to compare metrics on.
-        names: its columns.
-        max_loss: the most that a metric on `data` may be worse by. With int8, layers stay float32
-            until it holds.
+        name: A folder, a checkpoint, a built-in name or a Hub id.
+        out: The folder; an old one with a config.json is replaced.
+        int8: Quantise the encoder's layers, except those that `filbert convert --to int8` recorded
+            in filbert.json or that `max_loss` requires in float32.
+        pooling: Of a bare encoder's `sentence_embedding`; "none" leaves that output out. When not
+            given, as the folder says, else the mean.
+        data: Labelled rows, to compare metrics on.
+        names: Their columns.
+        max_loss: The most that a metric on `data` may be worse by.
 
     Returns:
         What filbert.json says about the export.
 
     Raises:
-        ConfigError: something is not installed or not exported, or a metric loses too much.
-        InputError, FormatError: the model or the data is wrong, or the folder is not ours.
-        RunError: the graph computes something else.
+        ConfigError: Something is not installed or not exported, or a metric loses too much.
+        InputError, FormatError: The model or the data is wrong, or the folder is not ours.
+        RunError: The graph computes something else.
     """
     check_installed()
     from filbert.checkpoints.onnx_graph import OPSET, build_graph
@@ -125,14 +141,7 @@ def export_onnx(
         save_graph(graph, new / MODEL_FILE)
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
-        allowed = math.inf if int8 else LARGEST_DIFFERENCE
-        if not agreement.share < allowed:
-            raise RunError(
-                f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} "
-                f"from the model's, one by {agreement.share:.1e} of its size; "
-                f"{allowed:.1e} is allowed. Please report it with the output of "
-                "`filbert doctor`."
-            )
+        _check_agreement(agreement, math.inf if int8 else LARGEST_DIFFERENCE, out)
         facts: dict[str, Any] = {
             "filbert": version("filbert"),
             "from": portable(name),
@@ -148,36 +157,47 @@ def export_onnx(
             "cosine": agreement.cosine,
         }
         if data is not None:
-            facts["data"] = {"file": portable(data), "sha256": digest} | _compare_metrics(
-                predictor,
-                model,
-                data,
-                names or ColumnNames(),
-                precision=facts["precision"],
-                max_loss=max_loss,
-                out=out,
-            )
-        listed = [new / file for file in ("config.json", MODEL_FILE, WEIGHTS_FILE)]
-        story = {
-            **(checkpoint.filbert or {}),
-            "max_length": predictor.max_length,
-            "onnx": {**facts, "model": describe(checkpoint)},
-            "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
-        }
-        told = replace(checkpoint, filbert=story)
-        warning = int8_warning(predictor.precision, told, predictor.task)
-        if warning is not None:
-            log.warning(warning)
-        clean = cleaning_of(predictor.task)
-        if clean is not None:
-            log.warning(
-                "The graph knows nothing of the model's cleaning (%s), which filbert does: clean "
-                "every text before the tokenizer of another program gets it.",
-                clean,
-            )
-        text = json.dumps(story, indent=2, default=list) + "\n"
-        (new / "filbert.json").write_text(text, encoding="utf-8")
+            metrics = _compare_metrics(predictor, model, data, names or ColumnNames())
+            if max_loss is not None:
+                what = f"{out} was not made; on {data}"
+                metrics.loss.check(max_loss, what, facts["precision"])
+            facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
+        _record(facts, predictor, checkpoint, new)
     return facts
+
+
+def _check_agreement(agreement: Agreement, allowed: float, out: Path) -> None:
+    if not agreement.share < allowed:
+        raise RunError(
+            f"{out} was not made: the graph's outputs differ by {agreement.difference:.1e} from "
+            f"the model's, one by {agreement.share:.1e} of its size; {allowed:.1e} is allowed. "
+            "Please report it with the output of `filbert doctor`."
+        )
+
+
+def _record(
+    facts: dict[str, Any], predictor: Predictor, checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Write filbert.json, and warn of what another program has to know."""
+    listed = [folder / file for file in ("config.json", MODEL_FILE, WEIGHTS_FILE)]
+    stored = {
+        **(checkpoint.filbert or {}),
+        "max_length": predictor.max_length,
+        "onnx": {**facts, "model": describe(checkpoint)},
+        "files": {f.name: {"sha256": sha256_of(f)} for f in listed if f.is_file()},
+    }
+    exported = replace(checkpoint, filbert=stored)
+    if warning := int8_warning(predictor.precision, exported, predictor.task):
+        log.warning(warning)
+    clean = cleaning_of(predictor.task)
+    if clean is not None:
+        log.warning(
+            "The graph does not contain the model's cleaning (%s), which filbert applies: clean "
+            "every text before the tokenizer of another program reads it.",
+            clean,
+        )
+    text = json.dumps(stored, indent=2, default=list) + "\n"
+    (folder / "filbert.json").write_text(text, encoding="utf-8")
 
 
 def _vectors(
@@ -294,38 +314,149 @@ def _digest_for(predictor: Predictor, data: str) -> str:
     return file_digest(data)
 
 
+class Compared(NamedTuple):
+    """Metrics of the float32 model and of another form of it on the same rows."""
+
+    float32: dict[str, Any]
+    other: dict[str, Any]
+    loss: PrecisionLoss
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """What filbert.json records; `name` is that of the other form."""
+        worst = self.loss.worst
+        return {
+            "float32": self.float32,
+            name: self.other,
+            "worst": worst and worst.name,
+            "loss": worst and worst.share,
+        }
+
+
 def _compare_metrics(
-    predictor: Predictor,
-    model: SessionModel,
+    exact: Predictor,
+    model: Model | SessionModel,
     data: str,
     names: ColumnNames,
+    float32: dict[str, Any] | None = None,
+) -> Compared:
+    """Compare the task's metrics of a predictor and of another model in its place.
+
+    Args:
+        exact: In float32.
+        model: Exported or in int8.
+        data: Labelled rows.
+        names: Their columns.
+        float32: Metrics of `exact`, where they are known.
+    """
+    task = exact.known_task()
+    set_vector_head(model, task)
+    other = Predictor(
+        model,
+        exact.tokenizer,
+        task,
+        max_length=exact.max_length,
+        max_tokens=exact.max_tokens,
+        precision=None if isinstance(model, SessionModel) else Precision("int8", "as asked"),
+    )
+    float32 = float32 or evaluate_model(exact, data, names)
+    metrics = evaluate_model(other, data, names)
+    loss = precision_loss(float32, metrics, task.spec.metric_names, whole=task.spec.metric_scale)
+    return Compared(float32, metrics, loss)
+
+
+# Which layers stay float32 next to int8
+
+
+def choose_float_layers(
+    exact: Predictor,
+    data: str,
+    names: ColumnNames | None = None,
     *,
-    precision: str,
-    max_loss: float | None,
-    out: Path,
+    max_loss: float | None = None,
 ) -> dict[str, Any]:
-    """The task's metrics of both on the same rows.
+    """Rank the layers by the error that int8 causes in each, and keep the worst ones in float32.
+
+    Args:
+        exact: The model in float32, on the CPU.
+        data: Rows of the model's task, or texts if it has no task.
+        names: Column names of `data`.
+        max_loss: The most that a metric on `data` may fall by. More layers stay float32 than
+            `TARGET` requires if this limit needs them.
+
+    Returns:
+        What filbert.json records under "int8": "float_layers", the worst first; "layers", how many
+        dense layers there are; "cosine" and, with every layer in int8, "cosine_of_all"; the file.
+        If the model has a task also its metrics ("float32", "int8") and the largest loss.
 
     Raises:
-        ConfigError: one falls by more than `max_loss`.
+        ConfigError: The model has no dense layers, or every choice of layers costs too much.
+        InputError: The rows are wrong.
     """
-    task = predictor.known_task()
-    set_vector_head(model, task)
-    exported = Predictor(
-        model,
-        predictor.tokenizer,
-        task,
-        max_length=predictor.max_length,
-        max_tokens=predictor.max_tokens,
-    )
-    exact = evaluate_model(predictor, data, names)
-    other = evaluate_model(exported, data, names)
-    change = precision_loss(exact, other, task.spec.metric_names, whole=task.spec.metric_scale)
-    if max_loss is not None:
-        change.check(max_loss, f"{out} was not made; on {data}", precision)
-    return {
-        "float32": exact,
-        "exported": other,
-        "worst": change.worst and change.worst.name,
-        "loss": change.worst and change.worst.share,
+    names = names or ColumnNames()
+    model = exact.model
+    assert isinstance(model, Model)
+    if exact.task is None and max_loss is not None:
+        raise ConfigError(
+            "--max-loss limits the loss of a metric, and this model has no task head."
+        )
+    digest = file_digest(data)
+    examples = _sample(exact, data, names)
+    ranked = sensitivities(model, examples)
+    worst = [layer.name for layer in ranked]
+    kept = sensitive_layers(model, examples, target=TARGET, ranked=ranked)
+    facts: dict[str, Any] = {
+        "layers": len(worst),
+        "cosine_of_all": mean_cosine(model, quantized(model), examples),
+        "data": {"file": portable(data), "sha256": digest, "sequences": len(examples)},
     }
+    if exact.task is not None:
+        kept, metrics = _keep_until_metrics_hold(exact, data, names, kept, worst, max_loss)
+        facts |= metrics
+    facts["float_layers"] = kept
+    facts["cosine"] = mean_cosine(model, quantized(model, keep=kept), examples)
+    return facts
+
+
+def _sample(predictor: Predictor, data: str, names: ColumnNames) -> list[Example]:
+    """Tokenise up to `_RANKING_ROWS` rows, spread evenly over the file."""
+    task = predictor.task
+    rows_in_file: Iterator[Any]
+    if task is None:
+        rows_in_file = (text_of(row) for row in read_texts(data, names))
+    else:
+        rows_in_file = iter(read_task_rows(task, data, names))
+    rows = list(islice(rows_in_file, _FIRST_ROWS))
+    count = min(_RANKING_ROWS, len(rows))
+    some = [rows[i * len(rows) // count] for i in range(count)]
+    return predictor.text_examples(some) if task is None else predictor.row_examples(some)
+
+
+def _keep_until_metrics_hold(
+    exact: Predictor,
+    data: str,
+    names: ColumnNames,
+    kept: list[str],
+    worst: list[str],
+    max_loss: float | None,
+) -> tuple[list[str], dict[str, Any]]:
+    """Keep more layers in float32 until no metric falls by more than `max_loss`.
+
+    Raises:
+        ConfigError: Only the model without any int8 layer meets the limit.
+    """
+    model = exact.model
+    assert isinstance(model, Model)
+    float32 = evaluate_model(exact, data, names)
+    while True:
+        compared = _compare_metrics(exact, quantized(model, keep=kept), data, names, float32)
+        fault = None if max_loss is None else compared.loss.fault(max_loss)
+        if fault is None:
+            return kept, compared.facts("int8")
+        log.info("%s of %s layers in float32: %s", len(kept), len(worst), fault)
+        left = len(worst) - len(kept)
+        kept = worst[: len(kept) + min(_MORE_AT_A_TIME, max(left // 2, 1))]
+        if len(kept) == len(worst):
+            raise ConfigError(
+                f"On {data}, int8 costs too much with any choice of layers: {fault}. Use bf16 or "
+                "float32."
+            )

@@ -117,24 +117,16 @@ def shrink(
     steps = [_step(predictor, "as it was", options.data, names)]
     current = predictor
     if options.keep_layers is not None:
-        before = predictor.checkpoint.config.num_hidden_layers
         smaller = with_layers(predictor.checkpoint, options.keep_layers)
         current = _rebuilt(current, smaller, current.tokenizer, stored)
+        before = predictor.checkpoint.config.num_hidden_layers
         step = _step(current, f"{len(options.keep_layers)} of {before} layers", options.data, names)
         steps.append(step | {"layers": list(options.keep_layers)})
     if options.vocabulary_from:
-        assert current.checkpoint is not None
-        cut = cut_vocabulary(
-            current.checkpoint,
-            current.tokenizer,
-            lambda: _corpus(current, options, names),
-            min_count=options.min_count,
-            size=options.vocabulary_size,
-        )
-        smaller_model = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
+        cut = _cut_to_corpus(current, options, names)
+        current = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
         title = f"{cut.facts['entries']:,} of {cut.facts['entries_before']:,} entries"
-        steps.append(_step(smaller_model, title, options.data, names) | cut.facts)
-        current = smaller_model
+        steps.append(_step(current, title, options.data, names) | cut.facts)
     assert current.checkpoint is not None
     metric = predictor.task.spec.selection_metric if predictor.task else "mlm_accuracy"
     facts = {
@@ -218,6 +210,17 @@ def cut_vocabulary(
         "corpus_tokens_before": before,
     }
     return Cut(smaller, narrowed.tokenizer, facts)
+
+
+def _cut_to_corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Cut:
+    assert predictor.checkpoint is not None
+    return cut_vocabulary(
+        predictor.checkpoint,
+        predictor.tokenizer,
+        lambda: _corpus(predictor, options, names),
+        min_count=options.min_count,
+        size=options.vocabulary_size,
+    )
 
 
 def _corpus(predictor: Predictor, options: ShrinkOptions, names: ColumnNames) -> Iterator[str]:

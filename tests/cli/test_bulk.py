@@ -102,7 +102,7 @@ def test_after_a_bad_row_was_mended_the_run_goes_on_to_the_same_bytes(
     source, folder = broken_off(way)
     done = call(*command(way, model, source, folder, "--resume"))
     assert done.status == 0, done.err
-    assert "going on after 256 rows" in done.err
+    assert "continuing after 256 rows" in done.err
     assert "330 rows" in done.err
     (path,) = folder.iterdir()
     assert path.read_bytes() == whole(call, way, model, source, tmp_path / "whole")
@@ -217,7 +217,7 @@ def test_whatever_a_kill_tears_the_next_run_makes_the_same_bytes(
     tear(unfinished(folder))
     done = call(*command(way, model, source, folder, "--resume"))
     assert done.status == 0, done.err
-    assert (f"going on after {kept} rows" in done.err) == (kept > 0)
+    assert (f"continuing after {kept} rows" in done.err) == (kept > 0)
     assert ("are damaged" in done.err) == (tear in (lose_answers, damage_answers))
     (path,) = folder.iterdir()
     assert path.read_bytes() == whole(call, way, model, source, tmp_path / "whole")
@@ -277,7 +277,7 @@ def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 10_000
     # Those that were there already took no time now.
     kept, made = re.search(
-        r"going on after ([0-9,]+) rows.*10,000 rows, ([0-9,]+) of them in ", done.err, re.DOTALL
+        r"continuing after ([0-9,]+) rows.*10,000 rows, ([0-9,]+) of them in ", done.err, re.DOTALL
     ).groups()
     assert sum(int(count.replace(",", "")) for count in (kept, made)) == 10_000
 
@@ -303,7 +303,7 @@ def test_an_empty_file_is_refused_and_leaves_nothing(call, model, tmp_path):
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_resume_begins_where_nothing_is_and_says_so_where_all_is_done(call, model, tmp_path):
+def test_resume_starts_where_nothing_is_and_refuses_where_all_is_done(call, model, tmp_path):
     source = write(tmp_path / "rows.csv", texts(100))
     arguments = command("predict", model, source, tmp_path, "--resume")
     assert call(*arguments).status == 0
@@ -312,15 +312,6 @@ def test_resume_begins_where_nothing_is_and_says_so_where_all_is_done(call, mode
     done = call(*arguments)
     assert done.status == 2
     assert "nothing to resume" in done.err
-    # Killed after the file got its name and before the journal went.
-    folder = tmp_path / "answers.jsonl.unfinished"
-    folder.mkdir()
-    (folder / "journal.jsonl").write_text("{}\n" + json.dumps(
-        {"rows": 100, "truncated": 0, "digest": "", "size": 1, "crc32": 0}) + "\n")  # fmt: skip
-    done = call(*arguments)
-    assert done.status == 0
-    assert "is complete" in done.err
-    assert not folder.exists()
     assert out.read_bytes() == before
 
 

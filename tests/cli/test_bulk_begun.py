@@ -35,22 +35,6 @@ def test_resume_begins_anew_beside_an_older_file_where_no_chunk_was_whole(call, 
     assert not folder.exists()
 
 
-def test_auto_goes_on_in_the_format_that_a_file_was_begun_in(call, model, tmp_path, monkeypatch):
-    def gain(times):
-        monkeypatch.setattr("filbert.model.precision.bf16_gain", lambda: times)
-
-    source = write(tmp_path / "rows.txt", 10, bad=9)
-    arguments = ("embed", model, source, "--out", tmp_path / "v.npy", "--precision", "auto")
-    monkeypatch.setattr("filbert.inference.predictor.keeping_answers", lambda fast, *_: fast)
-    gain(9.0)
-    assert "8 rows are kept" in call(*arguments).err
-    write(source, 10)
-    gain(1.0)
-    done = call(*arguments, "--resume")
-    assert done.status == 0, done.err
-    assert "going on after 8 rows" in done.err
-
-
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
 def test_files_that_are_put_together_at_their_end_are_no_streams(call, tmp_path, name):
     source = write(tmp_path / "rows.txt", 3)

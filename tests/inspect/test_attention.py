@@ -12,8 +12,8 @@ from tokenizers import models, normalizers
 
 from filbert.batch import pack
 from filbert.errors import ConfigError, InputError
+from filbert.inference.int8 import quantized
 from filbert.inference.predictor import Predictor
-from filbert.inference.quantize import quantized
 from filbert.inspect import attention
 from filbert.inspect.attention import (
     attention_and_vectors,

@@ -3,7 +3,7 @@
 import pytest
 
 from filbert.errors import ConfigError
-from filbert.inference.precision_loss import precision_loss
+from filbert.inference.precision import precision_loss
 from filbert.tasks.classification import Classification
 from filbert.tasks.span_qa import SpanQA
 

@@ -11,8 +11,8 @@ import torch
 import filbert
 from filbert.batch import pack
 from filbert.errors import ConfigError
-from filbert.inference.packing import pack_layers
-from filbert.inference.quantize import quantized
+from filbert.inference.int8 import quantized
+from filbert.inference.precision import pack_layers
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import PackedLinear
 from filbert.model.encoder import DENSE, Encoder

@@ -6,9 +6,9 @@ import torch
 
 from filbert.checkpoints.opening import read_checkpoint
 from filbert.errors import ConfigError
-from filbert.inference import quantize
+from filbert.inference import int8 as quantize
+from filbert.inference.int8 import dense_layers, quantized, sensitive_layers, sensitivities
 from filbert.inference.predictor import Predictor
-from filbert.inference.quantize import dense_layers, quantized, sensitive_layers, sensitivities
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model, new_head

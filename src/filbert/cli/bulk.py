@@ -11,18 +11,16 @@ from filbert.cli.bulk_flags import BulkFlags, is_regular, is_stream
 from filbert.cli.counts import Counts
 from filbert.cli.flags import output
 from filbert.data.records import ExpectedRows, Row
-from filbert.inference.bulk.job import Job
-from filbert.inference.bulk.output import Output, Stream, begun_precision, unfinished
-from filbert.inference.bulk.run import Engine, carry_out, here
-from filbert.inference.bulk.work import Work
-
-
-def job_of(job: Job, flags: BulkFlags, out: str | None) -> Job:
-    """The same job; with --resume, "auto" is what the unfinished file was begun in."""
-    if not flags.resume or is_stream(out):
-        return job
-    assert out is not None
-    return job.going_on(begun_precision(Path(out)))
+from filbert.inference.bulk import (
+    Engine,
+    Job,
+    Output,
+    Stream,
+    Work,
+    carry_out,
+    local_engine,
+    unfinished,
+)
 
 
 def work_through(
@@ -47,36 +45,29 @@ def work_through(
         out: where the answers go.
     """
     with _output(out, work, flags, source=source) as answers:
-        if answers is None:
-            return
         expected = ExpectedRows(source).after if is_regular(source) else _unknown
         with (
             Counts(what, work.predictor.max_length, expected) as counts,
             _engine(flags, job, work, counts, ahead=is_regular(source)) as chosen,
         ):
-            carry_out(
-                work,
-                counts.rows(rows, work.sequences),
-                answers,
-                engine=chosen,
-                watch=counts,
-            )
+            for entry in answers.entries:
+                counts.kept(entry.rows, entry.truncated)
+            read = counts.rows(rows, work.sequences)
+            carry_out(work, read, answers, engine=chosen, on_part=counts.done)
 
 
 def _engine(
     flags: BulkFlags, job: Job, work: Work, counts: Counts, *, ahead: bool
 ) -> AbstractContextManager[Engine]:
     if flags.engine == "ray":
-        from filbert.inference.bulk.on_ray import on_ray
+        from filbert.inference.ray import on_ray
 
         return on_ray(job, work, flags.workers)
-    return nullcontext(here(work, counts.share, ahead=ahead))
+    return nullcontext(local_engine(work, counts.share, ahead=ahead))
 
 
 @contextmanager
-def _output(
-    out: str | None, work: Work, flags: BulkFlags, *, source: str
-) -> Iterator[Output | None]:
+def _output(out: str | None, work: Work, flags: BulkFlags, *, source: str) -> Iterator[Output]:
     if is_stream(out):
         with output(out) as stream:
             yield Stream(stream)

@@ -1,7 +1,4 @@
-"""From texts to answers: load a model folder once, then predict, fill or embed any number of rows.
-
-H hidden size.
-"""
+"""From texts to answers: load a model folder once, then predict, fill, score or embed texts."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned, refuse_one_text
 from filbert.errors import ConfigError
-from filbert.inference.building import built, number_format
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
+from filbert.inference.precision import built, number_format
 from filbert.inference.score import score_texts
 from filbert.inference.stored_task import (
     check_max_length,
@@ -84,6 +81,8 @@ class Predictor:
         self.precision = precision or Precision("float32", "default")
         self.number_format = number_format(model, self.precision, checkpoint)
         usual = default_max_tokens(self.device, model.config, self.number_format)
+        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
+            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
         self.max_tokens = max_tokens or usual
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
@@ -105,45 +104,36 @@ class Predictor:
         Args:
             precision: "float32" (exact), "bf16", "int8" or "auto"; see docs/precision.md.
             backend: "torch", or "onnxruntime" for a folder that `filbert export` made.
-            device: "cpu", "cuda" ...; the first GPU when there is one.
-            max_length: cut texts to this many tokens; the model's own limit when not given.
-            max_tokens: tokens per packed batch.
-            packed: lay weights out for speed on a processor, which takes a moment; `pack_layers`.
-            null_threshold: a question with a null score above it gets the answer ""; the stored
+            device: "cpu", "cuda" ...; the first GPU if there is one.
+            max_length: Cut texts to this many tokens; the model's own limit when not given.
+            max_tokens: Tokens per packed batch.
+            packed: Lay weights out for speed on a CPU, which takes a moment; see `pack_layers`.
+            null_threshold: A question with a null score above it gets the answer ""; the stored
                 threshold when not given. Models of other tools store none and always answer.
 
         Raises:
-            InputError, FormatError: there is no such model, or it is damaged.
-            ConfigError: an option is unknown or does not fit the model.
+            InputError, FormatError: There is no such model, or it is damaged.
+            ConfigError: An option is unknown or does not fit the model.
         """
         folder = find_model(str(name))
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
-        opened = ModelFolder(folder)
-        checkpoint = read_export(folder) if exported else read_checkpoint(opened)
-        tokenizer = read_tokenizer(opened)
+        checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
         config = checkpoint.config
-        notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
-        for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
-            log.info(note)
-        vectors = read_sentence_vectors(opened, config.hidden_size)
-        limit = stored_max_length(checkpoint, folder)
-        max_length = check_max_length(limit if max_length is None else max_length, config)
-        if max_length is None and vectors.max_length is not None:
-            max_length = min(vectors.max_length, config.max_tokens_per_sequence)
-        if max_tokens is not None and not (isinstance(max_tokens, int) and max_tokens > 0):
-            raise ConfigError(f"max_tokens is {max_tokens!r}; it must be a number above zero.")
-        target = choose_device("cpu" if exported else device)
+        if max_length is None:
+            max_length = _stored_limit(checkpoint, folder, vectors)
+        check_max_length(max_length, config)
         task = task_of(checkpoint, folder, null_threshold)
-        wanted = "float32" if exported else precision
-        chosen = choose_precision(wanted, target, INFERENCE_PRECISIONS)
-        if wanted == "auto":
-            chosen = keeping_answers(chosen, checkpoint, task)
-        model: Model | SessionModel = (
-            SessionModel(folder, checkpoint)
-            if exported
-            else built(checkpoint, chosen, target, packed=packed)
-        )
+        model: Model | SessionModel
+        chosen: Precision | None = None
+        if exported:
+            model = SessionModel(folder, checkpoint)
+        else:
+            target = choose_device(device)
+            chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)
+            if precision == "auto":
+                chosen = keeping_answers(chosen, checkpoint, task)
+            model = built(checkpoint, chosen, target, packed=packed)
         set_vector_head(model, task)
         predictor = cls(
             model,
@@ -151,12 +141,12 @@ class Predictor:
             task,
             max_length=max_length,
             max_tokens=max_tokens,
-            # Weights that are bf16 themselves need no casts.
-            precision=None if chosen.name == "bf16" else chosen,
+            # Weights that are bf16 need no casts.
+            precision=None if chosen is None or chosen.name == "bf16" else chosen,
             sentence_vectors=vectors,
             checkpoint=checkpoint,
         )
-        if target.type == "cpu":
+        if predictor.device.type == "cpu":
             predictor.warm_up()
         return predictor
 
@@ -183,17 +173,18 @@ class Predictor:
 
     def answer(self, question: str, context: str) -> Prediction:
         """The answer to a question within a text of any length, with its place there."""
-        return self._only("span_qa", {"question": question, "context": context})
+        self._require("span_qa")
+        return self.predict([{"question": question, "context": context}])[0]
 
     def tag(self, text: str | Sequence[str]) -> Prediction:
-        """One tag per word of a text or list of words, and the entities they make."""
-        return self._only("tagging", text if isinstance(text, str) else list(text))
+        """One tag per word of a text or list of words, and the entities that they form."""
+        self._require("tagging")
+        return self.predict([text if isinstance(text, str) else list(text)])[0]
 
-    def _only(self, task: str, item: Any) -> Prediction:
+    def _require(self, task: str) -> None:
         if self.task is None or self.task.spec.name != task:
             name = "no task head" if self.task is None else f"a {self.task.spec.name} head"
             raise ConfigError(f"This model has {name}; it must be fine-tuned for {task}.")
-        return self.predict([item])[0]
 
     def known_task(self) -> Task:
         """The task of the model.
@@ -240,7 +231,7 @@ class Predictor:
     def fill(
         self, texts: str | Sequence[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """The words that the model expects in place of every [MASK]; see `fill.fill_masks`.
+        """The most probable words in place of every [MASK]; see `fill.fill_masks`.
 
         Args:
             texts: one text, which gets one answer, or a list of texts, which gets a list.
@@ -256,9 +247,9 @@ class Predictor:
         return fill_masks(self, texts, top=top)
 
     def score(self, texts: str | Sequence[str]) -> dict[str, Any] | list[dict[str, Any]]:
-        """How likely the model finds one text, or each of a list; see `score.score_texts`."""
-        found = list(self.score_texts([texts] if isinstance(texts, str) else texts))
-        return found[0] if isinstance(texts, str) else found
+        """How probable one text is to the model, or each of a list; see `score.score_texts`."""
+        scores = list(self.score_texts([texts] if isinstance(texts, str) else texts))
+        return scores[0] if isinstance(texts, str) else scores
 
     def score_texts(
         self,
@@ -318,9 +309,9 @@ class Predictor:
         self, texts: Sequence[Text], *, pooling: str | None = None, layers: Sequence[int] = (-1,)
     ) -> list[Example]:
         """Texts as what `vectors` takes: tokenised, nothing computed."""
-        way = self._way(pooling, layers)
+        settings = self._vector_settings(pooling, layers)
         clean = cleaning_of(self.task)
-        prepared = [way.prepared(cleaned(text, clean)) for text in texts]
+        prepared = [settings.prepared(cleaned(text, clean)) for text in texts]
         encodings = self.tokenizer.encode(prepared, max_length=self.max_length)
         return [
             Example(i, e.input_ids, e.token_type_ids, e.num_tokens) for i, e in enumerate(encodings)
@@ -336,14 +327,14 @@ class Predictor:
         on_batch: Callable[[int], None] = lambda num_tokens: None,
     ) -> list[np.ndarray]:
         """The vector of every example, in order; with pooling "none" its matrix."""
-        way = self._way(pooling, layers)
+        settings = self._vector_settings(pooling, layers)
         return run_vectors(
             self.model,
             examples,
             layers=self._layer_numbers(layers),
-            pooling=way.pooling,
-            dense=way.dense,
-            normalize=way.normalize if normalize is None else normalize,
+            pooling=settings.pooling,
+            dense=settings.dense,
+            normalize=settings.normalize if normalize is None else normalize,
             max_tokens=self.max_tokens,
             precision=self.precision,
             on_batch=on_batch,
@@ -352,19 +343,19 @@ class Predictor:
     def vector_size(self, pooling: str | None = None, layers: Sequence[int] = (-1,)) -> int:
         """The width of what `embed` gives for a pooling and layers."""
         width = len(self._layer_numbers(layers)) * self.model.config.hidden_size
-        return self._way(pooling, layers).dimension(width)
+        return self._vector_settings(pooling, layers).dimension(width)
 
-    def _way(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
-        """How vectors are made: the folder's way, unless a pooling is named."""
+    def _vector_settings(self, pooling: str | None, layers: Sequence[int]) -> SentenceVectors:
+        """How vectors are made: as the folder says, unless a pooling is named."""
         if pooling is not None:
             check_pooling(pooling)
             return SentenceVectors(pooling)
-        way = self.sentence_vectors
-        if way.dense and tuple(layers) != (-1,):
+        settings = self.sentence_vectors
+        if settings.dense and tuple(layers) != (-1,):
             raise ConfigError(
                 "Dense layers take this model's last layer alone. Name a pooling to have others."
             )
-        return way
+        return settings
 
     def _layer_numbers(self, layers: Sequence[int]) -> tuple[int, ...]:
         """0 for the embeddings, 1..N for the layers."""
@@ -380,3 +371,21 @@ class Predictor:
         if isinstance(self.model, SessionModel) and chosen != (count,):
             raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
         return chosen
+
+
+def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:
+    limit = stored_max_length(checkpoint, folder)
+    if limit is None and vectors.max_length is not None:
+        limit = min(vectors.max_length, checkpoint.config.max_tokens_per_sequence)
+    return limit
+
+
+def _read_folder(folder: Path, *, exported: bool) -> tuple[Checkpoint, Tokenizer, SentenceVectors]:
+    opened = ModelFolder(folder)
+    checkpoint = read_export(folder) if exported else read_checkpoint(opened)
+    tokenizer = read_tokenizer(opened)
+    config = checkpoint.config
+    notes = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, folder)
+    for note in (*(checkpoint.notes if is_google(folder) else ()), *notes):
+        log.info(note)
+    return checkpoint, tokenizer, read_sentence_vectors(opened, config.hidden_size)

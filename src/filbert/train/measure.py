@@ -17,9 +17,8 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.records import Row
 from filbert.data.texts import text_of
-from filbert.inference.building import built
 from filbert.inference.forward import default_max_tokens, run_model
-from filbert.inference.precision_loss import precision_loss
+from filbert.inference.precision import built, precision_loss
 from filbert.model.int8 import has_integer_products
 from filbert.model.precision import Precision, choose_precision
 from filbert.tasks.base import Prediction, Task, TaskOptions, set_vector_head, task_class

@@ -101,8 +101,8 @@ def convert(
         "notes": notes,
     }
     if data is not None:
-        from filbert.calibrate import choose_float_layers
         from filbert.cli.flags import columns_of
+        from filbert.export import choose_float_layers
         from filbert.inference.predictor import Predictor
 
         exact = Predictor.load(source, device="cpu")

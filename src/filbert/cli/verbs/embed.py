@@ -74,14 +74,13 @@ def embed(
             f"--layers {layers!r}: give whole numbers between commas, such as -1,-2."
         ) from error
 
-    from filbert.cli.bulk import job_of, work_through
-    from filbert.inference.bulk.job import Job
-    from filbert.inference.bulk.work import Vectors
+    from filbert.cli.bulk import work_through
+    from filbert.inference.bulk import Job, Vectors
 
     make = partial(
         Vectors, kind=Path(out).suffix, pooling=pooling, normalize=normalize, layers=chosen
     )
-    job = job_of(Job(model, flags.loading, make), flags, out)
+    job = Job(model, flags.loading, make)
     names = ColumnNames(
         text_column=text_column, text_pair_column=text_pair_column, separator=separator
     )

@@ -10,7 +10,7 @@ from filbert.cli.flags import flags_of
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.inference.precision_loss import MetricChange
+    from filbert.inference.precision import MetricChange
 
     FileFlags = Any
 else:
@@ -103,7 +103,7 @@ def evaluate(
     from filbert.cli.flags import STDIO, print_json
     from filbert.cli.output import warn_of_int8
     from filbert.evaluate import evaluate_model, judged_for, metric_names, score_predictions
-    from filbert.inference.precision_loss import precision_loss
+    from filbert.inference.precision import precision_loss
     from filbert.inference.predictor import Predictor
     from filbert.tasks.base import TaskOptions, task_class
 

@@ -44,15 +44,14 @@ def predict(
     check_options(file, out, flags)
     check_lines_file(out)
 
-    from filbert.cli.bulk import job_of, work_through
+    from filbert.cli.bulk import work_through
     from filbert.cli.output import warn_of_int8
-    from filbert.inference.bulk.job import Job
-    from filbert.inference.bulk.work import Answers
+    from filbert.inference.bulk import Answers, Job
     from filbert.tasks.rows import read_task_rows
 
     names = columns_of(columns)
     loading = flags.loading | {"null_threshold": null_threshold}
-    job = job_of(Job(model, loading, Answers), flags, out)
+    job = Job(model, loading, Answers)
     work = job.open()
     warn_of_int8(work.predictor)
     rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)

@@ -82,7 +82,7 @@ def _print_steps(out: Path, facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from filbert.inference.precision_loss import MetricChange
+    from filbert.inference.precision import MetricChange
 
     metric = facts["metric"]
     table = Table(box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""What another precision costs: the same metrics, before and after."""
+"""A checkpoint's model in a number format, and what the format costs in metrics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,81 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+from torch import nn
+
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.errors import ConfigError
+from filbert.inference.int8 import float_layers, quantized
+from filbert.inference.onnx_session import SessionModel
+from filbert.model.cpu import PackedLinear, fuses
+from filbert.model.encoder import DENSE, Encoder
+from filbert.model.heads import Model
+from filbert.model.precision import Precision
 
 # Metrics without a fixed range, of which less is better: reported, but held to no limit.
 _NOT_SHARES = ("loss", "mse", "perplexity")
+
+
+def built(
+    checkpoint: Checkpoint, precision: Precision, device: torch.device, *, packed: bool = False
+) -> Model:
+    """The encoder and head of a checkpoint.
+
+    Args:
+        checkpoint: what was read.
+        precision: settled; in "int8" the layers that filbert.json lists stay float32.
+        device: where it will compute.
+        packed: lay weights out for inference; see `pack_layers`. No gradient goes through them.
+
+    Raises:
+        ConfigError: int8 on a GPU, or of a model without such layers.
+        FormatError: filbert.json notes layers that the model does not have.
+    """
+    model = checkpoint.build(dtype=precision.dtype).to(device)
+    if precision.name == "int8":
+        model = quantized(model, keep=float_layers(checkpoint, model))
+    if packed:
+        pack_layers(model)
+    return model
+
+
+def number_format(
+    model: Model | SessionModel, precision: Precision, checkpoint: Checkpoint | None
+) -> str:
+    """What a loaded model's products are in: float32, bf16 or int8.
+
+    Args:
+        model: its weights tell bf16, which needs no casts then; a graph has none.
+        precision: that it runs in.
+        checkpoint: notes what a graph was made in.
+    """
+    if isinstance(model, SessionModel):
+        noted = (checkpoint.filbert or {}).get("onnx") if checkpoint is not None else None
+        return str((noted or {}).get("precision", "float32"))
+    is_bf16 = next(model.parameters()).dtype == torch.bfloat16
+    return "bf16" if precision.name == "float32" and is_bf16 else precision.name
+
+
+def pack_layers(model: Model | SessionModel) -> int:
+    """Put `PackedLinear` in the place of an encoder's dense layers, and say how many.
+
+    One layer after the other, so that the old weights can go at once. Models on a GPU, in int8, of
+    other kinds or smaller than the fast products stay as they are: 0.
+    """
+    if not isinstance(model, Model) or not isinstance(model.encoder, Encoder):
+        return 0
+    if model.device.type != "cpu":
+        return 0
+    count = 0
+    with torch.no_grad():
+        for layer in model.encoder.layers:
+            for name in DENSE:
+                dense = getattr(layer, name)
+                if isinstance(dense, nn.Linear) and fuses(dense):
+                    setattr(layer, name, PackedLinear(dense))
+                    count += 1
+    return count
 
 
 class MetricChange(NamedTuple):

@@ -1,4 +1,4 @@
-"""A loaded model with its dense layers in 8-bit integers, and which of them are better left alone.
+"""A loaded model with its dense layers in 8-bit integers, and which of them should stay float32.
 
 Embeddings, normalisation, heads and attention's own products stay float.
 """
@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from filbert.checkpoints.checkpoint import Checkpoint
 from filbert.data.examples import Example
-from filbert.errors import ConfigError
+from filbert.errors import ConfigError, FormatError
 from filbert.inference.forward import default_max_tokens, run_vectors
 from filbert.model.cpu import bf16_is_fused
 from filbert.model.encoder import DENSE, Encoder, Layer
@@ -49,6 +50,25 @@ def dense_layers(model: Model) -> list[str]:
         )
     count = len(model.encoder.layers)
     return [f"encoder.layers.{i}.{name}" for i in range(count) for name in DENSE]
+
+
+def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
+    """The dense layers that stay float32 next to int8, as `filbert convert --to int8` chose them.
+
+    Raises:
+        FormatError: filbert.json notes something else.
+    """
+    noted = (checkpoint.filbert or {}).get("int8")
+    if noted is None:
+        return []
+    names = noted.get("float_layers") if isinstance(noted, dict) else None
+    known = dense_layers(model)
+    if not isinstance(names, list) or any(name not in known for name in names):
+        raise FormatError(
+            f"{checkpoint.source or 'filbert.json'}: what filbert.json notes on int8 is not about "
+            "this model. Run filbert convert --to int8 again."
+        )
+    return names
 
 
 def quantized(
