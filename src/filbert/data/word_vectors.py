@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import Lines, Report, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, require_file, shown
 from filbert.errors import InputError, printable
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _check_first(lines: Lines, first: list[str]) -> None:
 
 
 def _check_text(lines: Lines, number: int) -> None:
-    lines.report_bad(1, number, Report(None))
+    lines.report_bad(1, number, BadRowReporter(None))
 
 
 def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
