@@ -107,9 +107,9 @@ class Predictor:
             device: "cpu", "cuda" ...; the first GPU if there is one.
             max_length: Cut texts to this many tokens; the model's own limit when not given.
             max_tokens: Tokens per packed batch.
-            packed: Lay weights out for speed on a CPU, which takes a moment; see `pack_layers`.
+            packed: Lay weights out for speed on a CPU; see `pack_layers`.
             null_threshold: A question with a null score above it gets the answer ""; the stored
-                threshold when not given. Models of other tools store none and always answer.
+                threshold when not given.
 
         Raises:
             InputError, FormatError: There is no such model, or it is damaged.
