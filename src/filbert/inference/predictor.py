@@ -119,15 +119,13 @@ class Predictor:
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
         checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
-        config = checkpoint.config
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)
-        check_max_length(max_length, config)
+        check_max_length(max_length, checkpoint.config)
         task = task_of(checkpoint, folder, null_threshold)
-        model: Model | SessionModel
         chosen: Precision | None = None
         if exported:
-            model = SessionModel(folder, checkpoint)
+            model: Model | SessionModel = SessionModel(folder, checkpoint)
         else:
             target = choose_device(device)
             chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)

@@ -99,8 +99,7 @@ def accumulate(
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
             loss_sums += loss if parallel.is_first else 0.0
         for index in range(len(targets)):
-            is_last = index == len(targets) - 1
-            with parallel.no_sync(wrapped, is_last):
+            with parallel.no_sync(wrapped, index == len(targets) - 1):
                 output, target = output_of(index)
                 if wanted is not None:
                     assert isinstance(output, Tensor)
@@ -114,7 +113,7 @@ def accumulate(
                 loss.backward()  # type: ignore[no-untyped-call]
     sums = parallel.sums([*loss_sums.tolist(), *_sizes(micro_batches, device)])
     parts = tuple(sums[i] / (count or 1.0) for i, count in enumerate(counts))
-    return Gradient(sum(parts), parts, *(int(size) for size in sums[len(counts) :]))
+    return Gradient(sum(parts), parts, *map(int, sums[len(counts) :]))
 
 
 def _counts(
