@@ -9,7 +9,7 @@ import pytest
 
 from filbert.compare.contestants import ContestantRun
 from filbert.compare.recipe import BIGRU, Contestant
-from filbert.compare.results import entry_of, ran_in_same_environment, medians, notes_of
+from filbert.compare.results import entry_of, medians, notes_of, ran_in_same_environment
 
 
 def run(seed=0, **more):
