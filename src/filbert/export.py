@@ -129,7 +129,6 @@ def export_onnx(
     predictor = Predictor.load(name, device="cpu")
     checkpoint = predictor.checkpoint
     assert checkpoint is not None
-    # Before the graph, which takes its time.
     digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
@@ -142,20 +141,7 @@ def export_onnx(
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
         _check_agreement(agreement, math.inf if int8 else LARGEST_DIFFERENCE, out)
-        facts: dict[str, Any] = {
-            "filbert": version("filbert"),
-            "from": portable(name),
-            "opset": OPSET,
-            "precision": "int8" if int8 else "float32",
-            "float_layers": kept,
-            # Older graphs lack this: see `SessionModel`.
-            "exact_products": True,
-            "inputs": list(model.session.inputs),
-            "outputs": list(model.session.outputs),
-            "largest_difference": agreement.difference,
-            "largest_output": agreement.scale,
-            "cosine": agreement.cosine,
-        }
+        facts = _facts(model, agreement, name, is_int8=int8, opset=OPSET) | {"float_layers": kept}
         if data is not None:
             metrics = _compare_metrics(predictor, model, data, names or ColumnNames())
             if max_loss is not None:
@@ -164,6 +150,25 @@ def export_onnx(
             facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
         _record(facts, predictor, checkpoint, new)
     return facts
+
+
+def _facts(
+    model: SessionModel, agreement: Agreement, name: str, *, is_int8: bool, opset: int
+) -> dict[str, Any]:
+    """Return what filbert.json says about an export."""
+    return {
+        "filbert": version("filbert"),
+        "from": portable(name),
+        "opset": opset,
+        "precision": "int8" if is_int8 else "float32",
+        # Older graphs lack this: see `SessionModel`.
+        "exact_products": True,
+        "inputs": list(model.session.inputs),
+        "outputs": list(model.session.outputs),
+        "largest_difference": agreement.difference,
+        "largest_output": agreement.scale,
+        "cosine": agreement.cosine,
+    }
 
 
 def _check_agreement(agreement: Agreement, allowed: float, out: Path) -> None:
