@@ -249,7 +249,7 @@ def _write_companions(
 def compare_outputs(
     predictor: Predictor, model: SessionModel, pooling: str | None = None
 ) -> Agreement:
-    """Every output on texts of several lengths, padded into one batch, beside packed torch.
+    """Compare every output with packed torch, on texts of several lengths padded into one batch.
 
     Args:
         predictor: of the original.
@@ -283,7 +283,7 @@ def compare_outputs(
 
 
 def agreement_of(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> Agreement:
-    """How far outputs are from those that are wanted, each beside its own."""
+    """Return how far the outputs are from the expected ones, pair by pair."""
     pairs = [
         (one.flatten().double(), other.flatten().double())
         for one, other in zip(wanted, found, strict=True)
