@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.completion import install_completion
+from filbert.cli.completion import completion_command
 from filbert.cli.flags import (
     disguised,
     files_last,
@@ -101,7 +101,7 @@ for place, (title, verbs) in enumerate(GROUPS.items()):
             group=group,
             sort_key=order,
         )
-app.command(install_completion, name="--install-completion")
+app.command(completion_command(app), name="--install-completion")
 
 
 def load_verb(name: str) -> App:
