@@ -27,7 +27,7 @@ from torch import nn
 from filbert.compare.classifiers import (
     BiGRU,
     Effort,
-    Features,
+    FeatureExtractor,
     Linear,
     Watch,
     WordCounts,
@@ -151,7 +151,7 @@ def finished_fingerprint(out: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainedContestant:
     """A model with predictions, before its costs are measured.
 
     Attributes:
@@ -206,7 +206,7 @@ def run_contestant(run: ContestantRun) -> None:
     write_json(run.folder / "run.json", outcome.facts | {"costs": costs, "study": study})
 
 
-def _trained(run: ContestantRun) -> Outcome:
+def _trained(run: ContestantRun) -> TrainedContestant:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.source is not None:
@@ -228,10 +228,12 @@ def _trained(run: ContestantRun) -> Outcome:
         sum(facts.get(name) or 0.0 for name in parts), facts.get("training_cpu_seconds", math.nan)
     )
     size = weight_bytes(predictor.model)
-    return Outcome(facts, predictor.predict_rows, run.folder / "model", effort, size, predictor)
+    return TrainedContestant(
+        facts, predictor.predict_rows, run.folder / "model", effort, size, predictor
+    )
 
 
-def _quantised(run: ContestantRun) -> Outcome:
+def _quantised(run: ContestantRun) -> TrainedContestant:
     """Load the model of another run in another number format; nothing is trained.
 
     PyTorch converts the original's folder when it loads it; for ONNX Runtime one is exported.
@@ -266,10 +268,12 @@ def _quantised(run: ContestantRun) -> Outcome:
         "precision": chosen["precision"],
         "model": {**(before.get("model") or {}), "source": chosen["of"]},
     }
-    return Outcome(facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor)
+    return TrainedContestant(
+        facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor
+    )
 
 
-def _fitted(run: ContestantRun) -> Outcome:
+def _fitted(run: ContestantRun) -> TrainedContestant:
     """Train a linear model or a BiGRU; the facts have the shape of those of `finetune`."""
     clock = _Clock()
     rows = {name: _rows(run, name) for name in run.data}
@@ -325,12 +329,14 @@ def _fitted(run: ContestantRun) -> Outcome:
                 f"vectors: {chosen['vectors']} has {num_known:,} of the {num_words:,} words; the "
                 "others are drawn at random"
             )
-    return Outcome(facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort)
+    return TrainedContestant(
+        facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort
+    )
 
 
 def _features(
     run: ContestantRun, texts: Sequence[str], rows: Mapping[str, Sequence[Row]]
-) -> Features:
+) -> FeatureExtractor:
     """Return features fitted on the cleaned training texts.
 
     The words of dev and test are only looked up in a file of vectors.
@@ -346,7 +352,7 @@ def _features(
     return table.fitted(texts)
 
 
-_STEPS: dict[str, Callable[[ContestantRun], Outcome]] = {
+_STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
     "encoder": _trained,
     "distilled": _trained,
     "quantised": _quantised,

@@ -29,7 +29,7 @@ from filbert.data.findings import (
     NearReport,
     Problem,
     Report,
-    Split,
+    SplitReport,
 )
 from filbert.data.near_duplicates import bands_for, between, near_duplicates, repeats_within
 from filbert.data.records import Row
@@ -245,7 +245,7 @@ class Scan:
             return None
         return np.flatnonzero(np.asarray(self.lengths) > self.max_length)
 
-    def split(self) -> Split:
+    def split(self) -> SplitReport:
         """The counts and lengths of the file."""
         lengths = np.asarray(self.lengths)
         measured = None
@@ -255,7 +255,7 @@ class Scan:
             cuts = np.percentile(lengths, (50, 90, 95, 99, 100), method="inverted_cdf")
             measured = Lengths("tokens" if has_tokens else "words", *map(int, cuts))
         long = self.too_long()
-        return Split(
+        return SplitReport(
             name=self.name,
             path=str(self.path),
             rows=len(self.lines),
@@ -269,7 +269,7 @@ class Scan:
         )
 
 
-class Rows:
+class CheckedRows:
     """All good rows of all files, n of them, file by file.
 
     Attributes:
@@ -312,7 +312,7 @@ class Rows:
 # Rules: each takes all rows and yields findings.
 
 
-def uneven_rows(rows: Rows) -> Iterator[Finding]:
+def uneven_rows(rows: CheckedRows) -> Iterator[Finding]:
     """If all rows of the first file have as many choices, those of the others must, too."""
     first, *others = rows.scans
     for scan in others:
@@ -324,7 +324,7 @@ def uneven_rows(rows: Rows) -> Iterator[Finding]:
             yield Finding("error", "uneven_rows", message, scan.where(0), len(scan.lines))
 
 
-def same_texts(rows: Rows) -> Iterator[Finding]:
+def same_texts(rows: CheckedRows) -> Iterator[Finding]:
     """Duplicates in a file, texts of train in another file, and texts with different labels."""
     # Stable, so that the first row of a group comes first.
     order = np.lexsort((rows.digests[:, 1], rows.digests[:, 0]))
@@ -354,7 +354,7 @@ def same_texts(rows: Rows) -> Iterator[Finding]:
             yield Finding("warning", "contradiction", message, where)
 
 
-def lengths(rows: Rows) -> Iterator[Finding]:
+def lengths(rows: CheckedRows) -> Iterator[Finding]:
     """Rows that will be cut, and tokens that are not in the vocabulary."""
     for scan in rows.scans:
         long = scan.too_long()
@@ -371,7 +371,7 @@ def lengths(rows: Rows) -> Iterator[Finding]:
             yield Finding(level, "unknown_tokens", message, times=scan.unknown)
 
 
-def labels(rows: Rows) -> Iterator[Finding]:
+def labels(rows: CheckedRows) -> Iterator[Finding]:
     """Labels that train lacks and, for classes, a single label and rare ones."""
     judge = rows.scans[0].judge
     if judge.head_kind not in ("sequence", "tokens"):
@@ -410,10 +410,15 @@ def _counted(counts: list[tuple[str, int]]) -> str:
     return named + (f" and {more:,} more" if more > 0 else "")
 
 
-RULES: tuple[Callable[[Rows], Iterator[Finding]], ...] = (uneven_rows, same_texts, lengths, labels)
+RULES: tuple[Callable[[CheckedRows], Iterator[Finding]], ...] = (
+    uneven_rows,
+    same_texts,
+    lengths,
+    labels,
+)
 
 
-def compare_near(rows: Rows, threshold: float, problems: Problems) -> NearReport:
+def compare_near(rows: CheckedRows, threshold: float, problems: Problems) -> NearReport:
     """Near-duplicates within and between files.
 
     Only rows whose texts differ make findings; `same_texts` finds the equal ones.
@@ -452,7 +457,7 @@ def compare_near(rows: Rows, threshold: float, problems: Problems) -> NearReport
     return NearReport(threshold, tuple(files), len(near.pairs), pairs)
 
 
-def _pair_findings(rows: Rows, pairs: np.ndarray, threshold: float) -> Iterator[Finding]:
+def _pair_findings(rows: CheckedRows, pairs: np.ndarray, threshold: float) -> Iterator[Finding]:
     """Pairs within a file, and pairs with different labels anywhere."""
     for one, other in pairs:
         if rows.file_of[one] == rows.file_of[other]:
@@ -532,7 +537,7 @@ def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], judge: Judge) ->
 def _report(
     scans: list[Scan], problems: Problems, max_length: int, near_threshold: float | None
 ) -> Report:
-    rows = Rows(scans)
+    rows = CheckedRows(scans)
     near = None if near_threshold is None else compare_near(rows, near_threshold, problems)
     for rule in RULES:
         problems.add(rule(rows))

@@ -20,7 +20,7 @@ import numpy as np
 from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
 from filbert.data.loader import deal
-from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, Rows, mask
+from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -298,7 +298,7 @@ class Instances:
         for at, numbers, borders in zip(bounds[:-1], plan.tolist(), inside, strict=True):
             self._fill(ids, types, fresh, at, numbers, self._document_starts[slice(*borders)])
         masked, targets = mask(
-            Rows(ids, starts, keys_of(self.seed, version, rows), fresh), self.masker
+            TokenRows(ids, starts, keys_of(self.seed, version, rows), fresh), self.masker
         )
         labels = [None if label == _NO_LABEL else label for label in plan[:, 4].tolist()]
         return [

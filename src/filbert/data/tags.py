@@ -21,7 +21,7 @@ ALONE = "W"
 SPAN_LABEL = "span"
 
 
-class Gold(NamedTuple):
+class GoldTags(NamedTuple):
     """The correct tags of a sentence, and the sentence, for answers that come as entities."""
 
     tags: list[str]
@@ -222,14 +222,14 @@ def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
     return list(tags)
 
 
-def kinds_in(sentences: Iterable[Gold]) -> tuple[set[str], bool]:
+def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
     """The types in the tags of some sentences, and whether these are tags that stand alone.
 
     Raises:
         InputError: those of some sentences do, those of others do not.
     """
     kinds: set[str] = set()
-    first: dict[bool, Gold] = {}
+    first: dict[bool, GoldTags] = {}
     for gold in sentences:
         if not gold.tags:
             continue
@@ -297,7 +297,7 @@ def types_in(answer: Mapping[str, Any]) -> set[str]:
     return {span.label for span in answer["entities"]}
 
 
-def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
+def answered_tags(wanted: GoldTags, answer: Mapping[str, Any]) -> list[str]:
     """A BIO tag for each word, from the result of `check_answer` or from a prediction of our own.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import Lines, Report, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, require_file, shown
 from filbert.errors import InputError, printable
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def read_vectors(
     values = array("f")
     num_found = 0
     for number, line in chain(first[num_words is not None :], numbered):
-        lines.report_bad(1, number, Report(None))
+        lines.report_bad(1, number, BadRowReporter(None))
         text = line.rstrip()
         if not text:
             continue

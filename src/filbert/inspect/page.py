@@ -361,7 +361,7 @@ def _quantise(weights: np.ndarray, levels: int) -> bytes:
     return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
 
 
-class Vectors(NamedTuple):
+class HeadVectors(NamedTuple):
     """Queries and keys of a head in bytes.
 
     Attributes:
@@ -373,12 +373,12 @@ class Vectors(NamedTuple):
     scales: tuple[float, float]
 
 
-def pack_vectors(queries_keys: np.ndarray) -> Vectors:
+def pack_vectors(queries_keys: np.ndarray) -> HeadVectors:
     """Quantise the queries and keys of one head, (2, n, D), to int8."""
     largest = np.maximum(np.abs(queries_keys).max((1, 2)), 1e-9)
     steps = np.rint(queries_keys * (127 / largest)[:, None, None]).astype(np.int8)
     query, key = (float(scale) / 127 for scale in largest)
-    return Vectors(_encode(steps.tobytes()), (query, key))
+    return HeadVectors(_encode(steps.tobytes()), (query, key))
 
 
 def _encode(raw: bytes) -> str:

@@ -27,7 +27,7 @@ from filbert.serve.metrics import Metrics
 from filbert.serve.queries import (
     HealthQuery,
     NumberedInput,
-    Prepared,
+    PreparedInputs,
     Query,
     Result,
     abilities,
@@ -378,7 +378,7 @@ class Engine:
     async def _results(self, request: _Request, inputs: Sequence[Any]) -> list[Result]:
         """Tokenise, queue, and make results, chunk by chunk."""
         query = request.query
-        sent: list[tuple[Prepared, _Chunk]] = []
+        sent: list[tuple[PreparedInputs, _Chunk]] = []
         for own in chunks_of(inputs):
             began = time.perf_counter()
             prepared = await self.in_pool(partial(query.prepare, own))
