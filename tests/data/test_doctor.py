@@ -231,7 +231,7 @@ def test_a_row_costs_little_memory(tmp_path):
         return most
 
     # 32 bytes kept and some 50 for the comparison; without digests the texts alone would be 80.
-    assert peak(25_000) - peak(10_000) < 15_000 * 100
+    assert peak(60_000) - peak(30_000) < 30_000 * 100
 
 
 # Near-duplicates

@@ -104,7 +104,7 @@ def test_where_no_label_is_read_the_columns_need_not_be_there(tmp_path):
         ({"merge_labels": (), "merge_as": "x"}, "--merge-labels names nothing"),
         (
             {"merge_labels": ("a", "b", "a"), "merge_as": "x"},
-            "names a, b, a; give different columns",
+            "names a, b, a; give different",
         ),
         ({"merge_labels": ("a",), "merge_as": " "}, "--as '' is no label; give a word"),
         ({"merge_labels": ("a",), "merge_as": "x\n"}, "is no label; give a word"),

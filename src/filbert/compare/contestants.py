@@ -56,7 +56,7 @@ from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 
 # The splits whose predictions every run writes.
-JUDGED = ("dev", "test")
+PREDICTED_SPLITS = ("dev", "test")
 # Rows of a timed pass, and number of passes: half a minute for a base model on two cores.
 TIMED_ROWS, WARM_UP_ROWS, PASSES = 1_024, 64, 5
 PASS_SECONDS, MOST_SECONDS = 10.0, 30.0
@@ -146,7 +146,7 @@ def trained_fingerprint(out: Path) -> str | None:
 
 def finished_fingerprint(out: Path) -> str | None:
     """Return the same for a run with predictions."""
-    paths = (_predictions_path(out, split) for split in JUDGED)
+    paths = (_predictions_path(out, split) for split in PREDICTED_SPLITS)
     return trained_fingerprint(out) if all(path.is_file() for path in paths) else None
 
 
@@ -220,7 +220,7 @@ def _trained(run: ContestantRun) -> TrainedContestant:
         options = changed(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
         facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
-    if not all(_predictions_path(run.folder, split).is_file() for split in JUDGED):
+    if not all(_predictions_path(run.folder, split).is_file() for split in PREDICTED_SPLITS):
         _predict_splits(run, predictor.predict_rows, predictor.known_task())
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds", "answers_seconds",
              "augment_seconds")  # fmt: skip
@@ -347,7 +347,7 @@ def _features(
     others: list[str] = []
     if chosen["vectors"] is not None:
         cleaning = Cleaning.parse(run.cleaning)
-        others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
+        others = [joined(row, cleaning) for name in PREDICTED_SPLITS for row in rows[name]]
     table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
     return table.fitted(texts)
 
@@ -378,7 +378,7 @@ def _predictions_path(out: Path, split: str) -> Path:
 def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[str, Any]:
     """Write the predictions of dev and test as `finetune` does; return their metrics."""
     metrics = {}
-    for split in JUDGED:
+    for split in PREDICTED_SPLITS:
         rows = _rows(run, split)
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)

@@ -19,8 +19,8 @@ import numpy as np
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import (
     LEVELS,
+    CheckableTask,
     Finding,
-    Judge,
     Lengths,
     Level,
     NearFile,
@@ -98,7 +98,7 @@ class Scan:
 
     Attributes:
         name, path: of the split.
-        judge: the task.
+        task: checks the rows.
         tokenizer: if None, lengths are in words.
         max_length: in tokens.
         problems: counts what is found while reading.
@@ -113,7 +113,7 @@ class Scan:
 
     name: str
     path: str | Path
-    judge: Judge
+    task: CheckableTask
     tokenizer: Tokenizer | None
     max_length: int
     problems: Problems
@@ -148,18 +148,18 @@ class Scan:
         for row in rows:
             seen += 1
             try:
-                labels, texts = self.judge.labels_of(row), self.judge.sequences(row)
+                labels, texts = self.task.labels_of(row), self.task.sequences(row)
             except InputError as error:
                 self.bad(error)
             else:
                 characters += self._keep(row, texts, labels)
                 good.append((row, texts))
             if seen == _CHUNK_ROWS or characters > _CHUNK_CHARACTERS:
-                self._judge_chunk(good)
+                self._check_chunk(good)
                 if progress:
                     progress(seen)
                 good, characters, seen = [], 0, 0
-        self._judge_chunk(good)
+        self._check_chunk(good)
         if progress:
             progress(seen)
 
@@ -168,7 +168,7 @@ class Scan:
         for label in labels:
             self.label_rows.setdefault(label, len(self.lines))
         self.labels.update(labels)
-        if self.judge.labels_are_classes:
+        if self.task.labels_are_classes:
             names = tuple(sorted(labels))
             self.label_sets.append(self.label_numbers.setdefault(names, len(self.label_numbers)))
         self.lines.append(row.line)
@@ -190,10 +190,10 @@ class Scan:
         """What is wrong with the row that was just kept."""
         if self.digests.endswith(_EMPTY):
             kind, message = "empty_text", "Rows whose text is empty."
-            if getattr(self.judge, "clean", None) is not None and holds_text(row):
+            if getattr(self.task, "clean", None) is not None and holds_text(row):
                 kind, message = "emptied_text", "Rows of whose text cleaning leaves nothing."
             yield Finding("warning", kind, message, row.where)
-        column = getattr(self.judge, "id_column", None)
+        column = getattr(self.task, "id_column", None)
         if column is not None:
             id = row.values[column]
             if id in self.ids:
@@ -201,7 +201,7 @@ class Scan:
                 yield Finding("warning", "duplicate_id", message, question_place(row))
             self.ids.add(id)
 
-    def _judge_chunk(self, good: list[tuple[Row, list[Text]]]) -> None:
+    def _check_chunk(self, good: list[tuple[Row, list[Text]]]) -> None:
         """Measure some good rows and ask the task about them."""
         if not good:
             return
@@ -221,7 +221,7 @@ class Scan:
     def _asked(self, rows: list[Row]) -> list[Finding]:
         """The findings of the task; a row that makes it fail is counted as a bad one."""
         try:
-            return list(self.judge.findings(rows, self.tokenizer, self.max_length))
+            return list(self.task.findings(rows, self.tokenizer, self.max_length))
         except InputError as error:
             if len(rows) == 1:
                 self.bad(error)
@@ -237,7 +237,7 @@ class Scan:
 
     def too_long(self) -> np.ndarray | None:
         """The rows that will be cut; None if unknown, or if the task reads windows."""
-        if self.tokenizer is None or self.judge.windows:
+        if self.tokenizer is None or self.task.windows:
             return None
         return np.flatnonzero(np.asarray(self.lengths) > self.max_length)
 
@@ -284,7 +284,7 @@ class CheckedRows:
             [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
         )
         self.labels = None
-        if scans[0].judge.labels_are_classes:
+        if scans[0].task.labels_are_classes:
             self.labels = np.concatenate([np.asarray(s.label_sets, np.int32) for s in scans])
 
     def split(self, index: int) -> str:
@@ -369,8 +369,8 @@ def lengths(rows: CheckedRows) -> Iterator[Finding]:
 
 def labels(rows: CheckedRows) -> Iterator[Finding]:
     """Labels that train lacks and, for classes, a single label and rare ones."""
-    judge = rows.scans[0].judge
-    if judge.head_kind not in ("sequence", "tokens"):
+    task = rows.scans[0].task
+    if task.head_kind not in ("sequence", "tokens"):
         return
     train = [scan for scan in rows.scans if scan.name == "train"]
     counts = Counter[str]()
@@ -379,12 +379,12 @@ def labels(rows: CheckedRows) -> Iterator[Finding]:
     for scan in rows.scans if train else ():
         for label, count in scan.labels.most_common():
             if label not in counts:
-                what = "rows with the label" if judge.labels_are_classes else "the label"
+                what = "rows with the label" if task.labels_are_classes else "the label"
                 message = f'{scan.name}: {what} "{printable(label)}", which train does not have.'
                 where = scan.where(scan.label_rows[label])
                 yield Finding("error", "unseen_label", message, where, count)
     num_rows = sum(len(scan.lines) for scan in train or rows.scans)
-    if not judge.labels_are_classes or not counts:
+    if not task.labels_are_classes or not counts:
         return
     if len(counts) == 1 and counts.total() == num_rows:
         message = f'All rows have the same label, "{printable(next(iter(counts)))}".'
@@ -473,7 +473,7 @@ def _pair_findings(rows: CheckedRows, pairs: np.ndarray, threshold: float) -> It
 
 def check(
     files: Sequence[tuple[str, str | Path]],
-    judge: Judge,
+    task: CheckableTask,
     names: ColumnNames,
     *,
     tokenizer: Tokenizer | None,
@@ -486,9 +486,9 @@ def check(
 
     Args:
         files: (split, path); the split named "train" is what the others are compared with.
-        judge: the task that the rows are for.
+        task: the task that the rows are for.
         names: the user's names of the columns.
-        tokenizer: without it lengths are in words, and nothing is said about cutting.
+        tokenizer: without it, lengths are in words and truncation is not checked.
         max_length: in tokens, specials included.
         max_findings_shown: places that are named for each problem.
         near_threshold: also find texts that are at least so similar; see `near_duplicates`.
@@ -504,24 +504,24 @@ def check(
     scans = []
     for split, path in files:
         texts: list[str] | None = None if near_threshold is None else []
-        scan = Scan(split, path, judge, tokenizer, max_length, problems, label_numbers, texts)
-        scan.read(judge.read(path, names, labelled=True, on_error=scan.bad), progress)
+        scan = Scan(split, path, task, tokenizer, max_length, problems, label_numbers, texts)
+        scan.read(task.read(path, names, labelled=True, on_error=scan.bad), progress)
         scans.append(scan)
     return _report(scans, problems, max_length, near_threshold)
 
 
-def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], judge: Judge) -> Report:
+def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: CheckableTask) -> Report:
     """Check labelled rows that are in memory, without a tokenizer: lengths are in words.
 
     Args:
         splits: Path and rows by the name of the split.
-        judge: The task.
+        task: Checks the rows.
     """
     problems, label_numbers = Problems(MAX_FINDINGS_SHOWN), dict[tuple[str, ...], int]()
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     scans = []
     for split, (path, rows) in splits.items():
-        scan = Scan(split, path, judge, None, 0, problems, label_numbers, [] if is_small else None)
+        scan = Scan(split, path, task, None, 0, problems, label_numbers, [] if is_small else None)
         scan.read(rows)
         scans.append(scan)
     is_small &= sum(len(text) for scan in scans for text in scan.texts or ()) <= NEAR_CHARACTERS

@@ -126,7 +126,7 @@ class Report:
         return self.problems[0].level if self.problems else None
 
 
-class Judge(Protocol):
+class CheckableTask(Protocol):
     """The part of `filbert.tasks.base.Task` that looks at data."""
 
     @property

@@ -95,7 +95,7 @@ def read_rows(
         optional: further canonical names to keep if they are there. None keeps all columns.
         extra: the file's own names of further columns that must be there.
         separator: the character between the fields of a CSV or TSV file; quotes count as in CSV. A
-            backslash with a t stands for a tab.
+            backslash and a t mean a tab.
         on_error: receives each bad row instead of it being raised, and reading goes on after it. If
             that is impossible (an open quote, a broken stream, a bad header line) it receives that
             too, and the rows end.

@@ -108,8 +108,8 @@ def _whole_rows(
     """`wanted` as whole numbers that add up to `total`, each rounded up or down.
 
     Rounded up are first those that would be nothing otherwise, then the largest remainders, where
-    what earlier classes left a split `owed` counts as well: many small classes that are all
-    rounded alike would leave a split too small.
+    what earlier classes left a split `owed` counts as well: rounding many small
+    classes in the same direction would leave a split too small.
     """
     # The tolerance is for quotas such as 0.15 * 20, which is not quite 3.
     given = np.floor(wanted + 1e-9).astype(np.int64)

@@ -477,8 +477,8 @@ def tokens_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
 
 
 def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
-    """First and last context token of the answer that is learnt: the first one, without spaces
-    around it.
+    """Return the first and last context token of the training answer: the first answer, without
+    spaces around it.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
@@ -609,7 +609,7 @@ def question_findings(
 
     Args:
         rows: questions, with `answers` where they are known.
-        cutting: without it nothing is said about lengths.
+        cutting: without it, lengths are not checked.
         max_answer_length: in tokens.
     """
     sound = []

@@ -87,7 +87,7 @@ def stands_alone(tag: str) -> bool:
 
 
 def form_of(tag: str) -> tuple[bool, str]:
-    """Whether a tag stands alone, and its type."""
+    """Return whether a tag is a span of its own, and its type."""
     return stands_alone(tag), split_tag(tag)[1]
 
 
@@ -263,7 +263,7 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
     for span in spans:
         place = f"{row.where}, characters {span.start} to {span.end}"
         if span in lost:
-            message = "Spans without a word of their own; nothing is learnt from them."
+            message = "Spans without a word of their own; they are not used for training."
             yield Finding("warning", "lost_span", message, place)
         elif span.start not in starts or span.end not in ends:
             message = "Spans with a border inside a word; all of the word is taken."
@@ -330,7 +330,7 @@ def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
         text: the text of the spans; None if it is not known yet.
 
     Raises:
-        InputError: it is no such list, a span lies outside the text, or two overlap.
+        InputError: it is no such list, a span is outside the text, or two spans overlap.
     """
     if not isinstance(value, list | tuple):
         problem = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'

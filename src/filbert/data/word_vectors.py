@@ -19,8 +19,8 @@ from filbert.errors import InputError, printable
 
 log = logging.getLogger(__name__)
 
-# Lines that tell the dimension where no header does, by what most of them have: a few words of the
-# largest GloVe file hold spaces.
+# Without a header, the dimension is the most common one of so many lines: a few words of the
+# largest GloVe file contain spaces.
 _FIRST = 100
 LARGEST_DIM = 4096
 _MOST = float(np.finfo(np.float32).max)
@@ -28,7 +28,7 @@ _MOST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words and what stands for them.
+    """Words and their vectors.
 
     Attributes:
         words: n different ones.
@@ -53,8 +53,7 @@ def read_vectors(
 
     A first line of two whole numbers (how many words, of what dimension) is word2vec's and
     fastText's; GloVe's files have none. A word may hold spaces: the last numbers of the line count.
-    Of a word that stands there twice the first vector is taken. Nothing but what is wanted is kept
-    in memory.
+    The first vector of a repeated word is used. Only the requested words are kept in memory.
 
     Args:
         path: of the file, also .gz, .xz or .zst.

@@ -186,10 +186,10 @@ def sequences_around(
     if len(ids) <= max_length:
         everything = np.asarray(places, dtype=np.int64)
         return [Example(row, ids, types, count, everything, range(len(places)))]
-    room = encoding.room(max_length)
+    size = encoding.max_text_tokens(max_length)
     groups: list[list[int]] = []
     for mask, place in enumerate(places):
-        if groups and place - places[groups[-1][0]] < room // 2:
+        if groups and place - places[groups[-1][0]] < size // 2:
             groups[-1].append(mask)
         else:
             groups.append([mask])

@@ -203,7 +203,7 @@ def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.nd
         raise InputError(f"{sentence.where}: this model has no token for {word!r}.")
     kept = np.arange(len(encoding.input_ids))
     if len(kept) > predictor.max_length:
-        if len(rows) > encoding.room(predictor.max_length):
+        if len(rows) > encoding.max_text_tokens(predictor.max_length):
             raise InputError(f"{sentence.where}: the word has more tokens than the model reads.")
         kept = encoding.around(int(rows.mean()), predictor.max_length)
     example = Example(

@@ -308,13 +308,13 @@ def plan_storage(views: Sequence[View], neurons: Sequence[tuple[int, int]] = ())
         for layer, head in neurons:
             if layer < kept.shape[0] and head < kept.shape[1]:
                 kept[layer, head] = True
-    room = BUDGET * 3 / 4
+    limit = BUDGET * 3 / 4
     sizes = dict[int, float]()
     for chosen, least in ((everything, LEAST_LEVELS), (named, LEVELS[-1])):
         for levels in LEVELS:
             if levels not in sizes:
                 sizes[levels] = sum(_maps_size(view.maps, levels) for view in views)
-            if levels >= least and sizes[levels] + _vectors_size(views, chosen) <= room:
+            if levels >= least and sizes[levels] + _vectors_size(views, chosen) <= limit:
                 return Storage(levels, chosen)
     return Storage(LEVELS[-1], named)
 

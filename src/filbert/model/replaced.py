@@ -41,7 +41,7 @@ class Detection(NamedTuple):
 
 
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
-    """The generator beside a discriminator: as deep, narrower, over the same embedding tables.
+    """Return the generator's configuration: a discriminator's depth and embeddings, less width.
 
     Args:
         config: the discriminator's.

@@ -213,8 +213,8 @@ class StudyFiles:
     @cached_property
     def digits(self) -> int:
         """Decimals: the last one is about a tenth of the decisive metric's uncertainty."""
-        figures = [one.figure(self.decisive[0]) for one in self.measured]
-        widths = [one["high"] - one["low"] for one in figures if one.get("low") is not None]
+        values = [one.figure(self.decisive[0]) for one in self.measured]
+        widths = [one["high"] - one["low"] for one in values if one.get("low") is not None]
         half = median(widths or [0.02]) / 2
         return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
 

@@ -1,7 +1,7 @@
 """Queries: what a request asks of a model.
 
 A query turns inputs into sequences, sequences into outputs, and outputs into results. The first and
-last step run in threads beside the model; `outputs` gets sequences of many requests at once.
+last step run in threads next to the model; `outputs` gets sequences of many requests at once.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class EmbedQuery:
         self.predictor.vector_size(self.pooling, self.layers)
 
     def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:
-        """Make one sequence per input. A list of token ids stands for its text."""
+        """Make one sequence per input. A list of token ids is used as it is."""
         ids = {at: item for at, (_, item) in enumerate(inputs) if _is_ids(item)}
         texts = [
             "" if at in ids else text_of(text_row(item, i)) for at, (i, item) in enumerate(inputs)

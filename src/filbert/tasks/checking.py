@@ -20,7 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 
 
 class RowCheck:
-    """A `filbert.data.findings.Judge` for the rows of a task."""
+    """A `filbert.data.findings.CheckableTask` for the rows of a task."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

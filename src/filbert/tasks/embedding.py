@@ -1,4 +1,4 @@
-"""Sentence vectors that are close for texts of close meaning, learnt from pairs of texts.
+"""Train sentence vectors on pairs of texts, so that similar meanings get similar vectors.
 
 R rows (each two texts), S = 2 R sequences, H width of a vector.
 """

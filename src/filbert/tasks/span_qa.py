@@ -86,7 +86,7 @@ class SpanQA:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
         """A task that knows the user's options and no row yet."""
-        refuse_cleaning(options, "answers are places in the text as it stands")
+        refuse_cleaning(options, "answers are positions in the original text")
         return cls(**{name: getattr(options, name) for name in _COUNTS})
 
     def fit(self, rows: Iterable[Row]) -> SpanQA:
@@ -107,7 +107,7 @@ class SpanQA:
         where there is no answer, or the window does not hold all of it.
 
         Raises:
-            InputError: a question leaves no room for its context, or (with targets) an answer is
+            InputError: a question leaves no tokens for its context, or (with targets) an answer is
                 not at its offset; with file, line and id.
         """
         examples = []
