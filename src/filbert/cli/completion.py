@@ -54,7 +54,7 @@ def completion_command(app: App) -> Callable[..., None]:
         path = (out or Path.home() / _PLACES[name]).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
         script = app.generate_completion(shell=cast(Shell, name))
-        path.write_text(with_file_names(script, name), encoding="utf-8")
+        path.write_text(with_file_names(script, cast(Shell, name)), encoding="utf-8")
         print(f"Wrote {path}")
         if out is None:
             print(_NEXT[name].format(path=path, folder=path.parent))
