@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from filbert.cli.output import print_table
-from filbert.data.findings import Problem, Report, Split
+from filbert.data.findings import Problem, Report, SplitReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LABELS_SHOWN = 6
@@ -58,7 +58,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print("Nothing is wrong with it.")
 
 
-def _labels(split: Split) -> str:
+def _labels(split: SplitReport) -> str:
     counts = [f"{name} {count:,}" for name, count in split.label_counts.items()]
     more = len(counts) - _LABELS_SHOWN
     return ", ".join(counts[:_LABELS_SHOWN]) + (f", {more} more" if more > 0 else "")

@@ -19,23 +19,17 @@ def split_shares(shares: Mapping[str, float] | Sequence[float]) -> dict[str, flo
     Raises:
         ConfigError: they are not positive numbers that add up to 1.
     """
-    if isinstance(shares, Mapping):
-        named = dict(shares)
-    else:
-        names = {2: ("train", "test"), 3: SPLITS}.get(len(shares))
-        if names is None:
-            raise ConfigError(
-                f"split is {list(shares)}; give three shares, of train, dev and test, such as "
-                "0.7, 0.15, 0.15."
-            )
-        named = dict(zip(names, shares, strict=True))
-    values = [float(share) for share in named.values()]
-    if len(named) < 2 or not all(0 < share < 1 for share in values) or abs(sum(values) - 1) > 1e-6:
+    names = {2: ("train", "test"), 3: SPLITS}.get(len(shares), SPLITS)
+    named = dict(shares) if isinstance(shares, Mapping) else dict(zip(names, shares, strict=False))
+    total = sum(float(share) for share in named.values())
+    is_valid = 1 < len(named) == len(shares) and all(0 < share < 1 for share in named.values())
+    if not is_valid or abs(total - 1) > 1e-6:
+        given = list(shares.values() if isinstance(shares, Mapping) else shares)
         raise ConfigError(
-            f"split is {list(named.values())}; the shares must be above zero and add up to 1, such "
-            "as 0.7, 0.15, 0.15."
+            f"split is {given}; give two or three shares above zero that add up to 1, such as "
+            "0.7, 0.15, 0.15."
         )
-    return {name: share / sum(values) for name, share in named.items()}
+    return {name: float(share) / total for name, share in named.items()}
 
 
 def stratified_split(
@@ -45,29 +39,27 @@ def stratified_split(
     seed: int,
     groups: Sequence[int] | np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The rows of each split, drawn so that every split has its share of every class.
+    """Draw the rows of each split so that every split has its share of every class.
 
-    Without groups the rows that a split has of a class differ from their share by less than one.
-    The draw depends on the seed and on the order of the rows, and is the same on every machine.
+    Without groups the number of rows of a class differs from its share by less than one. The draw
+    depends on the seed and the order of the rows only.
 
-    Rows of one group stay together. Groups of two rows or more are placed first, the largest first
-    and those of equal size by lot: each goes to the split that is then the least full of the
-    group's classes, rows placed by rows wanted, averaged over the group's rows (the rule of the
-    longest processing time on machines of different speed: Gonzalez, Ibarra and Sahni 1977). The
-    single rows then fill up what is wanting.
+    Rows of one group stay together. Groups of several rows are placed first, the largest first.
+    Each goes to the split with the smallest ratio of placed to wanted rows of the group's classes
+    (longest processing time first: Gonzalez, Ibarra and Sahni 1977). Single rows fill the rest.
 
     Args:
-        labels: of the n rows.
-        shares: of the splits, by name or for train, dev and test; see `split_shares`.
-        seed: of the draw.
-        groups: of the n rows, a number each, such as `NearDuplicates.clusters`.
+        labels: Of the n rows.
+        shares: Of the splits, by name or for train, dev and test; see `split_shares`.
+        seed: Of the draw.
+        groups: The group number of each row, such as `NearDuplicates.clusters`.
 
     Returns:
         int64 row numbers by split, ascending.
 
     Raises:
-        ConfigError: the shares are not positive numbers that add up to 1.
-        InputError: there is no row, or a split would have no row of a class.
+        ConfigError: The shares are not positive numbers that add up to 1.
+        InputError: There is no row, or a split would have no row of a class.
     """
     wanted = np.array(list(split_shares(shares).values()))
     names = list(split_shares(shares))
@@ -98,7 +90,7 @@ def stratified_split(
         owed += lacking - given
         place[rows] = np.repeat(np.arange(len(wanted)), given)
         counts[:, number] += given
-    _require_every_class(counts, names, list(classes), wanted, is_grouped=groups is not None)
+    _require_every_class(counts, names, list(classes))
     return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
 
 
@@ -116,8 +108,8 @@ def _whole_rows(
     """`wanted` as whole numbers that add up to `total`, each rounded up or down.
 
     Rounded up are first those that would be nothing otherwise, then the largest remainders, where
-    what earlier classes left a split `owed` counts as well: many small classes that are all
-    rounded alike would leave a split too small.
+    what earlier classes left a split `owed` counts as well: rounding many small
+    classes in the same direction would leave a split too small.
     """
     # The tolerance is for quotas such as 0.15 * 20, which is not quite 3.
     given = np.floor(wanted + 1e-9).astype(np.int64)
@@ -130,39 +122,14 @@ def _whole_rows(
 
 
 def _require_every_class(
-    counts: np.ndarray,
-    names: Sequence[str],
-    labels: Sequence[Hashable],
-    shares: np.ndarray,
-    *,
-    is_grouped: bool,
+    counts: np.ndarray, names: Sequence[str], labels: Sequence[Hashable]
 ) -> None:
     missing = np.argwhere(counts.T == 0)
-    if not len(missing):
-        return
-    number, split = missing[0].tolist()
-    rows = int(counts[:, number].sum())
-    have = f"{rows:,} row" + ("" if rows == 1 else "s")
-    more = f"; so it is with {len(set(missing[:, 0].tolist())) - 1:,} more labels"
-    needed = _rows_needed(shares)
-    if rows < needed:
-        advice = f"These shares need {needed} rows of a label"
-    elif is_grouped:
-        advice = "Rows of one group stay together, and it has too few groups"
-    else:
-        advice = "Other shares may do"
-    raise InputError(
-        f"{printable(names[split])} would have no row with the label "
-        f'"{printable(str(labels[number]))}", of which there {"is" if rows == 1 else "are"} {have}'
-        f"{more if len(set(missing[:, 0].tolist())) > 1 else ''}. {advice}: add rows, merge the "
-        "label with another one, or drop it."
-    )
-
-
-def _rows_needed(shares: np.ndarray) -> int:
-    """The fewest rows of a class from which on every split gets one."""
-    rows = len(shares)
-    nothing = np.zeros(len(shares))
-    while not _whole_rows(shares * rows, rows, nothing, is_empty=nothing == 0).all():
-        rows += 1
-    return rows
+    if len(missing):
+        number, split = missing[0].tolist()
+        raise InputError(
+            f"{printable(names[split])} would have no row with the label "
+            f'"{printable(str(labels[number]))}", which has {int(counts[:, number].sum()):,} in '
+            "all. Add rows, merge the label with another one, or drop it; rows of one group stay "
+            "together."
+        )

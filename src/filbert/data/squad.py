@@ -24,7 +24,7 @@ import numpy as np
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding
 from filbert.data.records import Row, guarded, read_rows
-from filbert.data.streams import Lines, OnError, Report, kind_of, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, OnError, kind_of, require_file, shown
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -59,7 +59,7 @@ def read_questions(
     Raises:
         InputError: a question or the file is wrong; with file, line and question id.
     """
-    report = Report(on_error)
+    report = BadRowReporter(on_error)
     if _is_squad(path):
         empty = f"{shown(path)}: no question in it."
         return guarded(_squad_rows(path, labelled, report), report, empty)
@@ -86,11 +86,10 @@ def question_row(item: Any, index: int) -> Row:
     """
     if isinstance(item, list | tuple) and len(item) == 2:
         item = {"question": item[0], "context": item[1]}
-    if not isinstance(item, Mapping) or not {"question", "context"} <= set(item):
-        kind = type(item).__name__
+    if not isinstance(item, Mapping):
         raise InputError(
-            f"Item {index} is a {kind}; a (question, context) pair or a mapping with both is "
-            "wanted."
+            f"Item {index} is a {type(item).__name__}; a (question, context) pair or a mapping "
+            "with both is expected."
         )
     return _checked_row(dict(item), Row({"id": str(index + 1)}, "questions", index + 1), False)
 
@@ -116,10 +115,10 @@ def read_predictions(path: str | Path) -> dict[str, str] | None:
     """
     table = _table(path)
     # One line of JSON Lines is an object of texts too, but it names its answer.
-    if table is None or {"answer", "prediction_text"} & set(table):
+    kinds = set(map(type, (table or {}).values()))
+    if table is None or {"answer", "prediction_text"} & set(table) or kinds & {dict, list}:
         return None
-    kinds = set(map(type, table.values()))
-    if kinds & {dict, list} or str not in kinds:
+    if str not in kinds:
         return None
     for key, value in table.items():
         if not isinstance(value, str):
@@ -177,17 +176,14 @@ def _is_squad(path: str | Path) -> bool:
     return isinstance(first.get("data"), list) and "question" not in first
 
 
-def _squad_rows(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
+def _squad_rows(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
     name, text = shown(path), _text(path)
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{name}:{error.lineno}: broken JSON at column {error.colno}: {error.msg}. "
-            "Fetch or make the file again."
-        ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name}: JSON that cannot be read: {error}.") from error
+        line = getattr(error, "lineno", 1)
+        problem = f"broken JSON: {error}. Fetch or make the file again."
+        raise InputError(f"{name}:{line}: {problem}") from error
     lines: dict[Any, deque[int]] = defaultdict(deque)
     line, at = 1, 0
     # A quote inside a JSON string is always escaped, so only a real key can match.
@@ -221,13 +217,10 @@ def _squad_questions(
 
 
 def _items(parent: Any, key: str, place: str) -> list[Any]:
-    if not isinstance(parent, dict):
-        raise InputError(f"{place}: not an object.")
-    items = parent.get(key)
+    items = parent.get(key) if isinstance(parent, dict) else None
     if not isinstance(items, list):
-        problem = "missing" if items is None else "not a list"
         raise InputError(
-            f'{place}: "{key}" is {problem}. SQuAD\'s format is {{"data": [{{"paragraphs": '
+            f'{place}: no list "{key}". SQuAD\'s format is {{"data": [{{"paragraphs": '
             '[{"context": ..., "qas": [...]}]}]}; JSON Lines holds one object a line.'
         )
     return items
@@ -251,17 +244,17 @@ def _text(path: str | Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{shown(path)}:{line}: byte {error.start} of the file (from 0) is not UTF-8. "
-            "Convert the file, for example with iconv -f latin1 -t utf-8."
-        ) from error
+        raise InputError(f"{shown(path)}:{line}: byte {error.start} is not UTF-8.") from error
 
 
 # One question
 
 
 def _checked_rows(
-    questions: Iterator[tuple[dict[str, Any], int]], path: str, labelled: bool, report: Report
+    questions: Iterator[tuple[dict[str, Any], int]],
+    path: str,
+    labelled: bool,
+    report: BadRowReporter,
 ) -> Iterator[Row]:
     for number, (values, line) in enumerate(questions, 1):
         try:
@@ -305,25 +298,17 @@ def _answers(value: Any, place: str) -> list[dict[str, Any]]:
     """The answers as a list of {"text", "answer_start"}; Hugging Face keeps two lists instead."""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
-        if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
-            raise InputError(
-                f'{place}: "answers" needs as many "answer_start" as "text", in two lists.'
-            )
-        pairs = zip(texts, starts, strict=True)
-        value = [{"text": text, "answer_start": start} for text, start in pairs]
-    if not isinstance(value, list):
-        raise InputError(
-            f'{place}: "answers" is a {type(value).__name__}; expected a list of '
-            '{"text": ..., "answer_start": ...}.'
-        )
+        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+            pairs = zip(texts, starts, strict=True)
+            value = [{"text": text, "answer_start": start} for text, start in pairs]
     answers = []
-    for answer in value:
-        if not isinstance(answer, dict):
-            answer = {}
+    for item in value if isinstance(value, list) else [None]:
+        answer = item if isinstance(item, dict) else {}
         text, start = answer.get("text"), answer.get("answer_start")
         if not isinstance(text, str) or type(start) is not int:
             raise InputError(
-                f'{place}: an answer needs "text" (a text) and "answer_start" (a whole number).'
+                f'{place}: an answer needs "text" (a text) and "answer_start" (a whole number), in '
+                '"answers": [{"text": ..., "answer_start": ...}].'
             )
         # Some exports write "no answer" as an empty text.
         if text.strip():
@@ -382,7 +367,7 @@ class Spans(NamedTuple):
     end_logits: np.ndarray
 
 
-class Answer(NamedTuple):
+class SpanAnswer(NamedTuple):
     """A text, its characters [start, end) in the context (None for "no answer") and its logits."""
 
     text: str
@@ -492,8 +477,8 @@ def tokens_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
 
 
 def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
-    """First and last context token of the answer that is learnt: the first one, without spaces
-    around it.
+    """Return the first and last context token of the training answer: the first answer, without
+    spaces around it.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
@@ -582,9 +567,9 @@ def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
     return min(pairs, key=sum)
 
 
-def different_texts(question: Question, candidates: Spans, count: int) -> list[Answer]:
+def different_texts(question: Question, candidates: Spans, count: int) -> list[SpanAnswer]:
     """The first `count` candidates with different texts, without the spaces at their ends."""
-    answers: dict[str, Answer] = {}
+    answers: dict[str, SpanAnswer] = {}
     offsets = question.offsets
     for first, last, *logits in zip(*candidates, strict=True):
         start, end = int(offsets[first, 0]), int(offsets[last, 1])
@@ -592,13 +577,13 @@ def different_texts(question: Question, candidates: Spans, count: int) -> list[A
         text = raw.strip()
         if text and text not in answers:
             start += len(raw) - len(raw.lstrip())
-            answers[text] = Answer(text, start, start + len(text), *map(float, logits))
+            answers[text] = SpanAnswer(text, start, start + len(text), *map(float, logits))
             if len(answers) == count:
                 break
     return list(answers.values())
 
 
-def with_null(answers: list[Answer], null: Answer, count: int) -> list[Answer]:
+def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[SpanAnswer]:
     """The same list with "no answer" at its rank, `count` in all; behind them if it ranks lower.
 
     The best answer stays in it even where `count` is 1.
@@ -608,7 +593,7 @@ def with_null(answers: list[Answer], null: Answer, count: int) -> list[Answer]:
     return [*answers[:place], null, *answers[place:]][:size]
 
 
-def shares(answers: Sequence[Answer]) -> list[float]:
+def shares(answers: Sequence[SpanAnswer]) -> list[float]:
     """Softmax over the sums of logits; [] of none."""
     if not answers:
         return []
@@ -624,7 +609,7 @@ def question_findings(
 
     Args:
         rows: questions, with `answers` where they are known.
-        cutting: without it nothing is said about lengths.
+        cutting: without it, lengths are not checked.
         max_answer_length: in tokens.
     """
     sound = []

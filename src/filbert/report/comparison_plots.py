@@ -11,7 +11,7 @@ import numpy as np
 from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
 from filbert.report.canvas import DASHES, GREY
-from filbert.report.comparison_study import Contestant, Study
+from filbert.report.comparison_study import ContestantEntry, StudyFiles
 from filbert.report.numbers import fixed
 from filbert.report.plots import Ranking, draw_confusion, ranking_plot
 
@@ -23,7 +23,7 @@ MOST_NUMBERED = 6
 NUM_BINS = 10
 
 
-def metric_dots(study: Study, metric: str, heading: str) -> Figure:
+def metric_dots(study: StudyFiles, metric: str, heading: str) -> Figure:
     """A row for each contestant, the best on top.
 
     The marker and its bar are the seed that is best on dev and its interval. Small dots are all
@@ -113,7 +113,7 @@ def pareto(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> li
     ]
 
 
-def cost_plot(study: Study, cost: Cost) -> Figure:
+def cost_plot(study: StudyFiles, cost: Cost) -> Figure:
     """The decisive metric over a cost; points of the Pareto front are joined and bold."""
     key, heading = study.decisive
     shown = [
@@ -146,7 +146,7 @@ def cost_plot(study: Study, cost: Cost) -> Figure:
 # Curves
 
 
-def ranking_curves(study: Study, kind: str) -> Figure:
+def ranking_curves(study: StudyFiles, kind: str) -> Figure:
     """ROC ("roc") or precision-recall curves ("pr") of all contestants, the largest area first."""
     curves = [
         Ranking(one.name, study.answers[one.name].gold == study.positive,
@@ -156,13 +156,13 @@ def ranking_curves(study: Study, kind: str) -> Figure:
     return ranking_plot(sorted(curves, key=lambda one: -one.area(kind)), kind)
 
 
-def reliability_panels(study: Study) -> Figure:
+def reliability_panels(study: StudyFiles) -> Figure:
     """Observed frequency over predicted probability, a panel for each model.
 
     For two labels the probability is that of the positive label, otherwise of the predicted label.
     Bins with fewer than five rows are left out.
     """
-    groups: dict[str, list[Contestant]] = {}
+    groups: dict[str, list[ContestantEntry]] = {}
     for one in study.answered:
         groups.setdefault(one.base, []).append(one)
     figure, grid = canvas.panel_grid(len(groups), row_height=1.62)
@@ -190,7 +190,7 @@ def reliability_panels(study: Study) -> Figure:
     return figure
 
 
-def confusions(study: Study) -> Figure:
+def confusions(study: StudyFiles) -> Figure:
     """A confusion matrix for each contestant: rows are gold, columns predicted."""
     shown, num = study.answered, len(study.labels)
     figure, grid = canvas.panel_grid(len(shown), row_height=1.5)

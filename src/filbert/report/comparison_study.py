@@ -47,7 +47,7 @@ MARKERS = "os^DvPX*"
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class ContestantEntry:
     """A contestant's entry in results.json, and how it is drawn.
 
     A contestant with cleaning has the colour and marker of the one without, but dashed lines and
@@ -112,7 +112,7 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class PredictionArrays:
     """Test predictions of a run: rows, gold and predicted label ids, int64 (N,); scores (N, C)."""
 
     rows: np.ndarray
@@ -157,7 +157,7 @@ class Pair:
 
 
 @dataclass
-class Study:
+class StudyFiles:
     """The files of a study.
 
     Attributes:
@@ -170,17 +170,17 @@ class Study:
 
     path: Path
     results: dict[str, Any]
-    contestants: list[Contestant]
-    answers: dict[str, Answers] = field(default_factory=dict)
+    contestants: list[ContestantEntry]
+    answers: dict[str, PredictionArrays] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @cached_property
-    def measured(self) -> list[Contestant]:
+    def measured(self) -> list[ContestantEntry]:
         """Contestants with test metrics, the best first."""
         return [one for one in self.contestants if one.entry.get("test")]
 
     @cached_property
-    def answered(self) -> list[Contestant]:
+    def answered(self) -> list[ContestantEntry]:
         """Contestants with test metrics and predictions."""
         return [one for one in self.measured if one.name in self.answers]
 
@@ -213,8 +213,8 @@ class Study:
     @cached_property
     def digits(self) -> int:
         """Decimals: the last one is about a tenth of the decisive metric's uncertainty."""
-        figures = [one.figure(self.decisive[0]) for one in self.measured]
-        widths = [one["high"] - one["low"] for one in figures if one.get("low") is not None]
+        values = [one.figure(self.decisive[0]) for one in self.measured]
+        widths = [one["high"] - one["low"] for one in values if one.get("low") is not None]
         half = median(widths or [0.02]) / 2
         return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
 
@@ -263,7 +263,7 @@ class Study:
         names = {"only_one": "only_other", "only_other": "only_one"}
         return {names.get(key, key): value for key, value in found.items()}
 
-    def not_significant(self, first: Contestant) -> list[Contestant]:
+    def not_significant(self, first: ContestantEntry) -> list[ContestantEntry]:
         """Contestants without a significant difference from `first` on the decisive metric."""
         key = self.decisive[0]
         pairs = [(one, self.pair(first.name, one.name, key)) for one in self.measured]
@@ -302,7 +302,7 @@ def metrics_of(results: dict[str, Any]) -> list[tuple[str, str]]:
     return [column for column in columns if column[0] in known]
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> StudyFiles:
     """Read results.json and the test predictions of every contestant's best seed on dev.
 
     Raises:
@@ -315,7 +315,7 @@ def read_study(folder: Path) -> Study:
             f"{folder} holds no results.json. Give the folder that `filbert compare --out` wrote."
         )
     results = read_object(path, "a study")
-    study = Study(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
+    study = StudyFiles(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
     for one in study.measured:
         answers = _answers(study, one)
         if isinstance(answers, str):
@@ -325,7 +325,7 @@ def read_study(folder: Path) -> Study:
     return study
 
 
-def ranked(results: dict[str, Any]) -> list[Contestant]:
+def ranked(results: dict[str, Any]) -> list[ContestantEntry]:
     """Contestants in the order of the decisive metric; those without a value last."""
     entries = list(results.get("contestants") or ())
     plain = {str(entry["name"]) for entry in entries if not entry.get("cleaning")}
@@ -335,7 +335,7 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
         name = str(entry["name"])
         without = name.rpartition(",")[0]
         base = without if entry.get("cleaning") and without in plain else name
-        contestants.append(Contestant(name, entry, base, places.setdefault(base, len(places))))
+        contestants.append(ContestantEntry(name, entry, base, places.setdefault(base, len(places))))
     metrics = metrics_of(results)
     if metrics:
         key = metrics[0][0]
@@ -343,7 +343,7 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
     return contestants
 
 
-def _answers(study: Study, one: Contestant) -> Answers | str:
+def _answers(study: StudyFiles, one: ContestantEntry) -> PredictionArrays | str:
     """Predictions of the best seed on dev, or the reason why there are none."""
     chosen = next((s for s in one.seeds if s.get("seed") == one.entry.get("best_seed")), None)
     if chosen is None or not chosen.get("folder"):
@@ -361,7 +361,9 @@ def _answers(study: Study, one: Contestant) -> Answers | str:
         if threshold is not None and at is not None:
             predicted = np.where(probabilities[:, at] >= threshold, at, 1 - at)
         gold = np.array([ids[str(row["gold"])] for row in rows], dtype=np.int64)
-        return Answers(np.array([row["row"] for row in rows]), gold, predicted, probabilities)
+        return PredictionArrays(
+            np.array([row["row"] for row in rows]), gold, predicted, probabilities
+        )
     except (KeyError, TypeError, ValueError) as error:
         return (
             "a row of its test predictions lacks gold, label or scores of the labels "

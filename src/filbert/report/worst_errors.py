@@ -31,7 +31,7 @@ Columns = dict[str, Callable[[Prediction], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ErrorRule:
     """What the errors of a problem are, and how they are listed.
 
     Attributes:
@@ -82,7 +82,7 @@ def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | No
     )
 
 
-def rule_of(folder: RunFolder) -> Rule | None:
+def rule_of(folder: RunFolder) -> ErrorRule | None:
     """The rule of the run's problem; of embeddings, by what their rows have."""
     problem, rows = folder.problem or "", folder.rows
     if not rows:
@@ -124,7 +124,7 @@ def _worst_label(row: Prediction) -> str:
     return max(scores, key=lambda label: _label_loss(row, label))
 
 
-def _labels(after: Columns) -> Rule:
+def _labels(after: Columns) -> ErrorRule:
     def order(row: Prediction) -> float | None:
         is_right = set(predicted_labels(row)) == set(gold_labels(row))
         return None if is_right else -surprise(row)
@@ -134,7 +134,7 @@ def _labels(after: Columns) -> Rule:
         "predicted": lambda row: ", ".join(predicted_labels(row)) or numbers.MISSING,
     }
     text = "{wrong} rows are wrong ({share}). Lowest probability of the gold label first."
-    return Rule(text, before, after, order)
+    return ErrorRule(text, before, after, order)
 
 
 # Other problems
@@ -189,19 +189,19 @@ RULES = {
         "worst label": _worst_label,
         "its score": lambda row: numbers.metric(float(row["scores"][_worst_label(row)])),
     }),
-    "regression": Rule(
+    "regression": ErrorRule(
         "The {shown} of {all} rows with the largest difference.",
         {"gold": _number("gold"), "predicted": _number("value")},
         {"difference": lambda row: f"{row['value'] - row['gold']:+.4f}"},
         lambda row: -abs(row["value"] - row["gold"]),
     ),
-    "ranks": Rule(
+    "ranks": ErrorRule(
         "{wrong} rows do not rank their own pair first ({share}). Worst first.",
         {"rank of own pair": lambda row: f"{row['rank']:,} of {row['pool_size']:,}"},
         {"cosine": _number("value")},
         lambda row: (-row["rank"], row["value"]) if row["rank"] > 1 else None,
     ),
-    "cosines": Rule(
+    "cosines": ErrorRule(
         "The {shown} of {all} rows with the largest difference of their ranks, lowest value first.",
         {"gold": _number("gold"), "cosine": _number("value")},
         {
@@ -211,7 +211,7 @@ RULES = {
         lambda row: -abs(row["value_rank"] - row["gold_rank"]),
         _ranked,
     ),
-    "tagging": Rule(
+    "tagging": ErrorRule(
         "{wrong} sentences have a wrong entity ({share}). Those with most errors first; words "
         "count from 1.",
         {
@@ -222,7 +222,7 @@ RULES = {
         lambda row: -len(row["missed"] + row["spurious"]) or None,
         _with_mistakes,
     ),
-    "span_qa": Rule(
+    "span_qa": ErrorRule(
         "{wrong} questions have no exact match ({share}). Lowest F1 first, then the highest score.",
         {
             "gold answer": lambda row: _length(row["gold"]),
@@ -239,7 +239,7 @@ RULES = {
         lambda row: None if row["exact"] else (row["f1"], -float(row.get("score") or 0.0)),
         _scored,
     ),
-    "multiple_choice": Rule(
+    "multiple_choice": ErrorRule(
         "{wrong} rows are wrong ({share}). Lowest score of the right answer first.",
         {"right": lambda row: str(row["gold"]), "chosen": lambda row: str(row["choice"])},
         {

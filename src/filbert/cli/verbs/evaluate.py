@@ -102,7 +102,12 @@ def evaluate(
 
     from filbert.cli.flags import STDIO, print_json
     from filbert.cli.output import warn_of_int8
-    from filbert.evaluate import evaluate_model, judged_for, metric_names, score_predictions
+    from filbert.evaluate import (
+        evaluate_model,
+        metric_names,
+        score_predictions,
+        with_positive_class,
+    )
     from filbert.inference.precision import precision_loss
     from filbert.inference.predictor import Predictor
     from filbert.tasks.base import TaskOptions, task_class
@@ -128,7 +133,7 @@ def evaluate(
             max_length=max_length,
             null_threshold=null_threshold,
         )
-        task_of_model = judged_for(
+        task_of_model = with_positive_class(
             predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
         )
         predictor.task = task_of_model
