@@ -1,6 +1,8 @@
 """The budgets of the source: sums and maxima. Raise one only with a reason in docs/log.md."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ BUDGETS = {
     "fields of the largest class of options": (31, 20),
     "members of the Task protocol": (12, 12),
     "files of the forward pass": (7, 7),
+    "files that finetune imports": (160, 90),
 }
 
 
@@ -68,7 +71,24 @@ def forward_pass_files() -> set[str]:
     return names
 
 
+def imported_by_finetune() -> int:
+    """Modules of filbert after one step of `filbert finetune` in a new process."""
+    code = """
+import pathlib, sys, tempfile
+from filbert.cli.main import run
+with tempfile.TemporaryDirectory() as place:
+    rows = pathlib.Path(place, "rows.csv")
+    rows.write_text("text,label\\n" + "good,pos\\nbad,neg\\n" * 8)
+    words = "finetune --task classification --model filbert-mini --steps 1 --precision float32"
+    assert run([*words.split(), "--train", str(rows), "--out", place + "/x", "--json"]) == 0
+print(len([name for name in sys.modules if name.startswith("filbert")]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
 MEASURES = {
+    "files that finetune imports": imported_by_finetune,
     "lines of src": lambda: lines_of(SOURCES),
     "files of src": lambda: len(SOURCES),
     "lines of tests": lambda: lines_of(TESTS),

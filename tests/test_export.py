@@ -285,7 +285,7 @@ def test_options_that_do_not_fit_are_refused(film_run, films_onnx, tiny_model, t
     assert not Path(out).exists()
     for folder, options, words in (
         (films_onnx, {}, "add --backend onnxruntime"),
-        (source, {"backend": "onnxruntime"}, "Make one: filbert export"),
+        (source, {"backend": "onnxruntime"}, "Export one: filbert export"),
         (source, {"backend": "onyx"}, "not one of"),
         (films_onnx, {"backend": "onnxruntime", "precision": "bf16"}, "as it was exported"),
         (films_onnx, {"backend": "onnxruntime", "device": "cuda"}, "runs on the cpu"),

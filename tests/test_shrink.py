@@ -269,5 +269,5 @@ def test_odd_numbers_and_a_padding_token_that_positions_hang_on_are_refused(tiny
         cut_vocabulary(drawn(), tiny, lambda: TEXTS, min_count=0)
     # Its positions begin behind a padding token that is said to be at id 5.
     shifted = drawn(vocab_size=64, position_offset=6)
-    with pytest.raises(ConfigError, match="padding token would move"):
+    with pytest.raises(ConfigError, match="positions from the id of the padding token"):
         cut_vocabulary(shifted, tiny, lambda: TEXTS)

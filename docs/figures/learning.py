@@ -16,7 +16,7 @@ import filbert
 from filbert import samples
 from filbert.batch import pack
 from filbert.data.draws import keys_of
-from filbert.data.masking import Masker, Rows, mask
+from filbert.data.masking import Masker, TokenRows, mask
 from filbert.report.canvas import BLUE, GREEN, INK, ORANGE, QUIET, SKY, VERMILLION, quieten
 
 # Austen 1813, chapter 1; Shelley 1818, letter 1: neither is among the texts of filbert-mini.
@@ -60,7 +60,7 @@ def masked_lm() -> Drawn:
     batch, tokens = read(OPENING)
     ids = batch.input_ids.numpy().astype(np.int32)
     keys = keys_of(SEED, 0, np.zeros(1))
-    changed, ((places, _),) = mask(Rows(ids, np.array([0, len(ids)]), keys), _masker())
+    changed, ((places, _),) = mask(TokenRows(ids, np.array([0, len(ids)]), keys), _masker())
     seen = mini().tokenizer.tokens(changed)
     figure = new(4.3)
     upper, lower = figure.subfigures(2, 1, height_ratios=[1, 1.25])
@@ -132,7 +132,7 @@ def _shares() -> dict[str, float]:
     rows = 25_000
     ids = np.tile(row, rows)
     starts = np.arange(rows + 1) * len(row)
-    changed, found = mask(Rows(ids, starts, keys_of(0, 0, np.arange(rows))), _masker())
+    changed, found = mask(TokenRows(ids, starts, keys_of(0, 0, np.arange(rows))), _masker())
     at = np.concatenate([places + start for (places, _), start in zip(found, starts, strict=False)])
     shown, was = changed[at], ids[at]
     masks = float((shown == mini().tokenizer.mask_id).mean())

@@ -33,12 +33,12 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """Figures by split: {"dev": {...}, "test": {...}}."""
+        """Metrics by split: {"dev": {...}, "test": {...}}."""
         return self.facts["metrics"]  # type: ignore[no-any-return]
 
     @property
     def baseline(self) -> dict[str, Any] | None:
-        """The best simple predictor on dev (or test) beside the model; None where there is none."""
+        """The best simple predictor on dev, otherwise on test; None if there is none."""
         return self.facts.get("baseline")
 
     @cached_property
@@ -148,9 +148,10 @@ def compare(
         out: the folder of the study.
         only: run these contestants only: names of folders ("minilm-cleaned"), or without their
             cleaning ("minilm": all its variants).
-        overwrite: run anew what the recipe has changed since, and everything when the rows have.
+        overwrite: repeat the runs whose recipe changed, or all runs if the rows changed.
         show_texts: the report shows texts of the rows.
-        options: fields of `StudyOptions`; like what stands before them, they win over the recipe.
+        options: fields of `StudyOptions`. They and the arguments above take precedence over the
+            recipe.
 
     Raises:
         ConfigError: an unknown keyword, key or contestant; the nearest name is given. Or finished

@@ -84,10 +84,10 @@ def evaluate_model(
     return _measured(task, gold, predictions, out)
 
 
-def judged_for(
+def with_positive_class(
     task: Task | None, positive: str | None, *, repair_tags: bool = False
 ) -> Task | None:
-    """The task of a model, judged from the side of one of its two classes; the calls stay.
+    """Return the task of a model with another positive class; its predictions stay the same.
 
     With `repair_tags` its rows may have tags of other schemes, or broken ones.
 
@@ -113,7 +113,7 @@ def judged_for(
 
 
 def metric_names(predictor: Predictor) -> tuple[str, ...]:
-    """The figures by which models are told apart: those of the task, or of filled masks.
+    """Return the names of a model's metrics: those of its task, or of masked language modelling.
 
     Raises:
         ConfigError: it has neither a task nor a masked-LM head.
@@ -190,12 +190,12 @@ def score_predictions(
 def _check_order(row: Row, answer: Row) -> None:
     """Refuse a prediction that says of itself that it belongs to another row."""
     for key, what in (("id", "another id"), ("tokens", "other words")):
-        own, told = row.values.get(key), answer.values.get(key)
-        if own is None or told is None:
+        own, predicted = row.values.get(key), answer.values.get(key)
+        if own is None or predicted is None:
             continue
-        if key == "tokens" and (isinstance(own, str) or isinstance(told, str)):
+        if key == "tokens" and (isinstance(own, str) or isinstance(predicted, str)):
             continue
-        if (list(own) != list(told)) if key == "tokens" else (str(own) != str(told)):
+        if (list(own) != list(predicted)) if key == "tokens" else (str(own) != str(predicted)):
             raise InputError(
                 f"{answer.where}: this prediction has {what} than {row.where}. Put the "
                 "predictions in the order of the rows."

@@ -129,7 +129,6 @@ def export_onnx(
     predictor = Predictor.load(name, device="cpu")
     checkpoint = predictor.checkpoint
     assert checkpoint is not None
-    # Before the graph, which takes its time.
     digest = None if data is None else _digest_for(predictor, data)
     vectors = _vectors(predictor, checkpoint, pooling)
     kept = float_layers(checkpoint, cast(Model, predictor.model)) if int8 else []
@@ -142,20 +141,7 @@ def export_onnx(
         model = SessionModel(new, checkpoint)
         agreement = compare_outputs(predictor, model, pooling)
         _check_agreement(agreement, math.inf if int8 else LARGEST_DIFFERENCE, out)
-        facts: dict[str, Any] = {
-            "filbert": version("filbert"),
-            "from": portable(name),
-            "opset": OPSET,
-            "precision": "int8" if int8 else "float32",
-            "float_layers": kept,
-            # Older graphs lack this: see `SessionModel`.
-            "exact_products": True,
-            "inputs": list(model.session.inputs),
-            "outputs": list(model.session.outputs),
-            "largest_difference": agreement.difference,
-            "largest_output": agreement.scale,
-            "cosine": agreement.cosine,
-        }
+        facts = _facts(model, agreement, name, is_int8=int8, opset=OPSET) | {"float_layers": kept}
         if data is not None:
             metrics = _compare_metrics(predictor, model, data, names or ColumnNames())
             if max_loss is not None:
@@ -164,6 +150,25 @@ def export_onnx(
             facts["data"] = {"file": portable(data), "sha256": digest} | metrics.facts("exported")
         _record(facts, predictor, checkpoint, new)
     return facts
+
+
+def _facts(
+    model: SessionModel, agreement: Agreement, name: str, *, is_int8: bool, opset: int
+) -> dict[str, Any]:
+    """Return what filbert.json says about an export."""
+    return {
+        "filbert": version("filbert"),
+        "from": portable(name),
+        "opset": opset,
+        "precision": "int8" if is_int8 else "float32",
+        # Older graphs lack this: see `SessionModel`.
+        "exact_products": True,
+        "inputs": list(model.session.inputs),
+        "outputs": list(model.session.outputs),
+        "largest_difference": agreement.difference,
+        "largest_output": agreement.scale,
+        "cosine": agreement.cosine,
+    }
 
 
 def _check_agreement(agreement: Agreement, allowed: float, out: Path) -> None:
@@ -244,7 +249,7 @@ def _write_companions(
 def compare_outputs(
     predictor: Predictor, model: SessionModel, pooling: str | None = None
 ) -> Agreement:
-    """Every output on texts of several lengths, padded into one batch, beside packed torch.
+    """Compare every output with packed torch, on texts of several lengths padded into one batch.
 
     Args:
         predictor: of the original.
@@ -278,7 +283,7 @@ def compare_outputs(
 
 
 def agreement_of(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> Agreement:
-    """How far outputs are from those that are wanted, each beside its own."""
+    """Return how far the outputs are from the expected ones, pair by pair."""
     pairs = [
         (one.flatten().double(), other.flatten().double())
         for one, other in zip(wanted, found, strict=True)

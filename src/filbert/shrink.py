@@ -114,19 +114,7 @@ def shrink(
     stored: dict[str, Any] = {"pretrained": pretrained} if pretrained else {}
     if options.data is not None:
         metric_names(predictor)
-    steps = [_step(predictor, "as it was", options.data, names)]
-    current = predictor
-    if options.keep_layers is not None:
-        smaller = with_layers(predictor.checkpoint, options.keep_layers)
-        current = _rebuilt(current, smaller, current.tokenizer, stored)
-        before = predictor.checkpoint.config.num_hidden_layers
-        step = _step(current, f"{len(options.keep_layers)} of {before} layers", options.data, names)
-        steps.append(step | {"layers": list(options.keep_layers)})
-    if options.vocabulary_from:
-        cut = _cut_to_corpus(current, options, names)
-        current = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
-        title = f"{cut.facts['entries']:,} of {cut.facts['entries_before']:,} entries"
-        steps.append(_step(current, title, options.data, names) | cut.facts)
+    steps, current = _shrink_by_steps(predictor, options, names, stored)
     assert current.checkpoint is not None
     metric = predictor.task.spec.selection_metric if predictor.task else "mlm_accuracy"
     facts = {
@@ -147,6 +135,27 @@ def shrink(
         facts=facts,
     )
     return facts
+
+
+def _shrink_by_steps(
+    predictor: Predictor, options: ShrinkOptions, names: ColumnNames, stored: dict[str, Any]
+) -> tuple[list[dict[str, Any]], Predictor]:
+    """Remove layers, then vocabulary entries; return what each step gave, and the last model."""
+    assert predictor.checkpoint is not None
+    steps = [_step(predictor, "as it was", options.data, names)]
+    current = predictor
+    if options.keep_layers is not None:
+        smaller = with_layers(predictor.checkpoint, options.keep_layers)
+        current = _rebuilt(current, smaller, current.tokenizer, stored)
+        before = predictor.checkpoint.config.num_hidden_layers
+        step = _step(current, f"{len(options.keep_layers)} of {before} layers", options.data, names)
+        steps.append(step | {"layers": list(options.keep_layers)})
+    if options.vocabulary_from:
+        cut = _cut_to_corpus(current, options, names)
+        current = _rebuilt(current, cut.checkpoint, cut.tokenizer, stored)
+        title = f"{cut.facts['entries']:,} of {cut.facts['entries_before']:,} entries"
+        steps.append(_step(current, title, options.data, names) | cut.facts)
+    return steps, current
 
 
 def cut_vocabulary(
@@ -179,10 +188,9 @@ def cut_vocabulary(
     rows = torch.tensor(narrowed.kept)
     config, pad = checkpoint.config, narrowed.tokenizer.pad_id
     if config.positions.offset and pad is not None and pad != config.positions.offset - 1:
-        # config.json gives the first position by the id of the padding token.
         raise ConfigError(
-            f"The padding token would move from id {config.positions.offset - 1} to {pad}, and "
-            "this model's positions are counted from it. Its vocabulary cannot be cut."
+            "This model counts its positions from the id of the padding token. Its vocabulary "
+            "cannot be cut."
         )
     new_ids = {old: new for new, old in enumerate(narrowed.kept)}
     extra = {

@@ -9,7 +9,7 @@ import pytest
 
 from filbert.compare.contestants import ContestantRun
 from filbert.compare.recipe import BIGRU, Contestant
-from filbert.compare.results import are_alike, entry_of, medians, notes_of
+from filbert.compare.results import entry_of, medians, notes_of, ran_in_same_environment
 
 
 def run(seed=0, **more):
@@ -38,7 +38,7 @@ def test_costs_are_medians_of_the_seeds_that_know_them():
 
 def test_runs_that_were_made_alike_and_alone_need_no_note():
     assert notes_of(entries(run(0), run(1))) == []
-    assert are_alike(entries(run(0), run(1)), ["cpu"])
+    assert ran_in_same_environment(entries(run(0), run(1)), ["cpu"])
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,15 @@ def test_runs_that_were_made_alike_and_alone_need_no_note():
 def test_what_differs_between_runs_is_noted(change, words):
     (note,) = notes_of(entries(run(0), run(1, **change)))
     assert words in note
-    assert are_alike(entries(run(0), run(1, **change)), ["cpu"]) == ("device" not in change)
+    assert ran_in_same_environment(entries(run(0), run(1, **change)), ["cpu"]) == (
+        "device" not in change
+    )
 
 
 def test_runs_of_another_machine_are_not_alike_with_the_one_that_the_report_names():
-    assert not are_alike(entries(run(0), run(1)), ["another processor", "a GPU"])
-    assert not are_alike(entries(run(0, device=None)), ["cpu"])
-    assert not are_alike([], ["cpu"])
+    assert not ran_in_same_environment(entries(run(0), run(1)), ["another processor", "a GPU"])
+    assert not ran_in_same_environment(entries(run(0, device=None)), ["cpu"])
+    assert not ran_in_same_environment([], ["cpu"])
 
 
 def test_a_load_above_the_machines_threads_is_noted():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from filbert.compare.predictions import Predicted
-from filbert.compare.statistics import judge
+from filbert.compare.statistics import compute_statistics
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import ranking
 from filbert.metrics.bootstrap import draws, ends, holm, two_sided_p
@@ -106,7 +106,7 @@ def seeds_of(study):
 
 def judged(study, seeds_of, **options):
     options = {"labels": LABELS, "positive": "rude", "resamples": 199} | options
-    return judge(study, seeds_of, **options)
+    return compute_statistics(study, seeds_of, **options)
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,9 @@ def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_pat
         name: {seed: run(tmp_path, name, seed, strength, THREE) for seed in range(2)}
         for name, strength in (("good", 2.5), ("poor", 0.2))
     }
-    found = judge(tmp_path, runs, labels=THREE, positive=None, resamples=199, slices=["topic"])
+    found = compute_statistics(
+        tmp_path, runs, labels=THREE, positive=None, resamples=199, slices=["topic"]
+    )
     json.dumps(found, allow_nan=False)
     (pair,) = found["pairs"]
     assert set(pair) == {"one", "other", "accuracy", "macro_f1", "mcnemar"}

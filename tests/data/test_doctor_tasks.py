@@ -102,7 +102,7 @@ CASES = {
     "a span of white space": Case(
         "tagging", "train.jsonl", lines(spanned("the film", (4, 8)), spanned("the film a", (3, 4))),
         "warning", "lost_span",
-        "Spans without a word of their own; nothing is learnt from them: "
+        "Spans without a word of their own; they are not used for training: "
         "train.jsonl:2, characters 3 to 4.",
     ),
     "an answer that is not at its offset, a row each": Case(
@@ -138,7 +138,7 @@ CASES = {
     ),
     "a pair of a text with itself": Case(
         "embedding", "train.csv", "text,text_pair\nthe,a\nthe,the\n", "warning", "identical_pair",
-        "Pairs of a text with itself; their cosine is 1 whatever is learnt: train.csv:3.",
+        "Pairs of a text with itself; their cosine is always 1: train.csv:3.",
     ),
 }  # fmt: skip
 

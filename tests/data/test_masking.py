@@ -15,7 +15,7 @@ from filbert.data.masking import (
     STYLES,
     UNITS,
     Masker,
-    Rows,
+    TokenRows,
     _begins_unigram,
     choose_ngrams,
     choose_spans,
@@ -33,7 +33,7 @@ def masker_of(tiny: Tokenizer, unit: str = "token", style: str = "bert", rate: f
     return Masker.of(tiny, unit=unit, style=style, rate=rate, most=None)
 
 
-def random_rows(lengths: list[int], seed: int = 0) -> tuple[Rows, np.ndarray]:
+def random_rows(lengths: list[int], seed: int = 0) -> tuple[TokenRows, np.ndarray]:
     """Rows of CLS, words and pieces of the tiny vocabulary, a SEP in the middle and one behind."""
     draw = np.random.default_rng(seed)
     rows = []
@@ -43,7 +43,7 @@ def random_rows(lengths: list[int], seed: int = 0) -> tuple[Rows, np.ndarray]:
         rows.append(row)
     starts = np.cumsum([0, *lengths])
     keys = keys_of(seed, 0, np.arange(len(lengths)))
-    return Rows(np.concatenate(rows).astype(np.int32), starts, keys), starts
+    return TokenRows(np.concatenate(rows).astype(np.int32), starts, keys), starts
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -83,7 +83,7 @@ def test_a_row_is_masked_the_same_alone_and_in_company(tiny, unit, style):
     masker = masker_of(tiny, unit, style)
     together, targets = mask(rows, masker)
     for r, (begin, end) in enumerate(zip(starts, starts[1:], strict=False)):
-        alone = Rows(rows.ids[begin:end], np.array([0, end - begin]), rows.keys[r : r + 1])
+        alone = TokenRows(rows.ids[begin:end], np.array([0, end - begin]), rows.keys[r : r + 1])
         masked, [target] = mask(alone, masker)
         assert np.array_equal(masked, together[begin:end])
         assert np.array_equal(target[0], targets[r][0])
@@ -103,7 +103,7 @@ def test_words_are_masked_whole_or_not_at_all(tiny, unit):
 
 def test_a_sentence_begins_a_word_even_where_its_first_piece_does_not_look_so(tiny):
     ids = np.array([CLS, *[20] * 42, SEP], dtype=np.int32)  # ##ly, 42 times: one word
-    rows = Rows(ids, np.array([0, 44]), keys_of(0, 0, np.arange(1)))
+    rows = TokenRows(ids, np.array([0, 44]), keys_of(0, 0, np.arange(1)))
     masker = masker_of(tiny, "word")
     assert [len(p) for p, _ in mask(rows, masker)[1]] == [0], "a word of 42 would overshoot 7"
     fresh = np.zeros(44, dtype=bool)
@@ -136,7 +136,7 @@ def test_tokens_are_drawn_by_their_weights_without_replacement(tiny):
     count, weights = 20_000, np.ones(tiny.vocab_size)
     weights[[10, 11, 12]] = 1, 2, 3
     ids = np.tile(np.array([CLS, 10, 11, 12, SEP], np.int32), count)
-    rows = Rows(ids, np.arange(0, 5 * count + 1, 5), keys_of(0, 0, np.arange(count)))
+    rows = TokenRows(ids, np.arange(0, 5 * count + 1, 5), keys_of(0, 0, np.arange(count)))
     masker = replace(masker_of(tiny), weights=weights)
     first = np.bincount([p[0] for p, _ in mask(rows, masker)[1]], minlength=4)[1:] / count
     assert np.abs(first - np.array([1, 2, 3]) / 6).max() < 0.01

@@ -48,7 +48,9 @@ def test_pairs_are_those_of_the_published_script_draw_for_draw(corpus, room, swa
     documents, sentences = numbered(corpus), sentences_of(corpus)
     here, there = random.Random(seed), random.Random(seed)
     for number in range(len(corpus)):
-        ours = pairs_of_document(sentences, number, here, room=room, short_rate=short, swap=swap)
+        ours = pairs_of_document(
+            sentences, number, here, max_tokens=room, short_rate=short, swap=swap
+        )
         wanted = published.pairs_of(documents, number, room, short, there, swap)
         rows = np.array(ours).reshape(-1, 5).tolist()
         assert [(list(range(*r[:2])), list(range(*r[2:4])), r[4]) for r in rows] == [
@@ -93,7 +95,7 @@ def test_a_sentence_that_fits_into_a_row_is_not_cut(corpus, room):
 
 def test_pairs_depend_on_seed_version_and_document_only():
     corpus = [[5, 9, 4, 7, 6, 8] for _ in range(40)]
-    options = {"room": 30, "short_rate": 0.1, "swap": False}
+    options = {"max_tokens": 30, "short_rate": 0.1, "swap": False}
     first = pairs(sentences_of(corpus), seed=1, version=0, **options)
     assert np.array_equal(first, pairs(sentences_of(corpus), seed=1, version=0, **options))
     for other in ({"seed": 2, "version": 0}, {"seed": 1, "version": 1}):
@@ -104,5 +106,5 @@ def test_pairs_depend_on_seed_version_and_document_only():
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_corpus_of_one_sentence_still_gives_a_pair(swap):
-    rows = pairs(sentences_of([[5]]), seed=0, version=0, room=30, short_rate=0.0, swap=swap)
+    rows = pairs(sentences_of([[5]]), seed=0, version=0, max_tokens=30, short_rate=0.0, swap=swap)
     assert rows.tolist() == [[0, 5, 0, 5, 1]]

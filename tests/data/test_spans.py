@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.data.squad import Answer, Question, Spans, best_windows, different_texts, with_null
+from filbert.data.squad import Question, SpanAnswer, Spans, best_windows, different_texts, with_null
 
 
 def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
@@ -26,8 +26,8 @@ def test_of_equally_good_windows_the_longer_then_the_first_wins() -> None:
     assert best_windows([(0, 5), (4, 6)])[4] == 1
 
 
-def entries(*totals: float) -> list[Answer]:
-    return [Answer(f"text {total}", 0, 1, total, 0.0) for total in totals]
+def entries(*totals: float) -> list[SpanAnswer]:
+    return [SpanAnswer(f"text {total}", 0, 1, total, 0.0) for total in totals]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,9 @@ def entries(*totals: float) -> list[Answer]:
     ],
 )
 def test_no_answer_is_listed_at_its_rank(n_best: int, null: float, wanted: list[float]) -> None:
-    listed = with_null(entries(3.0, 2.0, 1.0)[:n_best], Answer("", None, None, null, 0.0), n_best)
+    listed = with_null(
+        entries(3.0, 2.0, 1.0)[:n_best], SpanAnswer("", None, None, null, 0.0), n_best
+    )
     assert [answer.total for answer in listed] == wanted
     assert [answer.text for answer in listed].index("") == wanted.index(null) + (null == 2.0)
 
@@ -51,7 +53,7 @@ def test_no_answer_is_listed_at_its_rank(n_best: int, null: float, wanted: list[
 def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
     question = Question("q", " film", np.array([[0, 1], [0, 5]]), 5)
     candidates = Spans(*(np.array(values) for values in ([0, 1], [0, 1], [2.0, 1.0], [0.0, 0.0])))
-    assert different_texts(question, candidates, 9) == [Answer("film", 1, 5, 1.0, 0.0)]
+    assert different_texts(question, candidates, 9) == [SpanAnswer("film", 1, 5, 1.0, 0.0)]
 
 
 LONG = """

@@ -175,7 +175,7 @@ def test_a_word_without_a_token_cuts_no_entity_in_two(tags: str, leaders: list[i
 def test_predictions_of_any_scheme_are_the_same_answer(given: str):
     row = Row(_words("B-p I-p O B-l"), "f.jsonl", 7)
     sentence = sentence_of(row)
-    wanted = schemes.Gold(row.values["tags"], sentence, row.where)
+    wanted = schemes.GoldTags(row.values["tags"], sentence, row.where)
     answer = schemes.check_answer({"tags": given.split()}, "p.jsonl:1")
     assert schemes.answered_tags(wanted, answer) == row.values["tags"]
 

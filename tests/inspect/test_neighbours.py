@@ -7,7 +7,7 @@ import pytest
 
 from filbert.errors import ConfigError, InputError
 from filbert.inference.predictor import Predictor
-from filbert.inspect.neighbours import Sentence, find_neighbours, word_pattern
+from filbert.inspect.neighbours import LocatedSentence, find_neighbours, word_pattern
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_every_occurrence_is_compared_with_every_other(predictor):
 
 def test_the_share_of_neighbours_with_the_same_sense_is_counted(predictor):
     texts = [("the film was good", "a"), ("the film was good", "a"), ("he was a film", "b")]
-    sentences = [Sentence(text, "", sense) for text, sense in texts]
+    sentences = [LocatedSentence(text, "", sense) for text, sense in texts]
     found = find_neighbours(predictor, "film", sentences)
     # The two equal sentences are nearest to each other; the third has no other of its sense.
     assert found.same_sense == pytest.approx((2 / 3, 2 / 3, 2 / 3))

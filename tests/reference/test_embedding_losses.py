@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from filbert.data.examples import Example
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.embedding import SentenceEmbedding
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -36,7 +36,7 @@ def examples(target=None) -> list[Example]:
     ]
 
 
-def ours(task: Embedding, vectors: Tensor, target=None) -> tuple[Tensor, Tensor]:
+def ours(task: SentenceEmbedding, vectors: Tensor, target=None) -> tuple[Tensor, Tensor]:
     """Mean loss and its gradient at the vectors, through sum and count as the trainer has them."""
     vectors = vectors.clone().requires_grad_()
     targets = task.targets(examples(target))
@@ -54,7 +54,7 @@ def theirs(judge, vectors: Tensor, labels: Tensor | None) -> tuple[Tensor, Tenso
 
 @pytest.mark.parametrize("scale", [20.0, 5.0])
 def test_the_contrastive_loss_is_multiple_negatives_ranking(vectors, scale):
-    found = ours(Embedding(scale=scale), vectors)
+    found = ours(SentenceEmbedding(scale=scale), vectors)
     judge = losses.MultipleNegativesRankingLoss(torch.nn.Identity(), scale=scale)
     wanted = theirs(judge, vectors, None)
     torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
@@ -62,6 +62,6 @@ def test_the_contrastive_loss_is_multiple_negatives_ranking(vectors, scale):
 
 def test_the_cosine_loss_is_cosine_similarity(vectors):
     scores = torch.rand(NUM_ROWS)
-    found = ours(Embedding(loss_kind="cosine", score_max=1.0), vectors, scores)
+    found = ours(SentenceEmbedding(loss_kind="cosine", score_max=1.0), vectors, scores)
     wanted = theirs(losses.CosineSimilarityLoss(torch.nn.Identity()), vectors, scores)
     torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)

@@ -12,10 +12,10 @@ from filbert.data.columns import ColumnNames
 from filbert.data.squad import read_predictions
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.rows import read_task_rows
-from filbert.tasks.span_qa import Gold, SpanQA
+from filbert.tasks.span_qa import GoldAnswers, SpanQA
 
 
-def gold_of(folder: Path, name: str) -> list[Gold]:
+def gold_of(folder: Path, name: str) -> list[GoldAnswers]:
     task = SpanQA()
     return [task.gold(row) for row in read_task_rows(task, folder / name, ColumnNames())]
 

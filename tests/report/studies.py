@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.compare.statistics import judge
+from filbert.compare.statistics import compute_statistics
 
 # Stands in every text of the data, so that no page may hold it without being asked.
 CANARY = "zebra<script>alert('&')</script>"
@@ -135,7 +135,7 @@ def write_study(
             "best_seed": None, "test": {}, "costs": {},
         })  # fmt: skip
     positive = labels[1] if len(labels) == 2 else None
-    judged = judge(
+    judged = compute_statistics(
         folder, finished, labels=labels, positive=positive, slices=["place"], resamples=99
     )
     by_name = {entry["name"]: entry for entry in entries}

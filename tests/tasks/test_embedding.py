@@ -23,7 +23,7 @@ from filbert.tasks.base import (
     task_to_dict,
 )
 from filbert.tasks.checking import RowCheck
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.rows import read_task_rows, row_of_value, row_texts
 
 PAIRS = [
@@ -52,11 +52,11 @@ def texts(*names: str) -> list[Example]:
     ]
 
 
-def cosine_task(*labels) -> Embedding:
-    return Embedding(loss_kind="cosine").fit(rows(*labels))
+def cosine_task(*labels) -> SentenceEmbedding:
+    return SentenceEmbedding(loss_kind="cosine").fit(rows(*labels))
 
 
-def loss_of(task: Embedding, vectors: torch.Tensor, names: str) -> torch.Tensor:
+def loss_of(task: SentenceEmbedding, vectors: torch.Tensor, names: str) -> torch.Tensor:
     return task.loss(vectors, task.targets(texts(*names)))
 
 
@@ -68,11 +68,11 @@ def test_both_losses_are_sums_and_count_rows():
     vectors = torch.randn(6, 4)
     unit = torch.nn.functional.normalize(vectors, dim=-1)
     cosines = unit[::2] @ unit[1::2].T
-    task = Embedding(scale=7.0)
+    task = SentenceEmbedding(scale=7.0)
     by_hand = -torch.log_softmax(7.0 * cosines, -1).diagonal().sum()
     torch.testing.assert_close(loss_of(task, vectors, "abcdef"), by_hand)
     assert task.count(task.targets(texts(*"abcdef"))) == 3
-    task = Embedding(loss_kind="cosine", score_max=1.0)
+    task = SentenceEmbedding(loss_kind="cosine", score_max=1.0)
     scored = [
         Example(e.row, e.input_ids, e.token_type_ids, 1, 0.25 * e.row) for e in texts(*"abcdef")
     ]
@@ -96,13 +96,13 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(names):
     logits = 20 * torch.nn.functional.cosine_similarity(vectors[::2, None], vectors[None, 1::2], 2)
     logits[0, 1] = logits[1, 0] = -math.inf
     by_hand = -torch.log_softmax(logits, -1).diagonal().sum()
-    torch.testing.assert_close(loss_of(Embedding(), vectors, names), by_hand)
-    assert not torch.isclose(loss_of(Embedding(), vectors, "abcdef"), by_hand)
+    torch.testing.assert_close(loss_of(SentenceEmbedding(), vectors, names), by_hand)
+    assert not torch.isclose(loss_of(SentenceEmbedding(), vectors, "abcdef"), by_hand)
 
 
 def test_a_row_without_any_negative_has_no_loss_and_a_finite_gradient():
     vectors = torch.randn(4, 8, requires_grad=True)
-    loss = loss_of(Embedding(), vectors, "abab")
+    loss = loss_of(SentenceEmbedding(), vectors, "abab")
     loss.backward()
     assert float(loss.detach()) == 0 and bool(torch.isfinite(vectors.grad).all())
 
@@ -110,15 +110,15 @@ def test_a_row_without_any_negative_has_no_loss_and_a_finite_gradient():
 def test_autocast_does_not_round_the_cosines():
     torch.manual_seed(2)
     vectors = torch.randn(8, 16)
-    exact = loss_of(Embedding(), vectors, "abcdefgh")
+    exact = loss_of(SentenceEmbedding(), vectors, "abcdefgh")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(loss_of(Embedding(), vectors, "abcdefgh"), exact)
+        assert torch.equal(loss_of(SentenceEmbedding(), vectors, "abcdefgh"), exact)
 
 
 def test_gradients_at_all_outputs_pushed_through_micro_batches_are_those_of_the_whole(
     tiny, tiny_model
 ):
-    task, model = Embedding(), Model(huggingface.read(tiny_model).build().encoder)
+    task, model = SentenceEmbedding(), Model(huggingface.read(tiny_model).build().encoder)
     set_vector_head(model, task)
     model.eval()
     examples = task.examples(rows(), tiny, max_length=32, with_targets=True)
@@ -175,13 +175,13 @@ def test_a_label_that_is_no_number_is_refused_with_file_and_line(label):
 def test_a_missing_label_is_refused_for_cosines_only():
     with pytest.raises(InputError, match=r"train.csv:3: no label"):
         cosine_task(1, "")
-    assert Embedding().gold(rows()[0]) is None
+    assert SentenceEmbedding().gold(rows()[0]) is None
 
 
 def test_pairs_of_other_meaning_are_refused_by_the_contrastive_loss():
-    assert Embedding().fit(rows(1, "1", None)) == Embedding()
+    assert SentenceEmbedding().fit(rows(1, "1", None)) == SentenceEmbedding()
     with pytest.raises(InputError, match=r"train.csv:3: label 0\. .*--loss cosine"):
-        Embedding().fit(rows(1, 0))
+        SentenceEmbedding().fit(rows(1, 0))
 
 
 @pytest.mark.parametrize("pair", [None, ""])
@@ -189,15 +189,17 @@ def test_pairs_of_other_meaning_are_refused_by_the_contrastive_loss():
 def test_a_training_row_without_a_second_text_is_refused(pair, loss, tiny):
     row = Row({"text": "good", "text_pair": pair, "label": 1}, "train.csv", 4)
     with pytest.raises(InputError, match=r"train.csv:4: no second text"):
-        Embedding(loss_kind=loss).fit([row])
+        SentenceEmbedding(loss_kind=loss).fit([row])
     with pytest.raises(InputError, match=r"train.csv:4: no second text"):
-        Embedding(loss_kind=loss).examples([row], tiny, max_length=9, with_targets=True)
+        SentenceEmbedding(loss_kind=loss).examples([row], tiny, max_length=9, with_targets=True)
 
 
 def test_the_doctor_hears_of_pairs_that_teach_nothing():
     same = rows(1, pairs=[("good", "good")])
-    assert [f.kind for f in RowCheck(Embedding()).findings(same, None, 128)] == ["identical_pair"]
-    assert [f.kind for f in RowCheck(Embedding()).findings(rows(1, 0), None, 128)] == [
+    assert [f.kind for f in RowCheck(SentenceEmbedding()).findings(same, None, 128)] == [
+        "identical_pair"
+    ]
+    assert [f.kind for f in RowCheck(SentenceEmbedding()).findings(rows(1, 0), None, 128)] == [
         "not_a_positive"
     ]
     beyond = list(RowCheck(cosine_task(1, 3)).findings(rows(1, 7), None, 128))
@@ -207,45 +209,45 @@ def test_the_doctor_hears_of_pairs_that_teach_nothing():
 def test_rows_to_predict_may_be_single_texts_and_rows_to_learn_may_not(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text\ngood\n", encoding="utf-8")
-    row = next(iter(read_task_rows(Embedding(), path, ColumnNames(), labelled=False)))
-    assert row_texts(Embedding(), row) == ["good"]
+    row = next(iter(read_task_rows(SentenceEmbedding(), path, ColumnNames(), labelled=False)))
+    assert row_texts(SentenceEmbedding(), row) == ["good"]
     with pytest.raises(InputError, match="text_pair"):
-        next(iter(read_task_rows(Embedding(), path, ColumnNames())))
+        next(iter(read_task_rows(SentenceEmbedding(), path, ColumnNames())))
 
 
 # Prediction
 
 
-def predict(task: Embedding, given: list[Row], tokenizer, vectors) -> list[dict]:
+def predict(task: SentenceEmbedding, given: list[Row], tokenizer, vectors) -> list[dict]:
     examples = task.examples(given, tokenizer, max_length=8, with_targets=False)
     return task.decode([torch.tensor(v, dtype=torch.float32) for v in vectors], examples)
 
 
 def test_a_pair_gives_its_cosine_and_a_single_text_its_vector(tiny):
     given = [
-        row_of_value(Embedding(), "good", 0),
-        row_of_value(Embedding(), ("the film", "bad"), 1),
+        row_of_value(SentenceEmbedding(), "good", 0),
+        row_of_value(SentenceEmbedding(), ("the film", "bad"), 1),
     ]
-    found = predict(Embedding(loss_kind="cosine"), given, tiny, [[3, 4], [1, 0], [1, 1]])
+    found = predict(SentenceEmbedding(loss_kind="cosine"), given, tiny, [[3, 4], [1, 0], [1, 1]])
     assert found[0] == {"embedding": [3.0, 4.0], "truncated": False, "num_tokens": 3}
     assert found[1] == {"value": pytest.approx(0.5**0.5), "truncated": False, "num_tokens": 7}
     json.dumps(found)
 
 
 def test_a_cut_second_text_marks_the_row(tiny):
-    given = [row_of_value(Embedding(), ("good", "the film was very , very , very good"), 0)]
-    found = predict(Embedding(), given, tiny, [[1, 0], [1, 0]])
+    given = [row_of_value(SentenceEmbedding(), ("good", "the film was very , very , very good"), 0)]
+    found = predict(SentenceEmbedding(), given, tiny, [[1, 0], [1, 0]])
     assert found[0]["truncated"] is True and found[0]["num_tokens"] == 3 + 11
 
 
 def test_each_text_is_ranked_among_the_second_texts_of_its_pool(tiny):
     corners = [[1, 0], [1, 0.1], [0, 1], [1, 0.2], [-1, 0], [-1, -0.3]]
-    found = predict(Embedding(), rows(pairs=PAIRS[:3]), tiny, corners)
+    found = predict(SentenceEmbedding(), rows(pairs=PAIRS[:3]), tiny, corners)
     assert [(p["rank"], p["pool_size"]) for p in found] == [(1, 3), (1, 3), (1, 3)]
     corners[0], corners[2] = corners[2], corners[0]
-    found = predict(Embedding(), rows(pairs=PAIRS[:3]), tiny, corners)
+    found = predict(SentenceEmbedding(), rows(pairs=PAIRS[:3]), tiny, corners)
     assert [p["rank"] for p in found] == [2, 2, 1]
-    figures = Embedding().metrics([None] * 3, found)
+    figures = SentenceEmbedding().metrics([None] * 3, found)
     assert figures["accuracy"] == pytest.approx(1 / 3)
     assert figures["mrr"] == pytest.approx(2 / 3)
     assert figures["pool_size"] == 3 and figures["spearman"] is None
@@ -253,34 +255,34 @@ def test_each_text_is_ranked_among_the_second_texts_of_its_pool(tiny):
 
 @pytest.mark.parametrize("vector", [[1.0, 0.0], [0.0, 0.0], [math.nan, 1.0]])
 def test_vectors_that_are_all_the_same_or_no_numbers_find_nothing(vector, tiny):
-    found = predict(Embedding(), rows(), tiny, [vector] * 12)
+    found = predict(SentenceEmbedding(), rows(), tiny, [vector] * 12)
     assert [p["rank"] for p in found] == [6] * 6
 
 
 def test_equal_texts_are_no_rivals_in_the_ranks(tiny):
     pairs = [PAIRS[0], ("he was bad", PAIRS[0][1]), PAIRS[2]]
-    found = predict(Embedding(), rows(pairs=pairs), tiny, [[1, 0]] * 4 + [[0, 1], [-1, 0]])
+    found = predict(SentenceEmbedding(), rows(pairs=pairs), tiny, [[1, 0]] * 4 + [[0, 1], [-1, 0]])
     assert [p["rank"] for p in found] == [1, 1, 3]
 
 
 def test_pools_are_cut_by_rows_and_blocks_change_nothing(tiny, monkeypatch):
     torch.manual_seed(5)
     vectors = torch.randn(12, 5).tolist()
-    whole = [p["rank"] for p in predict(Embedding(), rows(), tiny, vectors)]
+    whole = [p["rank"] for p in predict(SentenceEmbedding(), rows(), tiny, vectors)]
     monkeypatch.setattr("filbert.metrics.similarity.BLOCK_ROWS", 2)
-    assert [p["rank"] for p in predict(Embedding(), rows(), tiny, vectors)] == whole
+    assert [p["rank"] for p in predict(SentenceEmbedding(), rows(), tiny, vectors)] == whole
     monkeypatch.setattr(embedding, "POOL_ROWS", 4)
-    cut = predict(Embedding(), rows(), tiny, vectors)
+    cut = predict(SentenceEmbedding(), rows(), tiny, vectors)
     assert [p["pool_size"] for p in cut] == [4] * 4 + [2] * 2
     halves = (rows()[:4], vectors[:8]), (rows()[4:], vectors[8:])
-    assert cut == [p for given, v in halves for p in predict(Embedding(), given, tiny, v)]
+    assert cut == [p for given, v in halves for p in predict(SentenceEmbedding(), given, tiny, v)]
 
 
 def test_correlations_are_those_of_scipy_with_labels_as_they_stand():
     draw = np.random.default_rng(0)
     gold = draw.integers(0, 6, 50).astype(float)
     values = gold / 5 + draw.normal(0, 0.3, 50)
-    task = Embedding(loss_kind="cosine", score_max=5.0)
+    task = SentenceEmbedding(loss_kind="cosine", score_max=5.0)
     figures = task.metrics(list(gold), [{"value": float(v)} for v in values])
     assert figures["spearman"] == pytest.approx(stats.spearmanr(gold, values)[0], abs=1e-12)
     assert figures["pearson"] == pytest.approx(stats.pearsonr(gold, values)[0], abs=1e-12)
@@ -290,7 +292,7 @@ def test_correlations_are_those_of_scipy_with_labels_as_they_stand():
 
 def test_single_texts_cannot_be_measured():
     with pytest.raises(InputError, match="Row 1 has no second text"):
-        Embedding().metrics([None], [{"embedding": [1.0]}])
+        SentenceEmbedding().metrics([None], [{"embedding": [1.0]}])
 
 
 # The value itself
@@ -308,4 +310,4 @@ def test_single_texts_cannot_be_measured():
 )
 def test_an_option_that_sentence_vectors_do_not_have_is_refused(options, words):
     with pytest.raises(ConfigError, match=words):
-        Embedding.from_options(TaskOptions(**options), ColumnNames())
+        SentenceEmbedding.from_options(TaskOptions(**options), ColumnNames())

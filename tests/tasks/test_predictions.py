@@ -10,11 +10,11 @@ from filbert.data.records import Row
 from filbert.errors import InputError
 from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.predictions import complete_predictions, gold_json
 from filbert.tasks.regression import Regression
-from filbert.tasks.span_qa import Gold, SpanQA
+from filbert.tasks.span_qa import GoldAnswers, SpanQA
 from filbert.tasks.tagging import Tagging
 
 CLASSES = Classification(labels=("a", "b"))
@@ -22,7 +22,7 @@ TAGS = Tagging(("O", "B-b", "I-b"), declared=True)
 ROWS = {
     Classification: Row({"text": "t", "label": "a"}, "f.jsonl", 1),
     Regression: Row({"text": "t", "label": 1}, "f.jsonl", 1),
-    Embedding: Row({"text": "t", "text_pair": "u", "label": 1}, "f.jsonl", 1),
+    SentenceEmbedding: Row({"text": "t", "text_pair": "u", "label": 1}, "f.jsonl", 1),
     Tagging: Row({"tokens": ["v"], "tags": ["B-b"]}, "f.jsonl", 1),
     MultipleChoice: Row({"context": "c", "choices": ["x", "y"], "label": 0}, "f.jsonl", 1),
     SpanQA: Row({"id": "q", "question": "q", "context": "c", "answers": []}, "f.jsonl", 1),
@@ -44,9 +44,9 @@ def completed(task: Task, prediction: dict) -> dict:
             {"label": "b", "scores": {"a": 0.2, "b": 0.8}},
         ),
         (Regression(), {"value": "2.5", "truncated": False}, {"value": 2.5}),
-        (Embedding(), {"value": "0.5", "rank": 3}, {"value": 0.5}),
+        (SentenceEmbedding(), {"value": "0.5", "rank": 3}, {"value": 0.5}),
         (
-            Embedding(),
+            SentenceEmbedding(),
             {"value": 1, "rank": 3, "pool_size": 9},
             {"value": 1, "rank": 3, "pool_size": 9},
         ),
@@ -76,7 +76,7 @@ def test_names_of_the_evaluate_library_are_read():
         (CLASSES, {"label": "a", "scores": {"a": math.nan, "b": 1}}, "not a probability"),
         (Regression(), {"label": 1}, "a prediction needs 'value'"),
         (Regression(), {"value": math.nan}, "the value nan is not a number"),
-        (Embedding(), {"value": math.nan}, "a prediction needs 'value'"),
+        (SentenceEmbedding(), {"value": math.nan}, "a prediction needs 'value'"),
         (TAGS, {"tags": ["B-a"]}, r"entity type 'a' is not one of \['b'\]"),
         (MultipleChoice(), {"label": 1}, "needs 'choice', 'scores', or both"),
         (MultipleChoice(), {"choice": 2}, "the choice is not a number from 0 to 1"),
@@ -124,6 +124,8 @@ def test_tags_without_bio_may_come_as_tags_or_spans(answer):
 
 def test_gold_answers_are_written_as_names_numbers_tags_and_texts():
     assert gold_json(CLASSES, 1) == "b"
-    assert gold_json(Embedding(), None) is None and gold_json(Embedding(), 2.5) == 2.5
+    assert (
+        gold_json(SentenceEmbedding(), None) is None and gold_json(SentenceEmbedding(), 2.5) == 2.5
+    )
     assert gold_json(TAGS, TAGS.gold(ROWS[Tagging])) == ["B-b"]
-    assert gold_json(SpanQA(), Gold("q", ("x",))) == ["x"]
+    assert gold_json(SpanQA(), GoldAnswers("q", ("x",))) == ["x"]

@@ -13,7 +13,7 @@ import torch
 from filbert.data.examples import Example
 from filbert.losses.student import StudentOutput
 from filbert.tasks.classification import Classification
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.multiple_choice import MultipleChoice
 from filbert.tasks.regression import Regression
 from filbert.tasks.soft_labels import SoftLabels
@@ -108,10 +108,10 @@ def test_starts_and_ends_are_compared_among_the_tokens_of_their_window():
 
 def test_vectors_are_compared_as_they_are_or_by_the_cosine_of_their_pair():
     examples = [example(0), example(0)]
-    as_they_are = soft(Embedding(), [[1.0, 0.0], [0.0, 2.0]])
+    as_they_are = soft(SentenceEmbedding(), [[1.0, 0.0], [0.0, 2.0]])
     found = losses(as_they_are, examples, [[0.0, 0.0], [0.0, 2.0]])
     assert found == pytest.approx([0.5 / 2]), "a mean over the width, then over the texts"
-    by_cosine = soft(Embedding(), [[1.0, 0.0], [0.0, 2.0]], by_cosine=True)
+    by_cosine = soft(SentenceEmbedding(), [[1.0, 0.0], [0.0, 2.0]], by_cosine=True)
     found = losses(by_cosine, examples, [[1.0, 1.0, 0.0], [3.0, 3.0, 0.0]])
     assert found == pytest.approx([1.0])
 

@@ -19,7 +19,7 @@ from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Prediction, TaskOptions, task_from_dict, task_to_dict
 from filbert.tasks.predictions import official_files
 from filbert.tasks.rows import row_labels, row_of_value
-from filbert.tasks.span_qa import TASK, Gold, SpanQA
+from filbert.tasks.span_qa import TASK, GoldAnswers, SpanQA
 from filbert.text.tokenizer import Tokenizer
 
 # [CLS] he [SEP] the film was good and the play was bad . [SEP]
@@ -329,7 +329,7 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
     examples = made(task, tiny, question(id="a"), question(id="b"))
     outputs = [scores(e, {4: 5.0}, {4: 5.0}) for e in examples]
     predictions = task.decode(outputs, examples)
-    files = official_files(task, [Gold("a", ()), Gold("b", ("x",))], predictions)
+    files = official_files(task, [GoldAnswers("a", ()), GoldAnswers("b", ("x",))], predictions)
     assert files["predictions.json"] == {"a": "film", "b": "film"}
     assert files["null_odds.json"] == {"a": -28.0, "b": -28.0}
     best = files["nbest_predictions.json"]["a"][0]
@@ -339,6 +339,6 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
 
 def test_predictions_for_other_questions_are_refused() -> None:
     with pytest.raises(InputError, match="no id is in both"):
-        metrics_by_id([Gold("a", ("x",))], {"b": "x"})
+        metrics_by_id([GoldAnswers("a", ("x",))], {"b": "x"})
     with pytest.raises(InputError, match="no no-answer score"):
-        metrics_by_id([Gold("a", ("x",))], {"a": "x"}, {"b": 0.0})
+        metrics_by_id([GoldAnswers("a", ("x",))], {"a": "x"}, {"b": 0.0})

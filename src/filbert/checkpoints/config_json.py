@@ -436,8 +436,8 @@ def _inferred(raw: dict[str, Any], names: Collection[str], path: Path) -> Family
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     raise FormatError(
-        f'{path} names no model_type, and the tensors do not tell one. Add "model_type": "..." to '
-        f"it, one of {', '.join(FAMILIES)}."
+        f"{path} names no model_type, and the tensors do not identify one. "
+        f'Add "model_type": "..." to it, one of {", ".join(FAMILIES)}.'
     )
 
 

@@ -405,7 +405,7 @@ def config_text(checkpoint: Checkpoint, extra: Mapping[str, Any] | None = None) 
     if kind in LABELLED:
         names = checkpoint.labels or [f"LABEL_{i}" for i in range(checkpoint.num_labels or 0)]
         if len(set(names)) < len(names):
-            raise ConfigError("Two labels have the same name; config.json cannot tell them apart.")
+            raise ConfigError("Two labels have the same name; config.json cannot hold both.")
         for name in names:
             if unprintable(name):
                 raise ConfigError(f"The label {name!a} holds a control character. Rename it.")

@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filbert.checkpoints.families import GOOGLE_CONFIGS, PICKLES, SAFETENSORS, TENSOR_BUNDLE
 from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
@@ -98,22 +98,27 @@ def find_model(
         )
     if revision is not None and not _REVISION.fullmatch(revision):
         raise ConfigError(f"{printable(revision)!r} is no revision (a branch, tag or commit).")
+    folder = _fetch(
+        hub_id,
+        revision=revision,
+        token=token,
+        local_files_only=local_files_only,
+        tokenizer_only=tokenizer_only,
+    )
+    return _in_folder(folder, name, tokenizer_only)
+
+
+def _fetch(hub_id: str, **options: Any) -> Path:
+    """Download a model, or name the built-in model that was probably meant."""
     from filbert.checkpoints.hub import fetch
 
     try:
-        folder = fetch(
-            hub_id,
-            revision=revision,
-            token=token,
-            local_files_only=local_files_only,
-            tokenizer_only=tokenizer_only,
-        )
+        return fetch(hub_id, **options)
     except InputError as error:
         near = get_close_matches(hub_id, (MINI, MINILM), 1, 0.8)
         hint = f" Did you mean {near[0]}?" if near else ""
         reason = "" if hub_id in str(error) else f"{hub_id!r} is no local folder: "
         raise InputError(f"{reason}{error}{hint}") from error
-    return _in_folder(folder, name, tokenizer_only)
 
 
 def _find_local(name: str, tokenizer_only: bool) -> Path | None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import reduce
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +52,7 @@ GROUPS = {
     "Speed": ("bench",),
 }  # fmt: skip
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
+NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
 # Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
@@ -88,21 +88,28 @@ app.meta.suppress_keyboard_interrupt = False
 for place, (title, verbs) in enumerate(GROUPS.items()):
     group = Group(title, sort_key=place)
     for order, verb in enumerate(verbs):
+        # A path, which cyclopts imports when the verb is called.
         app.command(
-            getattr(import_module(f"filbert.cli.verbs.{verb}"), verb),
+            f"filbert.cli.verbs.{verb}:{verb}",
             name=verb.replace("_", "-"),
             group=group,
             sort_key=order,
         )
-for verb, names in SUBCOMMANDS.items():
-    for name in names:
-        app[verb].command(getattr(import_module(f"filbert.cli.verbs.{verb}"), name))
 app.command(install_completion, name="--install-completion")
+
+
+def load_verb(name: str) -> App:
+    """Import the module of a verb, and return the verb with its subcommands."""
+    verb = app[name]
+    for below in SUBCOMMANDS.get(name, ()):
+        if below not in verb:
+            verb.command(f"filbert.cli.verbs.{name}:{below}", name=below)
+    return verb
 
 
 def command_app(path: Sequence[str]) -> App:
     """Return the app of a verb, or of a verb and its subcommand."""
-    return reduce(App.__getitem__, path, app)
+    return reduce(App.__getitem__, path[1:], load_verb(path[0]))
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
@@ -148,7 +155,7 @@ def launch(
         raise ConfigError(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
         )
-    known = tokens[:1] and tokens[0] in {verb.replace("_", "-") for verb in VERBS}
+    known = tokens[:1] and tokens[0] in NAMES
     # The verb, with its subcommand.
     path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
     if known:
@@ -202,6 +209,9 @@ def _recipes_among(tokens: Sequence[str]) -> list[Path]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
+    # The help of all verbs, and the nearest name of an unknown one, need the modules of all.
+    for name in arguments[:1] if set(arguments[:1]) & set(NAMES) else NAMES:
+        load_verb(name)
     try:
         return app.meta(list(arguments), exit_on_error=False, print_error=False) or 0
     except CycloptsError as error:

@@ -69,7 +69,7 @@ class Watch:
         return Effort(time.perf_counter() - self._clock, time.process_time() - self._cpu)
 
 
-class Features(Protocol):
+class FeatureExtractor(Protocol):
     """Converts texts to a feature matrix."""
 
     def of(self, texts: Sequence[str]) -> Any:
@@ -182,7 +182,7 @@ class Linear:
     """
 
     task: Task
-    features: Features
+    features: FeatureExtractor
     weights: np.ndarray
     bias: np.ndarray
     strength: float
@@ -236,7 +236,7 @@ class Linear:
 
 def fit_linear(
     task: Task,
-    features: Features,
+    features: FeatureExtractor,
     *,
     train: tuple[Sequence[str], Sequence[Row]],
     dev: Sequence[Row],

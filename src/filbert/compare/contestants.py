@@ -27,7 +27,7 @@ from torch import nn
 from filbert.compare.classifiers import (
     BiGRU,
     Effort,
-    Features,
+    FeatureExtractor,
     Linear,
     Watch,
     WordCounts,
@@ -56,7 +56,7 @@ from filbert.train.provenance import commit, device_name, versions
 from filbert.train.run_folder import read_run
 
 # The splits whose predictions every run writes.
-JUDGED = ("dev", "test")
+PREDICTED_SPLITS = ("dev", "test")
 # Rows of a timed pass, and number of passes: half a minute for a base model on two cores.
 TIMED_ROWS, WARM_UP_ROWS, PASSES = 1_024, 64, 5
 PASS_SECONDS, MOST_SECONDS = 10.0, 30.0
@@ -146,12 +146,12 @@ def trained_fingerprint(out: Path) -> str | None:
 
 def finished_fingerprint(out: Path) -> str | None:
     """Return the same for a run with predictions."""
-    paths = (_predictions_path(out, split) for split in JUDGED)
+    paths = (_predictions_path(out, split) for split in PREDICTED_SPLITS)
     return trained_fingerprint(out) if all(path.is_file() for path in paths) else None
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainedContestant:
     """A model with predictions, before its costs are measured.
 
     Attributes:
@@ -206,7 +206,7 @@ def run_contestant(run: ContestantRun) -> None:
     write_json(run.folder / "run.json", outcome.facts | {"costs": costs, "study": study})
 
 
-def _trained(run: ContestantRun) -> Outcome:
+def _trained(run: ContestantRun) -> TrainedContestant:
     """Fine-tune or distill."""
     given = {"task": "classification", "out": run.out, "seed": run.seed, "resume": True, **run.data}
     if run.source is not None:
@@ -220,7 +220,7 @@ def _trained(run: ContestantRun) -> Outcome:
         options = changed(FinetuneOptions.from_keywords(run.training | given), labels=run.labels)
         facts, device = finetune(options), options.run.device
     predictor = Predictor.load(run.folder / "model", device=device)
-    if not all(_predictions_path(run.folder, split).is_file() for split in JUDGED):
+    if not all(_predictions_path(run.folder, split).is_file() for split in PREDICTED_SPLITS):
         _predict_splits(run, predictor.predict_rows, predictor.known_task())
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds", "answers_seconds",
              "augment_seconds")  # fmt: skip
@@ -228,10 +228,12 @@ def _trained(run: ContestantRun) -> Outcome:
         sum(facts.get(name) or 0.0 for name in parts), facts.get("training_cpu_seconds", math.nan)
     )
     size = weight_bytes(predictor.model)
-    return Outcome(facts, predictor.predict_rows, run.folder / "model", effort, size, predictor)
+    return TrainedContestant(
+        facts, predictor.predict_rows, run.folder / "model", effort, size, predictor
+    )
 
 
-def _quantised(run: ContestantRun) -> Outcome:
+def _quantised(run: ContestantRun) -> TrainedContestant:
     """Load the model of another run in another number format; nothing is trained.
 
     PyTorch converts the original's folder when it loads it; for ONNX Runtime one is exported.
@@ -266,10 +268,12 @@ def _quantised(run: ContestantRun) -> Outcome:
         "precision": chosen["precision"],
         "model": {**(before.get("model") or {}), "source": chosen["of"]},
     }
-    return Outcome(facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor)
+    return TrainedContestant(
+        facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor
+    )
 
 
-def _fitted(run: ContestantRun) -> Outcome:
+def _fitted(run: ContestantRun) -> TrainedContestant:
     """Train a linear model or a BiGRU; the facts have the shape of those of `finetune`."""
     clock = _Clock()
     rows = {name: _rows(run, name) for name in run.data}
@@ -325,12 +329,14 @@ def _fitted(run: ContestantRun) -> Outcome:
                 f"vectors: {chosen['vectors']} has {num_known:,} of the {num_words:,} words; the "
                 "others are drawn at random"
             )
-    return Outcome(facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort)
+    return TrainedContestant(
+        facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort
+    )
 
 
 def _features(
     run: ContestantRun, texts: Sequence[str], rows: Mapping[str, Sequence[Row]]
-) -> Features:
+) -> FeatureExtractor:
     """Return features fitted on the cleaned training texts.
 
     The words of dev and test are only looked up in a file of vectors.
@@ -341,12 +347,12 @@ def _features(
     others: list[str] = []
     if chosen["vectors"] is not None:
         cleaning = Cleaning.parse(run.cleaning)
-        others = [joined(row, cleaning) for name in JUDGED for row in rows[name]]
+        others = [joined(row, cleaning) for name in PREDICTED_SPLITS for row in rows[name]]
     table = word_table(texts, vectors=chosen["vectors"], model=chosen["model"], others=others)
     return table.fitted(texts)
 
 
-_STEPS: dict[str, Callable[[ContestantRun], Outcome]] = {
+_STEPS: dict[str, Callable[[ContestantRun], TrainedContestant]] = {
     "encoder": _trained,
     "distilled": _trained,
     "quantised": _quantised,
@@ -372,7 +378,7 @@ def _predictions_path(out: Path, split: str) -> Path:
 def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[str, Any]:
     """Write the predictions of dev and test as `finetune` does; return their metrics."""
     metrics = {}
-    for split in JUDGED:
+    for split in PREDICTED_SPLITS:
         rows = _rows(run, split)
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from filbert.compare.contestants import JUDGED, ContestantRun, trained_fingerprint
+from filbert.compare.contestants import PREDICTED_SPLITS, ContestantRun, trained_fingerprint
 from filbert.compare.predictions import prepared_rows, read_predictions
 from filbert.compare.recipe import BIGRU, TRAINED, Contestant, Study, Target, references
-from filbert.compare.statistics import judge
+from filbert.compare.statistics import compute_statistics
 from filbert.errors import FilbertError
 from filbert.files import write_json
 from filbert.report.comparison import write_comparison_report
@@ -90,7 +90,7 @@ def write_results(
         "agreement": {"names": [], "matrix": []},
         "slices": [],
     }
-    results |= _judged(study, folder, entries, data)
+    results |= _statistics(study, folder, entries, data)
     write_json(folder / "results.json", results)
     write_comparison_report(folder, show_texts=show_texts)
     for entry in entries:
@@ -102,19 +102,19 @@ def write_results(
 
 def _machine(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    processor = device_name(torch.device("cpu"))
+    cpu = device_name(torch.device("cpu"))
     return {
         "device": device,
-        "processor": processor,
+        "processor": cpu,
         "threads": torch.get_num_threads(),
         "platform": platform.platform(terse=True),
         "versions": versions() | {"scikit-learn": version("scikit-learn")},
         "commit": commit(),
-        "same_for_all_runs": are_alike(entries, (device, processor)),
+        "same_for_all_runs": ran_in_same_environment(entries, (device, cpu)),
     }
 
 
-def _judged(
+def _statistics(
     study: Study, folder: Path, entries: list[dict[str, Any]], data: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Add metrics and shares to the entries of finished runs; return the other statistics."""
@@ -129,7 +129,7 @@ def _judged(
     finished = {name: seeds for name, seeds in finished.items() if seeds}
     if not finished:
         return {}
-    judged = judge(
+    statistics = compute_statistics(
         folder,
         finished,
         labels=data["labels"],
@@ -138,8 +138,8 @@ def _judged(
         references=references(study.contestants, study.target),
         resamples=study.resamples,
     )
-    measured = {one["name"]: one for one in judged.pop("contestants")}
-    shares = judged.pop("shares")
+    measured = {one["name"]: one for one in statistics.pop("contestants")}
+    shares = statistics.pop("shares")
     for entry in entries:
         entry["share"] = shares.get(entry["name"])
         if entry["name"] not in measured:
@@ -151,8 +151,8 @@ def _judged(
         entry |= one
     if study.target is not None:
         metric = "pr_auc" if data["positive"] is not None else "macro_f1"
-        judged["choice"] = choice_of(entries, study.target, metric)
-    return judged
+        statistics["choice"] = choice_of(entries, study.target, metric)
+    return statistics
 
 
 def entry_of(
@@ -219,7 +219,7 @@ def _seed_entry(
 def _damage(run: ContestantRun, folder: Path) -> str | None:
     """Return why a run's predictions cannot be used; None if they can."""
     who = f"{run.contestant} (seed {run.seed})"
-    for split in JUDGED:
+    for split in PREDICTED_SPLITS:
         try:
             found = read_predictions(split, {who: {run.seed: run.folder}}, run.labels)
             prepared_rows(folder, split, found.gold, run.labels)
@@ -303,7 +303,7 @@ def _was_uneven(costs: Mapping[str, Any]) -> bool:
     return bool(high > UNEVEN * low)
 
 
-def are_alike(entries: Sequence[Mapping[str, Any]], here: Collection[str]) -> bool:
+def ran_in_same_environment(entries: Sequence[Mapping[str, Any]], here: Collection[str]) -> bool:
     """Return whether all finished runs have the same device, and it is one of these names."""
     devices = [run.get("device") or {} for _, run in _finished(entries)]
     return len({_in_words(one) for one in devices}) == 1 and devices[0].get("name") in here
@@ -357,12 +357,13 @@ def choice_of(entries: Sequence[Mapping[str, Any]], target: Target, metric: str)
     if target.quality is not None and target.of not in known:
         why = f"{target.of} has no finished run, so no share of its quality is known."
     elif best is None:
-        why = f"None of the {len(candidates)} measured contestants has {_wishes(target, metric)}."
+        wanted = _requirements(target, metric)
+        why = f"None of the {len(candidates)} measured contestants has {wanted}."
     else:
         reason = f"the most rows a second ({best['rows_per_second'] or 0:,.0f})"
         if target.quality is None:
             reason = f"the highest {HEADINGS[metric]} on dev ({best['dev']:.4f})"
-        why = f"{best['name']} has {reason} of {len(fitting)} with {_wishes(target, metric)}."
+        why = f"{best['name']} has {reason} of {len(fitting)} with {_requirements(target, metric)}."
         why += _share_on_test(known[best["name"]].get("share"), target)
     return {
         "target_quality": target.quality,
@@ -380,13 +381,15 @@ def _mean_on_dev(entry: Mapping[str, Any], metric: str) -> float:
     return fmean([value for value in values if value is not None] or [0.0])
 
 
-def _wishes(target: Target, metric: str) -> str:
-    wishes = []
+def _requirements(target: Target, metric: str) -> str:
+    requirements = []
     if target.quality is not None:
-        wishes.append(f"at least {target.quality:.1%} of {target.of}'s {HEADINGS[metric]} on dev")
+        requirements.append(
+            f"at least {target.quality:.1%} of {target.of}'s {HEADINGS[metric]} on dev"
+        )
     if target.latency_seconds is not None:
-        wishes.append(f"at most {1e3 * target.latency_seconds:.3g} ms for a single text")
-    return " and ".join(wishes)
+        requirements.append(f"at most {1e3 * target.latency_seconds:.3g} ms for a single text")
+    return " and ".join(requirements)
 
 
 def _share_on_test(share: Mapping[str, Any] | None, target: Target) -> str:

@@ -103,7 +103,7 @@ class Measured:
         return figure
 
 
-def judge(
+def compute_statistics(
     study: Path,
     seeds_of: Mapping[str, Mapping[int, Path]],
     *,

@@ -42,7 +42,7 @@ def augmented(
 
     Args:
         rows: with texts in `columns`, of which all but the first may be missing.
-        candidates: gives words for places of texts; an empty list keeps what stands there.
+        candidates: gives words for places of texts; an empty list keeps the original word.
         copies: of each row, at most.
         rate: above 0, at most 1.
         seed: of the draws.

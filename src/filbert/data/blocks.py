@@ -66,7 +66,7 @@ def default_workers() -> int:
     return min(available_cores(), MAX_DEFAULT_WORKERS)
 
 
-class Encoded(NamedTuple):
+class EncodedBlock(NamedTuple):
     """The tokens of a block, and counts of what was left out.
 
     Attributes:
@@ -100,7 +100,7 @@ class BlockEncoder:
         self._type = token_type(loaded.vocab_size)
         self._split = split_sentences if by_rules else lambda line: [line]
 
-    def __call__(self, block: Block) -> Encoded:
+    def __call__(self, block: Block) -> EncodedBlock:
         """Encode the documents of a block; those without a token are left out and counted."""
         documents = [[s for line in lines for s in self._split(line)] for lines in block]
         sentences = list(chain.from_iterable(documents))
@@ -118,7 +118,7 @@ class BlockEncoder:
             np.concatenate([[0], before[1:][full]]).astype(np.int32),
         )
         unknown = 0 if self._unknown is None else int((tokens == self._unknown).sum())
-        return Encoded(shard, int((~full).sum()), int((~kept).sum()), unknown)
+        return EncodedBlock(shard, int((~full).sum()), int((~kept).sum()), unknown)
 
     def _ids(self, sentences: list[str]) -> list[list[int]]:
         try:
@@ -131,7 +131,7 @@ class BlockEncoder:
 
 def encode_blocks(
     blocks: Iterable[Block], tokenizer: Path, *, by_rules: bool, workers: int
-) -> Generator[Encoded, None, None]:
+) -> Generator[EncodedBlock, None, None]:
     """Encode blocks in `workers` processes, or in this one for a single worker.
 
     At most 2 * workers + 1 blocks are in memory. Results are in the order of the blocks.
@@ -144,7 +144,7 @@ def encode_blocks(
             yield from map(BlockEncoder(tokenizer, by_rules), blocks)
         return
     with closing(_Workers(tokenizer, by_rules, workers)) as processes:
-        pending: deque[Future[Encoded]] = deque()
+        pending: deque[Future[EncodedBlock]] = deque()
         for block in blocks:
             pending.append(processes.submit(block))
             if len(pending) > 2 * workers:
@@ -181,7 +181,7 @@ class _Workers:
         self._own = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def submit(self, block: Block) -> Future[Encoded]:
+    def submit(self, block: Block) -> Future[EncodedBlock]:
         """Encode a block as soon as a process is free."""
         return self._threads.submit(self._encode, block)
 
@@ -196,14 +196,14 @@ class _Workers:
             with suppress(OSError), process:  # closes the pipes, of which one may hold a block
                 pass
 
-    def _encode(self, block: Block) -> Encoded:
+    def _encode(self, block: Block) -> EncodedBlock:
         if not hasattr(self._own, "process"):
             self._own.process = self._start()
         process = self._own.process
         try:
             pickle.dump(block, process.stdin)
             process.stdin.flush()
-            answer: Encoded | Exception = pickle.load(process.stdout)
+            answer: EncodedBlock | Exception = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise RunError(
                 "A worker process has ended, perhaps because memory ran out. Run the same command "
@@ -233,7 +233,7 @@ def serve(tokenizer: str, by_rules: bool) -> None:
         while True:
             block = pickle.load(blocks)
             try:
-                answer: Encoded | FilbertError = encode(block)
+                answer: EncodedBlock | FilbertError = encode(block)
             except FilbertError as error:
                 answer = error
             pickle.dump(answer, results)

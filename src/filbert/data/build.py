@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filbert.data.blocks import Encoded, encode_blocks
+from filbert.data.blocks import EncodedBlock, encode_blocks
 from filbert.data.documents import MAX_DOCUMENT, CleanBlocks, read_documents
 from filbert.data.records import file_digest
 from filbert.data.shards import (
@@ -46,7 +46,7 @@ _DECISIVE = {
 }
 
 
-class Progress(NamedTuple):
+class BuildProgress(NamedTuple):
     """Bytes and documents read, tokens written, and seconds since the beginning."""
 
     num_bytes: int
@@ -81,7 +81,7 @@ def build_corpus(
     options: CorpusOptions | None = None,
     workers: int = 1,
     overwrite: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[BuildProgress], None] | None = None,
     on_bad: OnError | None = None,
 ) -> Built:
     """Tokenise files into the folder `out`; `shards` describes the format.
@@ -124,7 +124,7 @@ def build_corpus(
             def report(num_tokens: int) -> None:
                 if on_progress:
                     counts = (blocks.num_bytes, blocks.num_documents, num_tokens)
-                    on_progress(Progress(*counts, time.perf_counter() - begin))
+                    on_progress(BuildProgress(*counts, time.perf_counter() - begin))
 
             before, rest = _write_shards(folder, done, blocks, options, workers, report)
             num_bytes = blocks.num_bytes - before
@@ -291,14 +291,14 @@ def _write_shards(
     options: CorpusOptions,
     workers: int,
     report: Callable[[int], None],
-) -> tuple[int, list[Encoded]]:
+) -> tuple[int, list[EncodedBlock]]:
     """Encode the blocks behind the last finished shard, and write full shards.
 
     Returns:
         The bytes of text in finished shards, and the last blocks if they have no token.
     """
     num_tokens = _total(done["shards"], "tokens")
-    pending: list[Encoded] = []
+    pending: list[EncodedBlock] = []
     pending_tokens = 0
     source = iter(blocks)
     try:
@@ -329,7 +329,7 @@ def _write_shards(
     return before, pending
 
 
-def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[Encoded]) -> None:
+def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBlock]) -> None:
     temporary = folder / _UNFINISHED
     entry = write_shard(temporary, join_pieces([encoded.shard for encoded in pending]))
     entry["name"] = f"shard-{len(done['shards']):05}"
@@ -343,7 +343,11 @@ def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[Encoded])
 
 
 def _finish(
-    folder: Path, done: dict[str, Any], blocks: CleanBlocks, rest: Sequence[Encoded], num_bad: int
+    folder: Path,
+    done: dict[str, Any],
+    blocks: CleanBlocks,
+    rest: Sequence[EncodedBlock],
+    num_bad: int,
 ) -> dict[str, Any]:
     """Write and return the manifest, which makes the corpus complete."""
     shards = done["shards"]

@@ -117,7 +117,7 @@ class ColumnNames:
         two that merged columns make.
 
         Raises:
-            ConfigError: they are said twice, or one of them is.
+            ConfigError: one of them is given twice, or both are.
         """
         merge = self.merge
         if merge and (labels or self.label_columns or multilabel):

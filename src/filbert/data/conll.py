@@ -19,9 +19,9 @@ from filbert.data.records import WITH_COLUMNS, Row, column_names, guarded, read_
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
+    BadRowReporter,
     Lines,
     OnError,
-    Report,
     kind_of,
     require_file,
     shown,
@@ -81,12 +81,12 @@ def read_conll(
         InputError: no such file, no sentence in it, or a bad one without `on_error`.
     """
     require_file(path, once=not labelled)
-    report = Report(on_error)
+    report = BadRowReporter(on_error)
     empty = f"{shown(path)}: no sentence; the file is empty."
     return guarded(_sentences(path, labelled, report), report, empty)
 
 
-def _sentences(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
+def _sentences(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
     lines = Lines(path)
     words: list[list[str]] = []  # the columns of each word
     numbers: list[int] = []
@@ -226,7 +226,7 @@ def place_of(row: Row, index: int) -> str:
 # Windows
 
 
-class Window(NamedTuple):
+class SentenceWindow(NamedTuple):
     """The part of a sentence that one example shows.
 
     Attributes:
@@ -250,7 +250,7 @@ def stride_of(max_length: int) -> int:
     return max(1, (max_length - 2) * 3 // 4)
 
 
-def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[Window]:
+def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[SentenceWindow]:
     """Assign each word to the window with the most tokens on the poorer side of the word.
 
     A word's first token is the first one that shares a character with it. A word without any, or
@@ -279,7 +279,7 @@ def spread(sentence: Sentence, encodings: Sequence[Encoding]) -> list[Window]:
     order = np.argsort(owner, kind="stable")
     shares = np.split(order, np.searchsorted(owner[order], np.arange(1, len(borders))))
     return [
-        Window(sentence, words[mine], body[first[mine] - start], leaders, num_tokens)
+        SentenceWindow(sentence, words[mine], body[first[mine] - start], leaders, num_tokens)
         for mine, body, (start, _) in zip(shares, bodies, borders, strict=True)
     ]
 

@@ -20,8 +20,8 @@ import numpy as np
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import (
     LEVELS,
+    CheckableTask,
     Finding,
-    Judge,
     Lengths,
     Level,
     NearFile,
@@ -29,7 +29,7 @@ from filbert.data.findings import (
     NearReport,
     Problem,
     Report,
-    Split,
+    SplitReport,
 )
 from filbert.data.near_duplicates import bands_for, between, near_duplicates, repeats_within
 from filbert.data.records import Row
@@ -99,7 +99,7 @@ class Scan:
 
     Attributes:
         name, path: of the split.
-        judge: the task.
+        task: checks the rows.
         tokenizer: if None, lengths are in words.
         max_length: in tokens.
         problems: counts what is found while reading.
@@ -114,7 +114,7 @@ class Scan:
 
     name: str
     path: str | Path
-    judge: Judge
+    task: CheckableTask
     tokenizer: Tokenizer | None
     max_length: int
     problems: Problems
@@ -150,7 +150,7 @@ class Scan:
         for row in rows:
             seen += 1
             try:
-                labels, texts = self.judge.labels_of(row), self.judge.sequences(row)
+                labels, texts = self.task.labels_of(row), self.task.sequences(row)
             except InputError as error:
                 self.bad(error)
             else:
@@ -158,11 +158,11 @@ class Scan:
                 good.append(row)
                 sequences.append(texts)
             if seen == _CHUNK_ROWS or characters > _CHUNK_CHARACTERS:
-                self._judge_chunk(good, sequences)
+                self._check_chunk(good, sequences)
                 if progress:
                     progress(seen)
                 good, sequences, characters, seen = [], [], 0, 0
-        self._judge_chunk(good, sequences)
+        self._check_chunk(good, sequences)
         if progress:
             progress(seen)
 
@@ -171,7 +171,7 @@ class Scan:
         for label in labels:
             self.label_rows.setdefault(label, len(self.lines))
         self.labels.update(labels)
-        if self.judge.labels_are_classes:
+        if self.task.labels_are_classes:
             names = tuple(sorted(labels))
             self.label_sets.append(self.label_numbers.setdefault(names, len(self.label_numbers)))
         self.lines.append(row.line)
@@ -192,12 +192,12 @@ class Scan:
     def _row_findings(self, row: Row) -> Iterator[Finding]:
         """What is wrong with the row that was just kept."""
         if self.digests.endswith(_EMPTY):
-            if getattr(self.judge, "clean", None) is not None and holds_text(row):
+            if getattr(self.task, "clean", None) is not None and holds_text(row):
                 message = "Rows of whose text cleaning leaves nothing."
                 yield Finding("warning", "emptied_text", message, row.where)
             else:
                 yield Finding("warning", "empty_text", "Rows whose text is empty.", row.where)
-        column = getattr(self.judge, "id_column", None)
+        column = getattr(self.task, "id_column", None)
         if column is not None:
             id = row.values[column]
             if id in self.ids:
@@ -205,7 +205,7 @@ class Scan:
                 yield Finding("warning", "duplicate_id", message, question_place(row))
             self.ids.add(id)
 
-    def _judge_chunk(self, rows: list[Row], sequences: list[list[Text]]) -> None:
+    def _check_chunk(self, rows: list[Row], sequences: list[list[Text]]) -> None:
         """Measure some good rows and ask the task about them."""
         if not rows:
             return
@@ -225,7 +225,7 @@ class Scan:
     def _asked(self, rows: list[Row]) -> list[Finding]:
         """The findings of the task; a row that makes it fail is counted as a bad one."""
         try:
-            return list(self.judge.findings(rows, self.tokenizer, self.max_length))
+            return list(self.task.findings(rows, self.tokenizer, self.max_length))
         except InputError as error:
             if len(rows) == 1:
                 self.bad(error)
@@ -241,11 +241,11 @@ class Scan:
 
     def too_long(self) -> np.ndarray | None:
         """The rows that will be cut; None if unknown, or if the task reads windows."""
-        if self.tokenizer is None or self.judge.windows:
+        if self.tokenizer is None or self.task.windows:
             return None
         return np.flatnonzero(np.asarray(self.lengths) > self.max_length)
 
-    def split(self) -> Split:
+    def split(self) -> SplitReport:
         """The counts and lengths of the file."""
         lengths = np.asarray(self.lengths)
         measured = None
@@ -255,7 +255,7 @@ class Scan:
             cuts = np.percentile(lengths, (50, 90, 95, 99, 100), method="inverted_cdf")
             measured = Lengths("tokens" if has_tokens else "words", *map(int, cuts))
         long = self.too_long()
-        return Split(
+        return SplitReport(
             name=self.name,
             path=str(self.path),
             rows=len(self.lines),
@@ -269,7 +269,7 @@ class Scan:
         )
 
 
-class Rows:
+class CheckedRows:
     """All good rows of all files, n of them, file by file.
 
     Attributes:
@@ -288,7 +288,7 @@ class Rows:
             [np.frombuffer(bytes(scan.digests), dtype=np.uint64).reshape(-1, 2) for scan in scans]
         )
         self.labels = None
-        if scans[0].judge.labels_are_classes:
+        if scans[0].task.labels_are_classes:
             self.labels = np.concatenate([np.asarray(s.label_sets, np.int32) for s in scans])
 
     def split(self, index: int) -> str:
@@ -312,7 +312,7 @@ class Rows:
 # Rules: each takes all rows and yields findings.
 
 
-def uneven_rows(rows: Rows) -> Iterator[Finding]:
+def uneven_rows(rows: CheckedRows) -> Iterator[Finding]:
     """If all rows of the first file have as many choices, those of the others must, too."""
     first, *others = rows.scans
     for scan in others:
@@ -324,7 +324,7 @@ def uneven_rows(rows: Rows) -> Iterator[Finding]:
             yield Finding("error", "uneven_rows", message, scan.where(0), len(scan.lines))
 
 
-def same_texts(rows: Rows) -> Iterator[Finding]:
+def same_texts(rows: CheckedRows) -> Iterator[Finding]:
     """Duplicates in a file, texts of train in another file, and texts with different labels."""
     # Stable, so that the first row of a group comes first.
     order = np.lexsort((rows.digests[:, 1], rows.digests[:, 0]))
@@ -354,7 +354,7 @@ def same_texts(rows: Rows) -> Iterator[Finding]:
             yield Finding("warning", "contradiction", message, where)
 
 
-def lengths(rows: Rows) -> Iterator[Finding]:
+def lengths(rows: CheckedRows) -> Iterator[Finding]:
     """Rows that will be cut, and tokens that are not in the vocabulary."""
     for scan in rows.scans:
         long = scan.too_long()
@@ -371,10 +371,10 @@ def lengths(rows: Rows) -> Iterator[Finding]:
             yield Finding(level, "unknown_tokens", message, times=scan.unknown)
 
 
-def labels(rows: Rows) -> Iterator[Finding]:
+def labels(rows: CheckedRows) -> Iterator[Finding]:
     """Labels that train lacks and, for classes, a single label and rare ones."""
-    judge = rows.scans[0].judge
-    if judge.head_kind not in ("sequence", "tokens"):
+    task = rows.scans[0].task
+    if task.head_kind not in ("sequence", "tokens"):
         return
     train = [scan for scan in rows.scans if scan.name == "train"]
     counts = Counter[str]()
@@ -383,12 +383,12 @@ def labels(rows: Rows) -> Iterator[Finding]:
     for scan in rows.scans if train else ():
         for label, count in scan.labels.most_common():
             if label not in counts:
-                what = "rows with the label" if judge.labels_are_classes else "the label"
+                what = "rows with the label" if task.labels_are_classes else "the label"
                 message = f'{scan.name}: {what} "{printable(label)}", which train does not have.'
                 where = scan.where(scan.label_rows[label])
                 yield Finding("error", "unseen_label", message, where, count)
     num_rows = sum(len(scan.lines) for scan in train or rows.scans)
-    if not judge.labels_are_classes or not counts:
+    if not task.labels_are_classes or not counts:
         return
     if len(counts) == 1 and counts.total() == num_rows:
         message = f'All rows have the same label, "{printable(next(iter(counts)))}".'
@@ -410,10 +410,15 @@ def _counted(counts: list[tuple[str, int]]) -> str:
     return named + (f" and {more:,} more" if more > 0 else "")
 
 
-RULES: tuple[Callable[[Rows], Iterator[Finding]], ...] = (uneven_rows, same_texts, lengths, labels)
+RULES: tuple[Callable[[CheckedRows], Iterator[Finding]], ...] = (
+    uneven_rows,
+    same_texts,
+    lengths,
+    labels,
+)
 
 
-def compare_near(rows: Rows, threshold: float, problems: Problems) -> NearReport:
+def compare_near(rows: CheckedRows, threshold: float, problems: Problems) -> NearReport:
     """Near-duplicates within and between files.
 
     Only rows whose texts differ make findings; `same_texts` finds the equal ones.
@@ -452,7 +457,7 @@ def compare_near(rows: Rows, threshold: float, problems: Problems) -> NearReport
     return NearReport(threshold, tuple(files), len(near.pairs), pairs)
 
 
-def _pair_findings(rows: Rows, pairs: np.ndarray, threshold: float) -> Iterator[Finding]:
+def _pair_findings(rows: CheckedRows, pairs: np.ndarray, threshold: float) -> Iterator[Finding]:
     """Pairs within a file, and pairs with different labels anywhere."""
     for one, other in pairs:
         if rows.file_of[one] == rows.file_of[other]:
@@ -473,7 +478,7 @@ def _pair_findings(rows: Rows, pairs: np.ndarray, threshold: float) -> Iterator[
 
 def check(
     files: Sequence[tuple[str, str | Path]],
-    judge: Judge,
+    task: CheckableTask,
     names: ColumnNames,
     *,
     tokenizer: Tokenizer | None,
@@ -486,9 +491,9 @@ def check(
 
     Args:
         files: (split, path); the split named "train" is what the others are compared with.
-        judge: the task that the rows are for.
+        task: the task that the rows are for.
         names: the user's names of the columns.
-        tokenizer: without it lengths are in words, and nothing is said about cutting.
+        tokenizer: without it, lengths are in words and truncation is not checked.
         max_length: in tokens, specials included.
         max_findings_shown: places that are named for each problem.
         near_threshold: also find texts that are at least so similar; see `near_duplicates`.
@@ -503,26 +508,26 @@ def check(
     problems, label_numbers = Problems(max_findings_shown), dict[tuple[str, ...], int]()
     scans = []
     for split, path in files:
-        scan = Scan(split, path, judge, tokenizer, max_length, problems, label_numbers)
+        scan = Scan(split, path, task, tokenizer, max_length, problems, label_numbers)
         scan.texts = None if near_threshold is None else []
-        scan.read(judge.read(path, names, labelled=True, on_error=scan.bad), progress)
+        scan.read(task.read(path, names, labelled=True, on_error=scan.bad), progress)
         scans.append(scan)
     return _report(scans, problems, max_length, near_threshold)
 
 
-def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], judge: Judge) -> Report:
+def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: CheckableTask) -> Report:
     """Check labelled rows that are in memory, without a tokenizer: lengths are in words.
 
     Args:
         splits: Path and rows by the name of the split.
-        judge: The task.
+        task: Checks the rows.
     """
     problems, label_numbers = Problems(MAX_FINDINGS_SHOWN), dict[tuple[str, ...], int]()
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     scans = []
     for split, (path, rows) in splits.items():
         texts: list[str] | None = [] if is_small else None
-        scan = Scan(split, path, judge, None, 0, problems, label_numbers, texts)
+        scan = Scan(split, path, task, None, 0, problems, label_numbers, texts)
         scan.read(rows)
         scans.append(scan)
     is_small &= sum(len(text) for scan in scans for text in scan.texts or ()) <= NEAR_CHARACTERS
@@ -532,7 +537,7 @@ def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], judge: Judge) ->
 def _report(
     scans: list[Scan], problems: Problems, max_length: int, near_threshold: float | None
 ) -> Report:
-    rows = Rows(scans)
+    rows = CheckedRows(scans)
     near = None if near_threshold is None else compare_near(rows, near_threshold, problems)
     for rule in RULES:
         problems.add(rule(rows))

@@ -13,9 +13,9 @@ from filbert.data.records import WITH_COLUMNS, read_rows
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
+    BadRowReporter,
     Lines,
     OnError,
-    Report,
     kind_of,
     require_file,
     shown,
@@ -65,7 +65,7 @@ def read_documents(
             not UTF-8, contains a NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
-        report = Report(on_error)
+        report = BadRowReporter(on_error)
         if kind_of(path)[0] in WITH_COLUMNS and str(path) != "-":
             found = _row_documents(path, text_column, pair_column, report)
         else:
@@ -78,7 +78,7 @@ def read_documents(
             raise InputError(f"{shown(path)}: no text in it. Leave the file out, or fill it.")
 
 
-def _plain(path: str | Path, report: Report) -> Iterator[Document]:
+def _plain(path: str | Path, report: BadRowReporter) -> Iterator[Document]:
     if str(path) != "-":
         require_file(path, once=True)
     name = shown(path)
@@ -106,7 +106,7 @@ def _plain(path: str | Path, report: Report) -> Iterator[Document]:
 
 
 def _row_documents(
-    path: str | Path, text_column: str, pair_column: str | None, report: Report
+    path: str | Path, text_column: str, pair_column: str | None, report: BadRowReporter
 ) -> Iterator[Document]:
     # As for tasks, a column that the user named must exist.
     is_named = pair_column not in (None, "text_pair")

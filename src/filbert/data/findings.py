@@ -55,7 +55,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitReport:
     """One file: its good and bad rows, labels (most frequent first) and lengths.
 
     `lengths` is of each row's longest sequence; `tokens` and `unknown_tokens` count all sequences.
@@ -111,7 +111,7 @@ class NearReport:
 class Report:
     """The result of a check, the most serious problems first."""
 
-    splits: tuple[Split, ...]
+    splits: tuple[SplitReport, ...]
     problems: tuple[Problem, ...]
     max_length: int
     near_duplicates: NearReport | None = None
@@ -126,7 +126,7 @@ class Report:
         return self.problems[0].level if self.problems else None
 
 
-class Judge(Protocol):
+class CheckableTask(Protocol):
     """The part of `filbert.tasks.base.Task` that looks at data."""
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from filbert.data.draws import PLANS, keys_of
 from filbert.data.examples import Example
 from filbert.data.loader import deal
-from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, Rows, mask
+from filbert.data.masking import MaskedRow, Masker, ObjectiveOptions, TokenRows, mask
 from filbert.errors import ConfigError, InputError
 from filbert.text.tokenizer import Tokenizer
 
@@ -69,8 +69,8 @@ class Sentences:
 # Plans: int64 (R, 5), the tokens [begin, end) of two segments and the label of the pair
 
 
-def full_sentences(sentences: Sentences, room: int) -> np.ndarray:
-    """Return contiguous text in rows of at most `room` tokens, across document borders.
+def full_sentences(sentences: Sentences, max_tokens: int) -> np.ndarray:
+    """Return contiguous text in rows of at most `max_tokens` tokens, across document borders.
 
     A row holds whole sentences; each document border inside it takes one token, for a separator.
     Only a sentence that fits into no row is split: it begins in the rest of a row and continues in
@@ -89,14 +89,14 @@ def full_sentences(sentences: Sentences, room: int) -> np.ndarray:
     place = begins[0] if count else 0
     while current < count:
         begin = place - documents[current]
-        following = bisect_right(ends, place + room, current)
+        following = bisect_right(ends, place + max_tokens, current)
         if following == count:
             place = ends[-1]
             end = place - documents[-1]
         else:
             place_after = begins[following]
-            if ends[following] - place_after > room and place + room > place_after:
-                place_after = place + room
+            if ends[following] - place_after > max_tokens and place + max_tokens > place_after:
+                place_after = place + max_tokens
             if following > current and place_after == begins[following]:
                 end = ends[following - 1] - documents[following - 1]
             else:
@@ -108,7 +108,7 @@ def full_sentences(sentences: Sentences, room: int) -> np.ndarray:
 
 
 def pairs(
-    sentences: Sentences, *, seed: int, version: int, room: int, short_rate: float, swap: bool
+    sentences: Sentences, *, seed: int, version: int, max_tokens: int, short_rate: float, swap: bool
 ) -> np.ndarray:
     """Return sentence pairs of all documents, in order.
 
@@ -116,7 +116,7 @@ def pairs(
         sentences: Of the corpus.
         seed: Of the run.
         version: Of the data: the epoch, or the epoch modulo the number of duplicates.
-        room: Largest number of tokens of both segments together.
+        max_tokens: Of both segments together.
         short_rate: Probability that a document is split into shorter rows.
         swap: Sentence order (label 1: swapped) instead of next sentence (label 1: random).
     """
@@ -126,7 +126,9 @@ def pairs(
     for document, key in enumerate(keys_of(seed, version, documents, use=PLANS).tolist()):
         rng.seed(key)
         plan.extend(
-            pairs_of_document(sentences, document, rng, room=room, short_rate=short_rate, swap=swap)
+            pairs_of_document(
+                sentences, document, rng, max_tokens=max_tokens, short_rate=short_rate, swap=swap
+            )
         )
     return _as_plan(plan)
 
@@ -136,7 +138,7 @@ def pairs_of_document(
     document: int,
     rng: random.Random,
     *,
-    room: int,
+    max_tokens: int,
     short_rate: float,
     swap: bool,
 ) -> list[int]:
@@ -150,7 +152,7 @@ def pairs_of_document(
     offsets = sentences.borders.data
     firsts = sentences.firsts.data
     here, last = firsts[document], firsts[document + 1]
-    target = rng.randint(2, room) if rng.random() < short_rate else room
+    target = rng.randint(2, max_tokens) if rng.random() < short_rate else max_tokens
     plan: list[int] = []
     while here < last:
         end = bisect_left(offsets, offsets[here] + target, here + 1, last)
@@ -166,7 +168,7 @@ def pairs_of_document(
             label, here = 0, end
             if swap and rng.random() < 0.5:
                 a, b, label = b, a, 1
-        plan += (*_truncated([*a], [*b], room, rng), label)
+        plan += (*_truncated([*a], [*b], max_tokens, rng), label)
     return plan
 
 
@@ -183,9 +185,9 @@ def _random_next(
     return offsets[start], offsets[end]
 
 
-def _truncated(a: list[int], b: list[int], room: int, rng: random.Random) -> list[int]:
+def _truncated(a: list[int], b: list[int], max_tokens: int, rng: random.Random) -> list[int]:
     """Shorten the longer segment, token by token, at a random side."""
-    for _ in range(a[1] - a[0] + b[1] - b[0] - room):
+    for _ in range(a[1] - a[0] + b[1] - b[0] - max_tokens):
         front = rng.random() < 0.5
         longer = a if a[1] - a[0] > b[1] - b[0] else b
         longer[0 if front else 1] += 1 if front else -1
@@ -251,14 +253,14 @@ class Instances:
         return np.asarray(np.maximum(counts, 1.0) ** -self.options.mask_rarity)
 
     def _plan(self, version: int) -> np.ndarray:
-        room = self.options.max_length - self.frame.size
+        max_tokens = self.options.max_length - self.frame.size
         if self.options.pair == "none":
-            return self.plan(0) if version else full_sentences(self.sentences, room)
+            return self.plan(0) if version else full_sentences(self.sentences, max_tokens)
         return pairs(
             self.sentences,
             seed=self.seed,
             version=version,
-            room=room,
+            max_tokens=max_tokens,
             short_rate=self.options.short_rate,
             swap=self.options.pair == "sop",
         )
@@ -298,7 +300,7 @@ class Instances:
         for at, numbers, borders in zip(bounds[:-1], plan.tolist(), inside, strict=True):
             self._fill(ids, types, fresh, at, numbers, self._document_starts[slice(*borders)])
         masked, targets = mask(
-            Rows(ids, starts, keys_of(self.seed, version, rows), fresh), self.masker
+            TokenRows(ids, starts, keys_of(self.seed, version, rows), fresh), self.masker
         )
         labels = [None if label == _NO_LABEL else label for label in plan[:, 4].tolist()]
         return [

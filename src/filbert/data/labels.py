@@ -152,7 +152,7 @@ def _name_in(row: Row, value: Any) -> str:
 def check_names(
     labels: Sequence[str], counts: np.ndarray, num_rows: int, *, multilabel: bool
 ) -> None:
-    """Refuse labels that cannot be learnt, or that are likely a mistake.
+    """Refuse labels that cannot be trained on, or that are likely a mistake.
 
     Args:
         labels: C names.

@@ -158,13 +158,13 @@ def by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def _cut(rows: Sequence[int], sizes: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Split rows into batches of at most `max_tokens` tokens, in order."""
     batches: list[list[int]] = []
-    room = 0
+    free = 0
     for row in rows:
-        if not batches or sizes[row] > room:
+        if not batches or sizes[row] > free:
             batches.append([])
-            room = max_tokens
+            free = max_tokens
         batches[-1].append(row)
-        room -= sizes[row]
+        free -= sizes[row]
     return batches
 
 

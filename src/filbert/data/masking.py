@@ -367,7 +367,7 @@ class Masker:
 _ORDER, _COUNT, _LENGTH, _COIN, _WORD = range(5)
 
 
-class Rows(NamedTuple):
+class TokenRows(NamedTuple):
     """R rows of T tokens, end to end.
 
     Attributes:
@@ -391,7 +391,7 @@ class _Places(NamedTuple):
     free: np.ndarray
 
 
-def mask(rows: Rows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+def mask(rows: TokenRows, masker: Masker) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
     """Mask R rows.
 
     Returns:
@@ -436,7 +436,7 @@ def _counts(lengths: np.ndarray, keys: np.ndarray, masker: Masker) -> np.ndarray
 
 
 def _without_replacement(
-    rows: Rows, places: _Places, counts: np.ndarray, weights: np.ndarray | None
+    rows: TokenRows, places: _Places, counts: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
     free = np.flatnonzero(places.free)
     row = places.row[free]
@@ -450,7 +450,7 @@ def _without_replacement(
     return np.sort(free[order[np.arange(len(free)) - firsts[row] < counts[row]]])
 
 
-def _each(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
+def _each(rows: TokenRows, places: _Places, masker: Masker) -> np.ndarray:
     """Draw every token, or every word by its first token, with the probability `rate`."""
     chance = uniform(rows.keys[places.row], _ORDER, places.position)
     if masker.unit == "word":
@@ -460,7 +460,7 @@ def _each(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
 
 
 def _with_replacement(
-    rows: Rows, places: _Places, counts: np.ndarray
+    rows: TokenRows, places: _Places, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw with replacement; the smallest coin of a repeated place decides."""
     free = np.flatnonzero(places.free)
@@ -477,7 +477,7 @@ def _with_replacement(
 
 
 def _units(
-    rows: Rows, places: _Places, counts: np.ndarray, masker: Masker
+    rows: TokenRows, places: _Places, counts: np.ndarray, masker: Masker
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of words, n-grams or spans, and the coins of their replacement."""
     begins = _word_begins(rows, places, masker)
@@ -516,7 +516,7 @@ def _units(
     return at, uniform(rows.keys[places.row[at]], _COIN, places.position[at])
 
 
-def _word_begins(rows: Rows, places: _Places, masker: Masker) -> np.ndarray:
+def _word_begins(rows: TokenRows, places: _Places, masker: Masker) -> np.ndarray:
     """Return bool (T,): where a word begins; always after a special token."""
     free = places.free
     begins = free & (~masker.continues[rows.ids] | (places.position == 0))

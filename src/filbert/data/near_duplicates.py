@@ -86,8 +86,8 @@ def near_duplicates(
         pieces = np.array_split(candidates, 1 + len(candidates) // 2**16)
         share = [(table[pairs[:, 0]] == table[pairs[:, 1]]).mean(axis=1) for pairs in pieces]
         candidates = candidates[np.concatenate(share) >= threshold - 0.2]
-        alike = jaccard(different, candidates)
-        pairs, similarity = own[candidates[alike >= threshold]], alike[alike >= threshold]
+        exact = jaccard(different, candidates)
+        pairs, similarity = own[candidates[exact >= threshold]], exact[exact >= threshold]
     repeats = np.flatnonzero(equal_to != np.arange(len(equal_to)))
     pairs = np.concatenate([pairs, np.stack([equal_to[repeats], repeats], axis=1)])
     similarity = np.concatenate([similarity, np.ones(len(repeats))])
@@ -97,9 +97,9 @@ def near_duplicates(
 
 
 def between(
-    near: NearDuplicates, is_source: np.ndarray, is_judged: np.ndarray
+    near: NearDuplicates, is_source: np.ndarray, is_target: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the judged rows (bool (n,)) that have a near-duplicate among the sources (bool (n,)).
+    """Find the target rows (bool (n,)) that have a near-duplicate among the sources (bool (n,)).
 
     Returns:
         Their numbers, int64 (L,), ascending; and the most similar source of each, int64 (L,).
@@ -115,7 +115,7 @@ def between(
     order = np.lexsort((source, -similarity, source == count, row))
     _, best = np.unique(row[order], return_index=True)
     best_source = source[order[best]][near.equal_to]
-    rows = np.flatnonzero(is_judged & (best_source < count))
+    rows = np.flatnonzero(is_target & (best_source < count))
     return rows, best_source[rows]
 
 

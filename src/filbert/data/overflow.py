@@ -15,7 +15,7 @@ from filbert.errors import ConfigError, InputError
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Encoding, Tokenizer
 
-# Sun et al. 2019, section 5.3.2: the first 128 and the last 382 of the 510 tokens beside [CLS] and
+# Sun et al. 2019, section 5.3.2: the first 128 and the last 382 of the 510 tokens without [CLS] and
 # [SEP]. Shorter models keep the proportion.
 HEAD, HEAD_AND_TAIL = 128, 510
 
@@ -81,7 +81,7 @@ def encode_rows(
     """The sequences that each text becomes: one, or several windows.
 
     Args:
-        rows: where each text stands, for errors; a row may stand here more than once.
+        rows: the row of each text, for error messages; a row may occur several times.
         texts: as many texts or pairs.
         tokenizer: cuts them into tokens.
         max_length: of a sequence in tokens, specials included.
@@ -96,7 +96,7 @@ def encode_rows(
         counts the whole text.
 
     Raises:
-        ConfigError: an unknown rule, a pair under head-tail, or no room for the special tokens.
+        ConfigError: an unknown rule, a pair under head-tail, or no tokens left for the text.
         InputError: a text is too long for the rule; with file and line.
     """
     check_rule(rule, stride)
@@ -155,14 +155,14 @@ def _without_middle(whole: Encoding, max_length: int) -> Encoding:
     inside = np.flatnonzero(whole.sequence >= 0)
     before, after = int(inside[0]), int(inside[-1]) + 1
     specials = whole.num_tokens - (after - before)
-    room = max_length - specials
-    if room < 1:
+    limit = max_length - specials
+    if limit < 1:
         raise ConfigError(
-            f"max_length {max_length} leaves no room for a text beside the {specials} special "
+            f"max_length {max_length} leaves no room for a text and the {specials} special "
             f"tokens. Give at least {specials + 1}."
         )
-    head = round(room * HEAD / HEAD_AND_TAIL)
-    kept = np.r_[: before + head, after - (room - head) : whole.num_tokens]
+    head = round(limit * HEAD / HEAD_AND_TAIL)
+    kept = np.r_[: before + head, after - (limit - head) : whole.num_tokens]
     return Encoding(whole.input_ids[kept], whole.token_type_ids[kept], whole.num_tokens)
 
 

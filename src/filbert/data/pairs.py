@@ -19,7 +19,7 @@ def require_pair(row: Row) -> None:
     """
     if row.values.get("text_pair") in (None, ""):
         raise InputError(
-            f"{row.where}: no second text. Sentence vectors are learnt from pairs; fill the column "
+            f"{row.where}: no second text. Sentence vectors are trained on pairs; fill the column "
             "'text_pair', or drop the row."
         )
 
@@ -99,7 +99,7 @@ def pair_findings(
     """
     for row in rows:
         if row.values["text"] == row.values.get("text_pair"):
-            message = "Pairs of a text with itself; their cosine is 1 whatever is learnt."
+            message = "Pairs of a text with itself; their cosine is always 1."
             yield Finding("warning", "identical_pair", message, row.where)
         score = score_of(row)
         if score is None:

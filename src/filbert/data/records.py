@@ -23,9 +23,9 @@ from typing import Any
 from filbert.data.streams import (
     MAX_FIELD,
     BadRow,
+    BadRowReporter,
     Lines,
     OnError,
-    Report,
     chomp,
     kind_of,
     require_file,
@@ -94,7 +94,7 @@ def read_rows(
         optional: further canonical names to keep if they are there. None keeps all columns.
         extra: the file's own names of further columns that must be there.
         separator: the character between the fields of a CSV or TSV file; quotes count as in CSV. A
-            backslash with a t stands for a tab.
+            backslash and a t mean a tab.
         on_error: receives each bad row instead of it being raised, and reading goes on after it. If
             that is impossible (an open quote, a broken stream, a bad header line) it receives that
             too, and the rows end.
@@ -114,7 +114,7 @@ def read_rows(
                 # The next row must not be taken for the header.
                 on_error(InputError(f"{error} Without a header no row can be read."))
                 return iter(())
-    report = Report(on_error)
+    report = BadRowReporter(on_error)
     empty = f"{path}: no rows; the file is empty or holds a header only. Check it."
     if str(path) == "-":
         empty = "stdin: no rows came in. Name a file, or pipe one text a line."
@@ -137,7 +137,7 @@ def column_names(path: str | Path, separator: str | None = None) -> list[str]:
         return list(open_parquet(path).schema_arrow.names)
     if kind == "text":
         return ["text"]
-    report = Report(None)
+    report = BadRowReporter(None)
     with closing(Lines(path)) as lines:
         if kind != "jsonl":
             return _header(path, _records(kind, lines, report, separator))
@@ -172,7 +172,7 @@ def _format_of(path: str | Path) -> str:
     return kind
 
 
-def guarded(rows: Iterator[Row], report: Report, empty: str) -> Iterator[Row]:
+def guarded(rows: Iterator[Row], report: BadRowReporter, empty: str) -> Iterator[Row]:
     """The same rows; an error that ends them is reported unless it is the only result.
 
     Raises:
@@ -191,7 +191,9 @@ def guarded(rows: Iterator[Row], report: Report, empty: str) -> Iterator[Row]:
         raise InputError(empty)
 
 
-def _rows(path: str | Path, choice: Choice, separator: str | None, report: Report) -> Iterator[Row]:
+def _rows(
+    path: str | Path, choice: Choice, separator: str | None, report: BadRowReporter
+) -> Iterator[Row]:
     kind = _format_of(path)
     if kind == "parquet":
         yield from _parquet_rows(str(path), choice, report)
@@ -323,7 +325,7 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
 Records = Iterator[tuple[int, list[str]]]
 
 
-def _records(kind: str, lines: Lines, report: Report, separator: str | None) -> Records:
+def _records(kind: str, lines: Lines, report: BadRowReporter, separator: str | None) -> Records:
     if separator is None:
         return _csv_records(lines, report, ",") if kind == "csv" else _tsv_records(lines, report)
     mark = "\t" if separator == r"\t" else separator
@@ -335,7 +337,7 @@ def _records(kind: str, lines: Lines, report: Report, separator: str | None) -> 
     return _csv_records(lines, report, mark)
 
 
-def _csv_records(lines: Lines, report: Report, separator: str) -> Records:
+def _csv_records(lines: Lines, report: BadRowReporter, separator: str) -> Records:
     # The limit is one for the whole process; the module's own is 128 KiB.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
     reader = csv.reader(iter(lines), strict=True, delimiter=separator)
@@ -372,7 +374,7 @@ def _csv_error(message: str, where: str) -> BadRow:
     return BadRow(f"{where}: {problem}.")
 
 
-def _tsv_records(lines: Lines, report: Report) -> Records:
+def _tsv_records(lines: Lines, report: BadRowReporter) -> Records:
     for number, line in enumerate(lines, 1):
         if lines.bad and lines.report_bad(number, number, report):
             continue
@@ -389,7 +391,7 @@ def _header(path: str | Path, records: Records) -> list[str]:
 
 
 def _table_rows(
-    path: str, records: Records, choice: Choice, report: Report, kind: str
+    path: str, records: Records, choice: Choice, report: BadRowReporter, kind: str
 ) -> Iterator[Row]:
     names = _header(path, records)
     picked = choice.pick(names)
@@ -428,7 +430,7 @@ def _wrong_width(num_fields: int, width: int, kind: str) -> str:
 
 
 def _text_rows(
-    lines: Lines, source: Iterator[str], choice: Choice, report: Report
+    lines: Lines, source: Iterator[str], choice: Choice, report: BadRowReporter
 ) -> Iterator[Row]:
     keys = list(choice.pick(["text"]))
     path = str(lines.path)
@@ -441,7 +443,7 @@ _JSON_NAMES = {list: "a list", str: "a string", bool: "true or false", type(None
 
 
 def _objects(
-    lines: Lines, source: Iterator[str], report: Report
+    lines: Lines, source: Iterator[str], report: BadRowReporter
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file, with their line numbers."""
     for number, line in enumerate(source, 1):
@@ -473,7 +475,7 @@ def _objects(
 
 
 def _object_rows(
-    path: str, objects: Iterator[tuple[int, dict[str, Any]]], choice: Choice, report: Report
+    path: str, objects: Iterator[tuple[int, dict[str, Any]]], choice: Choice, report: BadRowReporter
 ) -> Iterator[Row]:
     """Rows of a JSON Lines file; its lines may differ in keys."""
     known: tuple[str, ...] | None = None
@@ -491,7 +493,7 @@ def _object_rows(
             yield row
 
 
-def _usable(row: Row, choice: Choice, report: Report) -> bool:
+def _usable(row: Row, choice: Choice, report: BadRowReporter) -> bool:
     """Whether required values are there and texts are texts; a problem is reported."""
     problem = None
     for key in choice.required:
@@ -538,7 +540,7 @@ def open_parquet(path: str | Path) -> Any:
     return file
 
 
-def _parquet_rows(path: str, choice: Choice, report: Report) -> Iterator[Row]:
+def _parquet_rows(path: str, choice: Choice, report: BadRowReporter) -> Iterator[Row]:
     """Rows of a Parquet file; a row's line is its number, from 1."""
     import pyarrow
 
@@ -561,7 +563,7 @@ def _parquet_rows(path: str, choice: Choice, report: Report) -> Iterator[Row]:
         ) from error
 
 
-def _fill(row: Row, columns: dict[str, Any], index: int, report: Report) -> bool:
+def _fill(row: Row, columns: dict[str, Any], index: int, report: BadRowReporter) -> bool:
     """Take the values of a row out of a batch; report one that Python cannot hold."""
     for key, column in columns.items():
         try:

@@ -45,29 +45,27 @@ def stratified_split(
     seed: int,
     groups: Sequence[int] | np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The rows of each split, drawn so that every split has its share of every class.
+    """Draw the rows of each split so that every split has its share of every class.
 
-    Without groups the rows that a split has of a class differ from their share by less than one.
-    The draw depends on the seed and on the order of the rows, and is the same on every machine.
+    Without groups the number of rows of a class differs from its share by less than one. The draw
+    depends on the seed and the order of the rows only.
 
-    Rows of one group stay together. Groups of two rows or more are placed first, the largest first
-    and those of equal size by lot: each goes to the split that is then the least full of the
-    group's classes, rows placed by rows wanted, averaged over the group's rows (the rule of the
-    longest processing time on machines of different speed: Gonzalez, Ibarra and Sahni 1977). The
-    single rows then fill up what is wanting.
+    Rows of one group stay together. Groups of several rows are placed first, the largest first.
+    Each goes to the split with the smallest ratio of placed to wanted rows of the group's classes
+    (longest processing time first: Gonzalez, Ibarra and Sahni 1977). Single rows fill the rest.
 
     Args:
-        labels: of the n rows.
-        shares: of the splits, by name or for train, dev and test; see `split_shares`.
-        seed: of the draw.
-        groups: of the n rows, a number each, such as `NearDuplicates.clusters`.
+        labels: Of the n rows.
+        shares: Of the splits, by name or for train, dev and test; see `split_shares`.
+        seed: Of the draw.
+        groups: The group number of each row, such as `NearDuplicates.clusters`.
 
     Returns:
         int64 row numbers by split, ascending.
 
     Raises:
-        ConfigError: the shares are not positive numbers that add up to 1.
-        InputError: there is no row, or a split would have no row of a class.
+        ConfigError: The shares are not positive numbers that add up to 1.
+        InputError: There is no row, or a split would have no row of a class.
     """
     wanted = np.array(list(split_shares(shares).values()))
     names = list(split_shares(shares))
@@ -116,8 +114,8 @@ def _whole_rows(
     """`wanted` as whole numbers that add up to `total`, each rounded up or down.
 
     Rounded up are first those that would be nothing otherwise, then the largest remainders, where
-    what earlier classes left a split `owed` counts as well: many small classes that are all
-    rounded alike would leave a split too small.
+    what earlier classes left a split `owed` counts as well: rounding many small
+    classes in the same direction would leave a split too small.
     """
     # The tolerance is for quotas such as 0.15 * 20, which is not quite 3.
     given = np.floor(wanted + 1e-9).astype(np.int64)

@@ -24,7 +24,7 @@ import numpy as np
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding
 from filbert.data.records import Row, guarded, read_rows
-from filbert.data.streams import Lines, OnError, Report, kind_of, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, OnError, kind_of, require_file, shown
 from filbert.errors import InputError, printable
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -59,7 +59,7 @@ def read_questions(
     Raises:
         InputError: a question or the file is wrong; with file, line and question id.
     """
-    report = Report(on_error)
+    report = BadRowReporter(on_error)
     if _is_squad(path):
         empty = f"{shown(path)}: no question in it."
         return guarded(_squad_rows(path, labelled, report), report, empty)
@@ -177,7 +177,7 @@ def _is_squad(path: str | Path) -> bool:
     return isinstance(first.get("data"), list) and "question" not in first
 
 
-def _squad_rows(path: str | Path, labelled: bool, report: Report) -> Iterator[Row]:
+def _squad_rows(path: str | Path, labelled: bool, report: BadRowReporter) -> Iterator[Row]:
     name, text = shown(path), _text(path)
     try:
         content = json.loads(text)
@@ -261,7 +261,10 @@ def _text(path: str | Path) -> str:
 
 
 def _checked_rows(
-    questions: Iterator[tuple[dict[str, Any], int]], path: str, labelled: bool, report: Report
+    questions: Iterator[tuple[dict[str, Any], int]],
+    path: str,
+    labelled: bool,
+    report: BadRowReporter,
 ) -> Iterator[Row]:
     for number, (values, line) in enumerate(questions, 1):
         try:
@@ -382,7 +385,7 @@ class Spans(NamedTuple):
     end_logits: np.ndarray
 
 
-class Answer(NamedTuple):
+class SpanAnswer(NamedTuple):
     """A text, its characters [start, end) in the context (None for "no answer") and its logits."""
 
     text: str
@@ -492,8 +495,8 @@ def tokens_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
 
 
 def wanted_tokens(row: Row, question: Question) -> tuple[int, int] | None:
-    """First and last context token of the answer that is learnt: the first one, without spaces
-    around it.
+    """Return the first and last context token of the training answer: the first answer, without
+    spaces around it.
 
     Raises:
         InputError: it is not at its offset; with file, line and id.
@@ -582,9 +585,9 @@ def null_logits(outputs: Sequence[np.ndarray]) -> tuple[float, float]:
     return min(pairs, key=sum)
 
 
-def different_texts(question: Question, candidates: Spans, count: int) -> list[Answer]:
+def different_texts(question: Question, candidates: Spans, count: int) -> list[SpanAnswer]:
     """The first `count` candidates with different texts, without the spaces at their ends."""
-    answers: dict[str, Answer] = {}
+    answers: dict[str, SpanAnswer] = {}
     offsets = question.offsets
     for first, last, *logits in zip(*candidates, strict=True):
         start, end = int(offsets[first, 0]), int(offsets[last, 1])
@@ -592,13 +595,13 @@ def different_texts(question: Question, candidates: Spans, count: int) -> list[A
         text = raw.strip()
         if text and text not in answers:
             start += len(raw) - len(raw.lstrip())
-            answers[text] = Answer(text, start, start + len(text), *map(float, logits))
+            answers[text] = SpanAnswer(text, start, start + len(text), *map(float, logits))
             if len(answers) == count:
                 break
     return list(answers.values())
 
 
-def with_null(answers: list[Answer], null: Answer, count: int) -> list[Answer]:
+def with_null(answers: list[SpanAnswer], null: SpanAnswer, count: int) -> list[SpanAnswer]:
     """The same list with "no answer" at its rank, `count` in all; behind them if it ranks lower.
 
     The best answer stays in it even where `count` is 1.
@@ -608,7 +611,7 @@ def with_null(answers: list[Answer], null: Answer, count: int) -> list[Answer]:
     return [*answers[:place], null, *answers[place:]][:size]
 
 
-def shares(answers: Sequence[Answer]) -> list[float]:
+def shares(answers: Sequence[SpanAnswer]) -> list[float]:
     """Softmax over the sums of logits; [] of none."""
     if not answers:
         return []
@@ -624,7 +627,7 @@ def question_findings(
 
     Args:
         rows: questions, with `answers` where they are known.
-        cutting: without it nothing is said about lengths.
+        cutting: without it, lengths are not checked.
         max_answer_length: in tokens.
     """
     sound = []

@@ -89,7 +89,7 @@ class BadRow(InputError):
     """One row is wrong; the rows after it can still be read."""
 
 
-class Report:
+class BadRowReporter:
     """Raises bad rows, or passes them to the caller and counts them."""
 
     def __init__(self, on_error: OnError | None) -> None:
@@ -134,7 +134,7 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._pieces())
 
-    def report_bad(self, start: int, end: int, report: Report) -> bool:
+    def report_bad(self, start: int, end: int, report: BadRowReporter) -> bool:
         """Report the bad ones among lines start..end; returns whether there were any."""
         numbers = [number for number in self.bad if start <= number <= end]
         for number in numbers:

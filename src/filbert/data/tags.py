@@ -21,7 +21,7 @@ ALONE = "W"
 SPAN_LABEL = "span"
 
 
-class Gold(NamedTuple):
+class GoldTags(NamedTuple):
     """The correct tags of a sentence, and the sentence, for answers that come as entities."""
 
     tags: list[str]
@@ -87,7 +87,7 @@ def stands_alone(tag: str) -> bool:
 
 
 def form_of(tag: str) -> tuple[bool, str]:
-    """Whether a tag stands alone, and its type."""
+    """Return whether a tag is a span of its own, and its type."""
     return stands_alone(tag), split_tag(tag)[1]
 
 
@@ -222,14 +222,14 @@ def check_tags(tags: Sequence[Any], place: Callable[[int], str]) -> list[str]:
     return list(tags)
 
 
-def kinds_in(sentences: Iterable[Gold]) -> tuple[set[str], bool]:
+def kinds_in(sentences: Iterable[GoldTags]) -> tuple[set[str], bool]:
     """The types in the tags of some sentences, and whether these are tags that stand alone.
 
     Raises:
         InputError: those of some sentences do, those of others do not.
     """
     kinds: set[str] = set()
-    first: dict[bool, Gold] = {}
+    first: dict[bool, GoldTags] = {}
     for gold in sentences:
         if not gold.tags:
             continue
@@ -263,7 +263,7 @@ def tag_findings(row: Row, sentence: Sentence, *, repair: bool) -> Iterator[Find
     for span in spans:
         place = f"{row.where}, characters {span.start} to {span.end}"
         if span in lost:
-            message = "Spans without a word of their own; nothing is learnt from them."
+            message = "Spans without a word of their own; they are not used for training."
             yield Finding("warning", "lost_span", message, place)
         elif span.start not in starts or span.end not in ends:
             message = "Spans with a border inside a word; all of the word is taken."
@@ -297,7 +297,7 @@ def types_in(answer: Mapping[str, Any]) -> set[str]:
     return {span.label for span in answer["entities"]}
 
 
-def answered_tags(wanted: Gold, answer: Mapping[str, Any]) -> list[str]:
+def answered_tags(wanted: GoldTags, answer: Mapping[str, Any]) -> list[str]:
     """A BIO tag for each word, from the result of `check_answer` or from a prediction of our own.
 
     Raises:
@@ -330,7 +330,7 @@ def spans_in(value: Any, where: str, text: str | None = None) -> list[Span]:
         text: the text of the spans; None if it is not known yet.
 
     Raises:
-        InputError: it is no such list, a span lies outside the text, or two overlap.
+        InputError: it is no such list, a span is outside the text, or two spans overlap.
     """
     if not isinstance(value, list | tuple):
         problem = "no spans" if value is None else f'"spans" holds a {type(value).__name__}'

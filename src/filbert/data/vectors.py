@@ -50,7 +50,7 @@ class VectorFile:
 
     @property
     def beginning(self) -> bytes:
-        """What stands before the first chunk."""
+        """The bytes before the first chunk."""
         return _npy_header(0, self.width) if self.kind == ".npy" else b""
 
     def piece(self, vectors: Sequence[np.ndarray], first: int) -> bytes:
@@ -67,7 +67,7 @@ class VectorFile:
         return self._arrow_piece(vectors, first)
 
     def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
-        """The finished file: `path` itself, or one beside it.
+        """Return the finished file: `path` itself, or one next to it.
 
         Args:
             path: of the beginning and all chunks.

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from filbert.data.streams import Lines, Report, require_file, shown
+from filbert.data.streams import BadRowReporter, Lines, require_file, shown
 from filbert.errors import InputError, printable
 
 log = logging.getLogger(__name__)
 
-# Lines that tell the dimension where no header does, by what most of them have: a few words of the
-# largest GloVe file hold spaces.
+# Without a header, the dimension is the most common one of so many lines: a few words of the
+# largest GloVe file contain spaces.
 _FIRST = 100
 LARGEST_DIM = 4096
 _MOST = float(np.finfo(np.float32).max)
@@ -27,7 +27,7 @@ _MOST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words and what stands for them.
+    """Words and their vectors.
 
     Attributes:
         words: n different ones.
@@ -52,8 +52,7 @@ def read_vectors(
 
     A first line of two whole numbers (how many words, of what dimension) is word2vec's and
     fastText's; GloVe's files have none. A word may hold spaces: the last numbers of the line count.
-    Of a word that stands there twice the first vector is taken. Nothing but what is wanted is kept
-    in memory.
+    The first vector of a repeated word is used. Only the requested words are kept in memory.
 
     Args:
         path: of the file, also .gz, .xz or .zst.
@@ -130,7 +129,7 @@ def _check_first(lines: Lines, first: list[str]) -> None:
 
 
 def _check_text(lines: Lines, number: int) -> None:
-    lines.report_bad(1, number, Report(None))
+    lines.report_bad(1, number, BadRowReporter(None))
 
 
 def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
@@ -166,7 +165,7 @@ def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, st
     if surplus < 0:
         found = f"{max(len(parts) - 1, 0)} numbers"
     elif surplus and _is_number(parts[-size - 1]) and not _is_number(parts[0]):
-        # What stands before the numbers is a word, and words of several parts end in letters.
+        # The word is before the numbers, and words of several parts end in letters.
         found = f"{sum(map(_is_number, parts[1:]))} numbers"
     else:
         word, *rest = text.rsplit(" ", size)

@@ -20,7 +20,7 @@ from filbert.data.texts import characters_in, chunks, refuse_one_text
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.forward import LoadedModel, encode, forward, in_order
 from filbert.inference.onnx_session import SessionModel
-from filbert.model.heads import HEADS, Features, MaskedLMHead, Model, PretrainingHead
+from filbert.model.heads import HEADS, HeadInput, MaskedLMHead, Model, PretrainingHead
 from filbert.text.masks import Piece, check_masked, mask_name, mask_spans, piece_of, put, translated
 from filbert.text.tokenizer import Encoding, Tokenizer
 
@@ -186,10 +186,10 @@ def sequences_around(
     if len(ids) <= max_length:
         everything = np.asarray(places, dtype=np.int64)
         return [Example(row, ids, types, count, everything, range(len(places)))]
-    room = encoding.room(max_length)
+    size = encoding.max_text_tokens(max_length)
     groups: list[list[int]] = []
     for mask, place in enumerate(places):
-        if groups and place - places[groups[-1][0]] < room // 2:
+        if groups and place - places[groups[-1][0]] < size // 2:
             groups[-1].append(mask)
         else:
             groups.append([mask])
@@ -231,7 +231,7 @@ def read_masks(
         parts = []
         for begin in range(0, len(owners), step):
             part = slice(begin, begin + step)
-            logits_KV = head(Features(masks_KH[part], None, table_VE, batch)).float()
+            logits_KV = head(HeadInput(masks_KH[part], None, table_VE, batch)).float()
             parts.append(from_scores(logits_KV, owners[part]))
         return tuple(map(torch.cat, zip(*parts, strict=True)))
 

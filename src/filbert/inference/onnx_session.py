@@ -27,7 +27,7 @@ from filbert.errors import ConfigError, FormatError, printable
 from filbert.model.attention import group_lengths
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder
-from filbert.model.heads import Features, Head, VectorHead
+from filbert.model.heads import Head, HeadInput, VectorHead
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ class SessionModel(nn.Module):
             if self.head is None:
                 return hidden  # type: ignore[no-any-return]
             nothing = hidden.new_empty(0)
-            return self.head(Features(hidden, None, nothing, batch))  # type: ignore[no-any-return]
+            return self.head(HeadInput(hidden, None, nothing, batch))  # type: ignore[no-any-return]
         return joined(self.session.outputs, self.session.run(batch))  # type: ignore[no-any-return]
 
 

@@ -107,9 +107,9 @@ class Predictor:
             device: "cpu", "cuda" ...; the first GPU if there is one.
             max_length: Cut texts to this many tokens; the model's own limit when not given.
             max_tokens: Tokens per packed batch.
-            packed: Lay weights out for speed on a CPU, which takes a moment; see `pack_layers`.
+            packed: Lay weights out for speed on a CPU; see `pack_layers`.
             null_threshold: A question with a null score above it gets the answer ""; the stored
-                threshold when not given. Models of other tools store none and always answer.
+                threshold when not given.
 
         Raises:
             InputError, FormatError: There is no such model, or it is damaged.
@@ -119,15 +119,13 @@ class Predictor:
         check_backend(backend, folder, precision=precision, device=device)
         exported = backend == "onnxruntime"
         checkpoint, tokenizer, vectors = _read_folder(folder, exported=exported)
-        config = checkpoint.config
         if max_length is None:
             max_length = _stored_limit(checkpoint, folder, vectors)
-        check_max_length(max_length, config)
+        check_max_length(max_length, checkpoint.config)
         task = task_of(checkpoint, folder, null_threshold)
-        model: Model | SessionModel
         chosen: Precision | None = None
         if exported:
-            model = SessionModel(folder, checkpoint)
+            model: Model | SessionModel = SessionModel(folder, checkpoint)
         else:
             target = choose_device(device)
             chosen = choose_precision(precision, target, INFERENCE_PRECISIONS)

@@ -24,7 +24,7 @@ from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
 from filbert.model.config import RotaryPositions
-from filbert.model.heads import Features, Head, Model
+from filbert.model.heads import Head, HeadInput, Model
 from filbert.tasks.base import Task
 from filbert.tasks.rows import row_of_value, row_texts
 from filbert.text.tokenizer import Encoding
@@ -67,7 +67,7 @@ class Word:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class ExplainedScore:
     """The answer to explain, as one number that depends on the words.
 
     Attributes:
@@ -114,7 +114,7 @@ class Explanation:
         steps: Points of the integral; None for the other methods.
     """
 
-    target: Target
+    target: ExplainedScore
     method: str
     shares: np.ndarray
     pieces: np.ndarray
@@ -252,7 +252,7 @@ def find_target(
     *,
     target: str | None = None,
     word: str | int | None = None,
-) -> Target:
+) -> ExplainedScore:
     """Turn the model's answer about an item into one number.
 
     Classification: log-odds of a label at the model's temperature. Regression: the value. Tagging:
@@ -281,7 +281,9 @@ def find_target(
     )
 
 
-def _sequence_target(predictor: Predictor, task: Task, item: Any, asked: str | None) -> Target:
+def _sequence_target(
+    predictor: Predictor, task: Task, item: Any, asked: str | None
+) -> ExplainedScore:
     row = row_of_value(task, item, 0)
     text = row_texts(task, row)[0]
     texts = (text,) if isinstance(text, str) else text
@@ -322,7 +324,7 @@ def _sequence_target(predictor: Predictor, task: Task, item: Any, asked: str | N
 
 def _tag_target(
     predictor: Predictor, task: Task, item: Any, asked: str | None, word: str | int | None
-) -> Target:
+) -> ExplainedScore:
     if isinstance(item, tuple):
         raise ConfigError("A tagging model reads one text, and two are given.")
     row = row_of_value(task, item, 0)
@@ -369,7 +371,9 @@ def _word_index(words: Sequence[str], tags: Sequence[str], word: str | int | Non
     )
 
 
-def _answer_target(predictor: Predictor, task: Task, item: Any, asked: str | None) -> Target:
+def _answer_target(
+    predictor: Predictor, task: Task, item: Any, asked: str | None
+) -> ExplainedScore:
     if isinstance(item, str):
         raise InputError("Give a question and its context, not one text.")
     row = row_of_value(task, item, 0)
@@ -403,12 +407,12 @@ def _answer_target(predictor: Predictor, task: Task, item: Any, asked: str | Non
 
 def _new_target(
     predictor: Predictor, texts: Sequence[str], encoding: Encoding, **fields: Any
-) -> Target:
+) -> ExplainedScore:
     words = tuple(_words(texts, encoding, predictor))
     if not words or not any(text.strip() for text in texts):
         raise InputError("The text is empty. Give one with words in it.")
     task = predictor.known_task().spec.name
-    return Target(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
+    return ExplainedScore(task=task, texts=tuple(texts), encoding=encoding, words=words, **fields)
 
 
 def _words(texts: Sequence[str], encoding: Encoding, predictor: Predictor) -> Iterator[Word]:
@@ -487,7 +491,7 @@ def _differentiable(predictor: Predictor) -> Model:
 
 def attribute(
     predictor: Predictor,
-    target: Target,
+    target: ExplainedScore,
     *,
     method: str = METHODS[0],
     steps: int | None = None,
@@ -524,7 +528,7 @@ def attribute(
 
 
 def _endpoints(
-    predictor: Predictor, model: Model, target: Target, method: str
+    predictor: Predictor, model: Model, target: ExplainedScore, method: str
 ) -> tuple[str, Tensor, Tensor]:
     """Return the baseline's name, and the word vectors (n, E) of the baseline and of the text.
 
@@ -541,7 +545,7 @@ def _endpoints(
     return "zero" if mask_id is None else "mask", start_nE, end_nE
 
 
-def _scores(model: Model, target: Target, vectors_SnE: Tensor) -> Tensor:
+def _scores(model: Model, target: ExplainedScore, vectors_SnE: Tensor) -> Tensor:
     """Compute the number of the target for S sets of word vectors, float64 (S,).
 
     A hook replaces the output of the word table; positions and token types are added as usual. This
@@ -558,13 +562,13 @@ def _scores(model: Model, target: Target, vectors_SnE: Tensor) -> Tensor:
     finally:
         hook.remove()
     pooled_SH = model.encoder.pool(tokens_TH, batch) if head.reads_pooled else None
-    output = head(Features(tokens_TH, pooled_SH, table.weight, batch), None)
+    output = head(HeadInput(tokens_TH, pooled_SH, table.weight, batch), None)
     assert isinstance(output, Tensor)
     return target.score(output.view(count, -1, output.shape[-1]) if head.per_token else output)
 
 
 def _leave_one_out(
-    model: Model, target: Target, start_nE: Tensor, end_nE: Tensor, value: float
+    model: Model, target: ExplainedScore, start_nE: Tensor, end_nE: Tensor, value: float
 ) -> np.ndarray:
     """Compute the decrease of the number when one word is replaced, float64 (W,)."""
     shares = []
@@ -581,7 +585,7 @@ def _leave_one_out(
 
 def _integrate(
     model: Model,
-    target: Target,
+    target: ExplainedScore,
     start_nE: Tensor,
     end_nE: Tensor,
     nodes: np.ndarray,

@@ -25,7 +25,7 @@ from filbert.text.tokenizer import UNSPACED, Encoding
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
-class Sentence(NamedTuple):
+class LocatedSentence(NamedTuple):
     """A text, its file and line, and the known sense of the word in it."""
 
     text: str
@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 class Occurrence(NamedTuple):
     """The word at characters [start, end) of a sentence."""
 
-    sentence: Sentence
+    sentence: LocatedSentence
     start: int
     end: int
 
@@ -96,7 +96,7 @@ class WordNeighbours:
 def find_neighbours(
     predictor: Predictor,
     words: str | Sequence[str],
-    sentences: Iterable[str | Sentence],
+    sentences: Iterable[str | LocatedSentence],
     *,
     layer: int = -1,
     limit: int = 100,
@@ -172,11 +172,13 @@ def _has_boundary(character: str) -> bool:
     return bool(re.match(r"\w", character)) and not _UNSPACED.match(character)
 
 
-def _as_sentences(sentences: Iterable[str | Sentence], clean: Any) -> Iterable[Sentence]:
+def _as_sentences(
+    sentences: Iterable[str | LocatedSentence], clean: Any
+) -> Iterable[LocatedSentence]:
     if isinstance(sentences, str):
         raise InputError("A list of texts is expected, not one text. Write [text].")
     for number, one in enumerate(sentences, start=1):
-        sentence = Sentence(one, f"text {number}") if isinstance(one, str) else one
+        sentence = LocatedSentence(one, f"text {number}") if isinstance(one, str) else one
         text = cleaned(sentence.text, clean)
         assert isinstance(text, str)
         yield sentence._replace(text=text)
@@ -201,7 +203,7 @@ def _input(predictor: Predictor, occurrence: Occurrence) -> tuple[Example, np.nd
         raise InputError(f"{sentence.where}: this model has no token for {word!r}.")
     kept = np.arange(len(encoding.input_ids))
     if len(kept) > predictor.max_length:
-        if len(rows) > encoding.room(predictor.max_length):
+        if len(rows) > encoding.max_text_tokens(predictor.max_length):
             raise InputError(f"{sentence.where}: the word has more tokens than the model reads.")
         kept = encoding.around(int(rows.mean()), predictor.max_length)
     example = Example(

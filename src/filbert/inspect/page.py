@@ -308,13 +308,13 @@ def plan_storage(views: Sequence[View], neurons: Sequence[tuple[int, int]] = ())
         for layer, head in neurons:
             if layer < kept.shape[0] and head < kept.shape[1]:
                 kept[layer, head] = True
-    room = BUDGET * 3 / 4
+    limit = BUDGET * 3 / 4
     sizes = dict[int, float]()
     for chosen, least in ((everything, LEAST_LEVELS), (named, LEVELS[-1])):
         for levels in LEVELS:
             if levels not in sizes:
                 sizes[levels] = sum(_maps_size(view.maps, levels) for view in views)
-            if levels >= least and sizes[levels] + _vectors_size(views, chosen) <= room:
+            if levels >= least and sizes[levels] + _vectors_size(views, chosen) <= limit:
                 return Storage(levels, chosen)
     return Storage(LEVELS[-1], named)
 
@@ -361,7 +361,7 @@ def _quantise(weights: np.ndarray, levels: int) -> bytes:
     return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
 
 
-class Vectors(NamedTuple):
+class HeadVectors(NamedTuple):
     """Queries and keys of a head in bytes.
 
     Attributes:
@@ -373,12 +373,12 @@ class Vectors(NamedTuple):
     scales: tuple[float, float]
 
 
-def pack_vectors(queries_keys: np.ndarray) -> Vectors:
+def pack_vectors(queries_keys: np.ndarray) -> HeadVectors:
     """Quantise the queries and keys of one head, (2, n, D), to int8."""
     largest = np.maximum(np.abs(queries_keys).max((1, 2)), 1e-9)
     steps = np.rint(queries_keys * (127 / largest)[:, None, None]).astype(np.int8)
     query, key = (float(scale) / 127 for scale in largest)
-    return Vectors(_encode(steps.tobytes()), (query, key))
+    return HeadVectors(_encode(steps.tobytes()), (query, key))
 
 
 def _encode(raw: bytes) -> str:

@@ -69,8 +69,8 @@ def share_a_text(rows: Ids, others: Ids) -> Ids:
 def text_ids(sequences: Iterable[np.ndarray]) -> np.ndarray:
     """A number for each sequence of token ids, equal for equal tokens: int64 (S,).
 
-    Tokens rather than characters: what the model cannot tell apart is one text here. Among 10,000
-    texts two different ones get one number with a probability of 3e-12.
+    Texts with the same tokens are one text to the model. Among 10,000 texts, two different ones get
+    the same number with a probability of 3e-12.
     """
     digests = (
         hashlib.blake2b(ids.astype(np.int64).tobytes(), digest_size=8).digest() for ids in sequences

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Rows whose float32 logits fit a processor's cache: 8 MB at 30,522 classes.
+# Rows whose float32 logits fit a CPU's cache: 8 MB at 30,522 classes.
 _CACHED = 2**21
 
 

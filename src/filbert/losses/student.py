@@ -114,7 +114,7 @@ def _relations(pair: _Compared) -> Tensor:
     return relation_divergence(mine, theirs, pair.batch, pair.mask())
 
 
-class _Kind(NamedTuple):
+class _LayerLoss(NamedTuple):
     """How a kind of layer loss is computed.
 
     Attributes:
@@ -131,12 +131,12 @@ class _Kind(NamedTuple):
 
 
 KINDS = {
-    "cosine": _Kind(lambda pair: cosine_distance(*pair.hidden())),
-    "embeddings": _Kind(lambda pair: squared_error(*pair.hidden()), projects=True),
-    "hidden": _Kind(lambda pair: squared_error(*pair.hidden()), projects=True),
-    "patient": _Kind(_patient, per_token=False),
-    "scores": _Kind(_scores, source="qkv"),
-    "relations": _Kind(_relations, source="qkv"),
+    "cosine": _LayerLoss(lambda pair: cosine_distance(*pair.hidden())),
+    "embeddings": _LayerLoss(lambda pair: squared_error(*pair.hidden()), projects=True),
+    "hidden": _LayerLoss(lambda pair: squared_error(*pair.hidden()), projects=True),
+    "patient": _LayerLoss(_patient, per_token=False),
+    "scores": _LayerLoss(_scores, source="qkv"),
+    "relations": _LayerLoss(_relations, source="qkv"),
 }
 
 

@@ -28,7 +28,7 @@ def new_norm(width: int, config: EncoderConfig) -> nn.LayerNorm:
     return nn.LayerNorm(width, eps=config.norm.eps, bias=config.norm.bias)
 
 
-class Embeddings(nn.Module):
+class InputEmbeddings(nn.Module):
     """Word, position and token type tables, as far as the model has them, summed and normalised.
 
     Source: Devlin et al. 2019, section 3, figure 2.
@@ -171,7 +171,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         width = config.hidden_size
-        self.embeddings = Embeddings(config)
+        self.embeddings = InputEmbeddings(config)
         self.layers = new_layers(config)
         self.final_norm = new_norm(width, config) if config.norm.before else nn.Identity()
         self.pooler = nn.Linear(width, width) if config.pooling.activation else None

@@ -18,7 +18,7 @@ from filbert.model.encoder import Encoder, initialize, new_norm
 from filbert.model.pooling import pool, standing_rows
 
 
-class Features(NamedTuple):
+class HeadInput(NamedTuple):
     """The output of an encoder, as a head reads it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Head(nn.Module):
         """Apply the head's dropout, in training only."""
         return dropout(values, self.config.dropout.head, self.training)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         """Compute logits; heads over tokens do so for the rows `at`, int64 (K,), only."""
         raise AssertionError("a head defines forward")
 
@@ -99,7 +99,7 @@ class MaskedLMHead(Head):
         super().__init__(config, config.table_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute unnormalised log-probabilities, (K, V)."""
         rows = self.transformed(features.rows(at))
         return linear(rows, features.word_table_VE, self.bias)
@@ -115,7 +115,7 @@ class PairHead(Head):
         super().__init__(config)
         self.out = nn.Linear(config.hidden_size, 2)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (S, 2); class 0 is the true order."""
         return dense(features.pooled(), self.out)
 
@@ -130,7 +130,7 @@ class PretrainingHead(Head):
         self.masked_lm = MaskedLMHead(config)
         self.pair = PairHead(config)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compute masked-LM logits (K, V) and pair logits (S, 2)."""
         return self.masked_lm(features, at), self.pair(features)
 
@@ -145,7 +145,7 @@ class DiscriminatorHead(Head):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (K,); positive means replaced."""
         rows = dense(features.rows(at), self.dense, self.config.feed_forward.activation)
         return dense(rows, self.out).squeeze(-1)
@@ -165,7 +165,7 @@ class SequenceHead(_TaskHead):
     reads_pooled = True
     reads_tokens = False
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (S, C)."""
         return dense(self.drop(self.transformed(features.pooled())), self.out)
 
@@ -175,7 +175,7 @@ class TokenHead(_TaskHead):
 
     per_token = True
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (K, C)."""
         return dense(self.drop(self.transformed(features.rows(at))), self.out)
 
@@ -191,7 +191,7 @@ class SpanHead(_TaskHead):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, 2)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (K, 2): start, end."""
         return dense(self.transformed(features.rows(at)), self.out)
 
@@ -205,7 +205,7 @@ class ChoiceHead(_TaskHead):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, 1)
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute logits (S,)."""
         return dense(self.drop(self.transformed(features.pooled())), self.out).squeeze(-1)
 
@@ -221,7 +221,7 @@ class VectorHead(Head):
         super().__init__(config)
         self.pooling = pooling
 
-    def forward(self, features: Features, at: Tensor | None = None) -> Tensor:
+    def forward(self, features: HeadInput, at: Tensor | None = None) -> Tensor:
         """Compute vectors (S, H)."""
         causal = self.config.attention.causal
         return torch.stack(pool(features.tokens_TH, features.batch, self.pooling, causal=causal))
@@ -297,5 +297,5 @@ class Model(nn.Module):
         at: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         assert self.head is not None
-        features = Features(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)
+        features = HeadInput(tokens_TH, pooled_SH, self.encoder.embeddings.word.weight, batch)
         return self.head(features, at)  # type: ignore[no-any-return]

@@ -17,8 +17,8 @@ from filbert.batch import PackedBatch
 from filbert.errors import ConfigError
 from filbert.model.config import EncoderConfig
 from filbert.model.cpu import dense, dropout
-from filbert.model.encoder import Embeddings, Encoder, new_layers, new_norm, run_layers
-from filbert.model.heads import DiscriminatorHead, Features, MaskedLMHead
+from filbert.model.encoder import Encoder, InputEmbeddings, new_layers, new_norm, run_layers
+from filbert.model.heads import DiscriminatorHead, HeadInput, MaskedLMHead
 
 # Noise of less than this is as rare as the steps in which float32 noise is drawn; its logarithm
 # stays finite.
@@ -41,7 +41,7 @@ class Detection(NamedTuple):
 
 
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
-    """The generator beside a discriminator: as deep, narrower, over the same embedding tables.
+    """Return the generator's configuration: a discriminator's depth and embeddings, less width.
 
     Args:
         config: the discriminator's.
@@ -84,14 +84,14 @@ class Generator(nn.Module):
         )
         self.head = MaskedLMHead(config)
 
-    def forward(self, tables: Embeddings, batch: PackedBatch, at: Tensor) -> Tensor:
+    def forward(self, tables: InputEmbeddings, batch: PackedBatch, at: Tensor) -> Tensor:
         """Unnormalised log-probabilities over the vocabulary at the rows `at`, (K, V)."""
         config = self.config
         hidden = dropout(tables.normed(batch), config.dropout.hidden, self.training)
         if self.project is not None:
             hidden = dense(hidden, self.project)
         hidden = self.final_norm(run_layers(self.layers, hidden, batch))
-        return self.head(Features(hidden, None, tables.word.weight, batch), at)  # type: ignore[no-any-return]
+        return self.head(HeadInput(hidden, None, tables.word.weight, batch), at)  # type: ignore[no-any-return]
 
 
 class ReplacedTokenModel(nn.Module):
@@ -138,7 +138,7 @@ class ReplacedTokenModel(nn.Module):
         tokens_TH = self.encoder(corrupted)
         table = self.encoder.embeddings.word.weight
         # The head gives a view, of which FSDP warns: its hooks would not survive a change in place.
-        replaced_T = self.head(Features(tokens_TH, None, table, corrupted)).clone()
+        replaced_T = self.head(HeadInput(tokens_TH, None, table, corrupted)).clone()
         return Detection(masked_KV, replaced_T, corrupted_T != original_T)
 
 

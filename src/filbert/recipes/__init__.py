@@ -75,7 +75,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
             f"{path} is not UTF-8 (byte {error.start + 1}). Save it as UTF-8."
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: {error}. Mend it there.") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}. Fix it there.") from error
 
 
 def call_of_study(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from filbert.files import write_atomically
 from filbert.report import canvas, numbers
 from filbert.report import comparison_plots as plots
 from filbert.report.comparison_plots import NOT_SIGNIFICANT, SIGNIFICANT
-from filbert.report.comparison_study import FALLING, Contestant, Pair, Study, named, read_study
+from filbert.report.comparison_study import (
+    FALLING,
+    ContestantEntry,
+    Pair,
+    StudyFiles,
+    named,
+    read_study,
+)
 from filbert.report.numbers import MISSING, fixed, interval, probability, signed
 from filbert.report.render import (
     Cell,
@@ -91,7 +98,7 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
 # Header
 
 
-def headline(study: Study) -> list[str]:
+def headline(study: StudyFiles) -> list[str]:
     """The best contestant, its difference from the second, and the chosen model."""
     if not study.measured:
         return ["No contestant was measured."]
@@ -113,7 +120,7 @@ def headline(study: Study) -> list[str]:
     return [text, *([study.choice] if study.choice else [])]
 
 
-def state(study: Study) -> list[str]:
+def state(study: StudyFiles) -> list[str]:
     """Notes about an unfinished study and failed contestants."""
     runs = [run for one in study.contestants for run in one.seeds]
     done = sum(run.get("status") in ("finished", "done") for run in runs)
@@ -132,7 +139,7 @@ def state(study: Study) -> list[str]:
     return notes
 
 
-def headline_facts(study: Study) -> list[tuple[str, str]]:
+def headline_facts(study: StudyFiles) -> list[tuple[str, str]]:
     """(name, value) of the best metric and of the size of the study."""
     key, heading = study.decisive
     facts = []
@@ -152,7 +159,7 @@ def headline_facts(study: Study) -> list[tuple[str, str]]:
 # Quality
 
 
-def ranking(study: Study) -> Section | None:
+def ranking(study: StudyFiles) -> Section | None:
     """The metrics of all contestants with intervals, as plots and as a table."""
     if not study.measured:
         return None
@@ -184,7 +191,7 @@ def ranking(study: Study) -> Section | None:
     )
 
 
-def _runs(study: Study) -> list[list[object]]:
+def _runs(study: StudyFiles) -> list[list[object]]:
     """A row for each run, with its metrics, threshold, training time and status."""
     rows: list[list[object]] = []
     for one in study.contestants:
@@ -201,7 +208,7 @@ def _runs(study: Study) -> list[list[object]]:
     return rows
 
 
-def best_values(study: Study) -> dict[str, float]:
+def best_values(study: StudyFiles) -> dict[str, float]:
     """The best mean of every metric."""
     found = {}
     for key, _ in study.metrics:
@@ -210,7 +217,7 @@ def best_values(study: Study) -> dict[str, float]:
     return found
 
 
-def _metric(one: Contestant, key: str, best: float, digits: int) -> Cell:
+def _metric(one: ContestantEntry, key: str, best: float, digits: int) -> Cell:
     found = one.figure(key)
     deviation = found.get("deviation")
     return Cell(
@@ -221,7 +228,7 @@ def _metric(one: Contestant, key: str, best: float, digits: int) -> Cell:
     )
 
 
-def tests(study: Study) -> Section | None:
+def tests(study: StudyFiles) -> Section | None:
     """Differences between contestants: against the first, as matrices, and for every pair."""
     if not study.tested or len(study.measured) < 2:
         return None
@@ -288,7 +295,7 @@ def _mcnemar(found: dict[str, Any]) -> list[object]:
     ]
 
 
-def curves(study: Study) -> Section | None:
+def curves(study: StudyFiles) -> Section | None:
     """ROC and precision-recall curves, and the calibration, of two labels."""
     if study.positive is None or not study.answered:
         return None
@@ -309,7 +316,7 @@ def curves(study: Study) -> Section | None:
     )
 
 
-def costs(study: Study) -> Section | None:
+def costs(study: StudyFiles) -> Section | None:
     """The decisive metric over every cost, and the costs in a table."""
     if not any(one.entry.get("costs") for one in study.measured):
         return None
@@ -332,12 +339,12 @@ def costs(study: Study) -> Section | None:
     )
 
 
-def known_costs(study: Study) -> list[tuple[str, str]]:
+def known_costs(study: StudyFiles) -> list[tuple[str, str]]:
     """(key, heading) of the costs that were measured."""
     return [(k, h) for k, h in COSTS if any(one.cost(k) is not None for one in study.measured)]
 
 
-def students(study: Study) -> Section | None:
+def students(study: StudyFiles) -> Section | None:
     """Distilled and quantised models: their share of the teacher's quality, and their costs."""
     by_name = {one.name: one for one in study.measured}
     shares = {name: share for name, one in by_name.items() if (share := one.entry.get("share"))}
@@ -368,7 +375,9 @@ def students(study: Study) -> Section | None:
     )
 
 
-def _student(study: Study, one: Contestant, teacher: Contestant | None) -> list[object]:
+def _student(
+    study: StudyFiles, one: ContestantEntry, teacher: ContestantEntry | None
+) -> list[object]:
     """A row of a teacher (`teacher` is None) or of a model that was made from it."""
     kind, options = str(one.entry.get("kind")), one.entry.get("options") or {}
     method = {
@@ -399,7 +408,7 @@ def _student(study: Study, one: Contestant, teacher: Contestant | None) -> list[
     ]  # fmt: skip
 
 
-def training_in_total(study: Study, one: Contestant) -> float | None:
+def training_in_total(study: StudyFiles, one: ContestantEntry) -> float | None:
     """Seconds of its training and of all models it was made from; None if one is unknown."""
     by_name = {other.name: other for other in study.contestants}
     is_quantised = one.entry.get("kind") == "quantised"
@@ -411,7 +420,7 @@ def training_in_total(study: Study, one: Contestant) -> float | None:
     return None if before is None else seconds + before
 
 
-def cleaning(study: Study) -> Section | None:
+def cleaning(study: StudyFiles) -> Section | None:
     """Every model without and with cleaning of its texts, by the decisive metric."""
     if not study.cleaned_pairs:
         return None
@@ -434,7 +443,7 @@ def cleaning(study: Study) -> Section | None:
     )
 
 
-def decisions(study: Study) -> Section | None:
+def decisions(study: StudyFiles) -> Section | None:
     """Confusion matrices, agreement, and the calibration of more than two labels."""
     figures = {}
     if study.answered:
@@ -456,7 +465,7 @@ def decisions(study: Study) -> Section | None:
 # Rows and slices
 
 
-def slices(study: Study) -> Section | None:
+def slices(study: StudyFiles) -> Section | None:
     """Metrics on parts of the test rows, as plots and in a table."""
     parts: list[dict[str, Any]] = list(study.results.get("slices") or ())
     names = [one.name for one in study.measured]
@@ -530,7 +539,7 @@ def _value(part: dict[str, Any], name: str, metric: str) -> float | None:
     return None if found is None else float(found)
 
 
-def hard_rows(study: Study, *, show_texts: bool = False) -> Section | None:
+def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
     """Rows on which the contestants disagree most, and rows that all of them get wrong."""
     if len(study.answered) < 2:
         return None
@@ -606,7 +615,7 @@ def passages(folder: Path, wanted: dict[int, str]) -> tuple[dict[int, Passages],
 # Data and provenance
 
 
-def data(study: Study) -> Section | None:
+def data(study: StudyFiles) -> Section | None:
     """Rows and labels of the splits, and near-duplicates."""
     facts = study.results.get("data") or {}
     rows = [
@@ -629,7 +638,7 @@ def _spaced(values: Any) -> dict[str, Any]:
     }
 
 
-def failures(study: Study) -> Section | None:
+def failures(study: StudyFiles) -> Section | None:
     """Contestants and runs that failed or do not exist yet, with their error messages."""
     rows: list[list[object]] = []
     for one in study.contestants:
@@ -651,7 +660,7 @@ def failures(study: Study) -> Section | None:
     return section("failures", "Failed and missing", table=table)
 
 
-def provenance(study: Study) -> Section:
+def provenance(study: StudyFiles) -> Section:
     """What is needed to repeat the study: options, hashes, versions and machine."""
     results = study.results
     facts = results.get("data") or {}
@@ -690,7 +699,7 @@ def provenance(study: Study) -> Section:
     return section("provenance", "How it was made", tables=tables, effective=effective)
 
 
-SECTIONS: Sequence[Callable[[Study], Section | None]] = (
+SECTIONS: Sequence[Callable[[StudyFiles], Section | None]] = (
     ranking, tests, curves, costs, students, cleaning, decisions, slices,
 )  # fmt: skip
 
@@ -698,7 +707,7 @@ SECTIONS: Sequence[Callable[[Study], Section | None]] = (
 # Markdown
 
 
-def markdown(study: Study) -> str:
+def markdown(study: StudyFiles) -> str:
     """The ranking as a Markdown table, with notes on its values below."""
     known = known_costs(study)
     columns = [*(heading for _, heading in study.metrics), *(heading for _, heading in known)]
@@ -736,7 +745,7 @@ def _escaped(cell: str) -> str:
     return text
 
 
-def table_notes(study: Study) -> list[str]:
+def table_notes(study: StudyFiles) -> list[str]:
     """Sentences on the values of the ranking."""
     notes = []
     if study.num_seeds and study.num_seeds[-1] > 1:

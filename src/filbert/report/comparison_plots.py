@@ -11,7 +11,7 @@ import numpy as np
 from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
 from filbert.report.canvas import DASHES, GREY
-from filbert.report.comparison_study import Contestant, Study
+from filbert.report.comparison_study import ContestantEntry, StudyFiles
 from filbert.report.numbers import fixed, signed
 from filbert.report.plots import Ranking, draw_confusion, ranking_plot
 
@@ -25,7 +25,7 @@ NUM_BINS = 10
 SIGNIFICANT, NOT_SIGNIFICANT = "●", "○"
 
 
-def metric_dots(study: Study, metric: str, heading: str) -> Figure:
+def metric_dots(study: StudyFiles, metric: str, heading: str) -> Figure:
     """A row for each contestant, the best on top.
 
     The marker and its bar are the seed that is best on dev and its interval. Small dots are all
@@ -103,7 +103,7 @@ def pareto(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> li
     ]
 
 
-def cost_plot(study: Study, cost: Cost) -> Figure:
+def cost_plot(study: StudyFiles, cost: Cost) -> Figure:
     """The decisive metric over a cost; points of the Pareto front are joined and bold."""
     key, heading = study.decisive
     shown = [
@@ -136,7 +136,7 @@ def cost_plot(study: Study, cost: Cost) -> Figure:
 # Curves
 
 
-def ranking_curves(study: Study, kind: str) -> Figure:
+def ranking_curves(study: StudyFiles, kind: str) -> Figure:
     """ROC ("roc") or precision-recall curves ("pr") of all contestants, the largest area first."""
     curves = [
         Ranking(one.name, study.answers[one.name].gold == study.positive,
@@ -146,7 +146,7 @@ def ranking_curves(study: Study, kind: str) -> Figure:
     return ranking_plot(sorted(curves, key=lambda one: -one.area(kind)), kind)
 
 
-def pr_panels(study: Study) -> Figure:
+def pr_panels(study: StudyFiles) -> Figure:
     """A panel for each model, with and without cleaning; the curves of all others in grey."""
     at = study.positive or 0
     curves = {
@@ -155,7 +155,7 @@ def pr_panels(study: Study) -> Figure:
         for a in [study.answers[one.name]]
     }
 
-    def draw(axes: Axes, ones: Sequence[Contestant]) -> None:
+    def draw(axes: Axes, ones: Sequence[ContestantEntry]) -> None:
         for x, y in curves.values():
             axes.plot(x, y, color=canvas.FAINT, linewidth=0.8, zorder=1)
         for one in ones:
@@ -164,14 +164,14 @@ def pr_panels(study: Study) -> Figure:
     return _panels(study, draw, "recall", "precision")
 
 
-def reliability_panels(study: Study) -> Figure:
+def reliability_panels(study: StudyFiles) -> Figure:
     """Observed frequency over predicted probability, a panel for each model.
 
     For two labels the probability is that of the positive label, otherwise of the predicted label.
     Bins with fewer than five rows are left out.
     """
 
-    def draw(axes: Axes, ones: Sequence[Contestant]) -> None:
+    def draw(axes: Axes, ones: Sequence[ContestantEntry]) -> None:
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHES, zorder=1)
         for one in ones:
             answers, at = study.answers[one.name], study.positive
@@ -190,10 +190,13 @@ def reliability_panels(study: Study) -> Figure:
 
 
 def _panels(
-    study: Study, draw: Callable[[Axes, Sequence[Contestant]], None], xlabel: str, ylabel: str
+    study: StudyFiles,
+    draw: Callable[[Axes, Sequence[ContestantEntry]], None],
+    xlabel: str,
+    ylabel: str,
 ) -> Figure:
     """A small unit square for each model; `draw` gets the contestants with the same base."""
-    groups: dict[str, list[Contestant]] = {}
+    groups: dict[str, list[ContestantEntry]] = {}
     for one in study.answered:
         groups.setdefault(one.base, []).append(one)
     figure, grid = canvas.panel_grid(len(groups), columns=3, row_height=1.62)
@@ -210,7 +213,7 @@ def _panels(
     return figure
 
 
-def confusions(study: Study) -> Figure:
+def confusions(study: StudyFiles) -> Figure:
     """A confusion matrix for each contestant: rows are gold, columns predicted."""
     shown, num = study.answered, len(study.labels)
     figure, grid = canvas.panel_grid(len(shown), columns=3, row_height=1.5)
@@ -234,7 +237,7 @@ def confusions(study: Study) -> Figure:
 # Matrices
 
 
-def differences(study: Study, metric: str) -> Figure:
+def differences(study: StudyFiles, metric: str) -> Figure:
     """Row minus column in a metric, in thousandths, for every pair.
 
     Significant differences are bold and coloured: blue if the row is better, orange if worse.

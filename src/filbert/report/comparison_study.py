@@ -47,7 +47,7 @@ MARKERS = "os^DvPX*"
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class ContestantEntry:
     """A contestant's entry in results.json, and how it is drawn.
 
     A contestant with cleaning has the colour and marker of the one without, but dashed lines and
@@ -112,7 +112,7 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class PredictionArrays:
     """Test predictions of a run: rows, gold and predicted label ids, int64 (N,); scores (N, C)."""
 
     rows: np.ndarray
@@ -157,7 +157,7 @@ class Pair:
 
 
 @dataclass
-class Study:
+class StudyFiles:
     """The files of a study.
 
     Attributes:
@@ -170,17 +170,17 @@ class Study:
 
     path: Path
     results: dict[str, Any]
-    contestants: list[Contestant]
-    answers: dict[str, Answers] = field(default_factory=dict)
+    contestants: list[ContestantEntry]
+    answers: dict[str, PredictionArrays] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @cached_property
-    def measured(self) -> list[Contestant]:
+    def measured(self) -> list[ContestantEntry]:
         """Contestants with test metrics, the best first."""
         return [one for one in self.contestants if one.entry.get("test")]
 
     @cached_property
-    def answered(self) -> list[Contestant]:
+    def answered(self) -> list[ContestantEntry]:
         """Contestants with test metrics and predictions."""
         return [one for one in self.measured if one.name in self.answers]
 
@@ -213,8 +213,8 @@ class Study:
     @cached_property
     def digits(self) -> int:
         """Decimals: the last one is about a tenth of the decisive metric's uncertainty."""
-        figures = [one.figure(self.decisive[0]) for one in self.measured]
-        widths = [one["high"] - one["low"] for one in figures if one.get("low") is not None]
+        values = [one.figure(self.decisive[0]) for one in self.measured]
+        widths = [one["high"] - one["low"] for one in values if one.get("low") is not None]
         half = median(widths or [0.02]) / 2
         return 3 if half <= 0 else min(max(math.ceil(-math.log10(half)) + 1, 3), 4)
 
@@ -263,14 +263,14 @@ class Study:
         names = {"only_one": "only_other", "only_other": "only_one"}
         return {names.get(key, key): value for key, value in found.items()}
 
-    def not_significant(self, first: Contestant) -> list[Contestant]:
+    def not_significant(self, first: ContestantEntry) -> list[ContestantEntry]:
         """Contestants without a significant difference from `first` on the decisive metric."""
         key = self.decisive[0]
         pairs = [(one, self.pair(first.name, one.name, key)) for one in self.measured]
         return [one for one, pair in pairs if pair is not None and not pair.is_significant]
 
     @cached_property
-    def cleaned_pairs(self) -> list[tuple[Contestant, Contestant]]:
+    def cleaned_pairs(self) -> list[tuple[ContestantEntry, ContestantEntry]]:
         """(without, with cleaning) of every contestant that was measured both ways."""
         by_name = {one.name: one for one in self.measured}
         return [
@@ -279,7 +279,7 @@ class Study:
             if one.name != one.base and one.base in by_name
         ]
 
-    def cleaned_name(self, cleaned: Contestant) -> str:
+    def cleaned_name(self, cleaned: ContestantEntry) -> str:
         """The name of the base; the full name if the base has several cleanings."""
         bases = [one.base for _, one in self.cleaned_pairs]
         return cleaned.base if bases.count(cleaned.base) == 1 else cleaned.name
@@ -311,7 +311,7 @@ def metrics_of(results: dict[str, Any]) -> list[tuple[str, str]]:
     return [column for column in columns if column[0] in known]
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> StudyFiles:
     """Read results.json and the test predictions of every contestant's best seed on dev.
 
     Raises:
@@ -324,7 +324,7 @@ def read_study(folder: Path) -> Study:
             f"{folder} holds no results.json. Give the folder that `filbert compare --out` wrote."
         )
     results = read_object(path, "a study")
-    study = Study(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
+    study = StudyFiles(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
     for one in study.measured:
         answers = _answers(study, one)
         if isinstance(answers, str):
@@ -334,7 +334,7 @@ def read_study(folder: Path) -> Study:
     return study
 
 
-def ranked(results: dict[str, Any]) -> list[Contestant]:
+def ranked(results: dict[str, Any]) -> list[ContestantEntry]:
     """Contestants in the order of the decisive metric; those without a value last."""
     entries = list(results.get("contestants") or ())
     plain = {str(entry["name"]) for entry in entries if not entry.get("cleaning")}
@@ -344,7 +344,7 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
         name = str(entry["name"])
         without = name.rpartition(",")[0]
         base = without if entry.get("cleaning") and without in plain else name
-        contestants.append(Contestant(name, entry, base, places.setdefault(base, len(places))))
+        contestants.append(ContestantEntry(name, entry, base, places.setdefault(base, len(places))))
     metrics = metrics_of(results)
     if metrics:
         key = metrics[0][0]
@@ -352,7 +352,7 @@ def ranked(results: dict[str, Any]) -> list[Contestant]:
     return contestants
 
 
-def _answers(study: Study, one: Contestant) -> Answers | str:
+def _answers(study: StudyFiles, one: ContestantEntry) -> PredictionArrays | str:
     """Predictions of the best seed on dev, or the reason why there are none."""
     chosen = next((s for s in one.seeds if s.get("seed") == one.entry.get("best_seed")), None)
     if chosen is None or not chosen.get("folder"):
@@ -370,7 +370,9 @@ def _answers(study: Study, one: Contestant) -> Answers | str:
         if threshold is not None and at is not None:
             predicted = np.where(probabilities[:, at] >= threshold, at, 1 - at)
         gold = np.array([ids[str(row["gold"])] for row in rows], dtype=np.int64)
-        return Answers(np.array([row["row"] for row in rows]), gold, predicted, probabilities)
+        return PredictionArrays(
+            np.array([row["row"] for row in rows]), gold, predicted, probabilities
+        )
     except (KeyError, TypeError, ValueError) as error:
         return (
             "a row of its test predictions lacks gold, label or scores of the labels "

@@ -65,14 +65,14 @@ class RunFolder:
         return self.labels[1] if len(self.labels) == 2 else None
 
     @cached_property
-    def judged_split(self) -> str | None:
+    def headline_split(self) -> str | None:
         """The split of the headline metrics: test if it was measured, otherwise dev."""
-        return judged_split(self.run)
+        return headline_split(self.run)
 
     @cached_property
     def shown_split(self) -> str | None:
-        """The split of the plots: the judged split if its predictions exist, otherwise any."""
-        order = [self.judged_split, *SPLITS]
+        """The split of the plots: the headline split if its predictions exist, otherwise any."""
+        order = [self.headline_split, *SPLITS]
         return next((split for split in order if split and self.predictions.get(split)), None)
 
     @property
@@ -106,7 +106,7 @@ def problem_of(run: dict[str, Any]) -> str | None:
     return run.get("problem") or (None if task == "classification" else task)
 
 
-def judged_split(run: dict[str, Any]) -> str | None:
+def headline_split(run: dict[str, Any]) -> str | None:
     """The split of the headline metrics: test if it was measured, otherwise dev, or None."""
     metrics = run.get("metrics") or {}
     return next((split for split in SPLITS if metrics.get(split)), None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from filbert.report import numbers, plots, predictions, pretraining
-from filbert.report.folder import SPLITS, RunFolder, judged_split, read_run_folder
+from filbert.report.folder import SPLITS, RunFolder, headline_split, read_run_folder
 from filbert.report.render import (
     Cell,
     Section,
@@ -102,7 +102,7 @@ def _notes(folder: RunFolder) -> list[str]:
 
 def headline_facts(run: dict[str, Any]) -> list[tuple[str, str]]:
     """(name, value) of the headline metrics, the duration and the number of parameters."""
-    split = judged_split(run)
+    split = headline_split(run)
     metrics = run["metrics"][split] if split else {}
     facts = [
         (heading, numbers.metric(metrics[key]))
@@ -118,7 +118,7 @@ def headline_facts(run: dict[str, Any]) -> list[tuple[str, str]]:
 
 def verdict(run: dict[str, Any]) -> str:
     """One sentence: the first headline metric and its difference from the best baseline."""
-    split = judged_split(run)
+    split = headline_split(run)
     model, *baselines = result_rows(run)
     if split is None:
         return f"{model.name} was trained; nothing was measured, as no dev or test rows were given."
@@ -148,7 +148,7 @@ def verdict(run: dict[str, Any]) -> str:
 
 def results(folder: RunFolder) -> Section | None:
     """The model and its baselines, then every metric of every split."""
-    run, split = folder.run, folder.judged_split
+    run, split = folder.run, folder.headline_split
     if split is None:
         return None
     columns, best = all_columns(run), best_values(run)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from filbert.report import numbers
-from filbert.report.folder import judged_split, problem_of
+from filbert.report.folder import headline_split, problem_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,7 +93,7 @@ def short_columns(run: dict[str, Any]) -> Columns:
     columns = SHORT_COLUMNS.get(problem_of(run) or "")
     if columns is not None:
         return _filled(run, columns)
-    split = judged_split(run)
+    split = headline_split(run)
     measured = run["metrics"][split] if split else {}
     return tuple((k, k.replace("_", " ")) for k, v in measured.items() if isinstance(v, float))
 
@@ -134,8 +134,8 @@ def model_name(run: dict[str, Any]) -> str:
 
 
 def result_rows(run: dict[str, Any]) -> list[ResultRow]:
-    """The model, then the baselines in the order of run.json, on the judged split."""
-    split, model = judged_split(run), run.get("model") or {}
+    """The model, then the baselines in the order of run.json, on the headline split."""
+    split, model = headline_split(run), run.get("model") or {}
     measured = run["metrics"][split] if split else {}
     seconds = run.get("seconds")
     if "training_seconds" in run:
@@ -230,7 +230,7 @@ def result_table(run: dict[str, Any]) -> Table:
     """
     from rich.text import Text
 
-    split = judged_split(run)
+    split = headline_split(run)
     num_rows = ((run.get("data") or {}).get(split or "") or {}).get("rows")
     best, columns = best_values(run), short_columns(run)
     rows = []

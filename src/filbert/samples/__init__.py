@@ -9,7 +9,7 @@ from filbert.errors import InputError
 
 
 def path(name: str) -> Path:
-    """Where a sample file lies, for example `path("toxic_train.csv.gz")`.
+    """Return the path of a sample file, for example `path("toxic_train.csv.gz")`.
 
     The three `toxic_{train,dev,test}.csv.gz` have the columns `text,label` with the labels "ok" and
     "toxic".

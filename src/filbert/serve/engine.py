@@ -27,7 +27,7 @@ from filbert.serve.metrics import Metrics
 from filbert.serve.queries import (
     HealthQuery,
     NumberedInput,
-    Prepared,
+    PreparedInputs,
     Query,
     Result,
     abilities,
@@ -347,10 +347,14 @@ class Engine:
     def _admit(self, request: _Request, seconds: float | None) -> None:
         if self._closing:
             raise Closed(_STOPPING)
-        pace = self._measured_seconds / self._measured_tokens if self._measured_tokens else 0.0
+        token_seconds = (
+            self._measured_seconds / self._measured_tokens if self._measured_tokens else 0.0
+        )
         seconds = min(self._limits.max_queue_seconds, seconds or math.inf)
-        limit = min(self._limits.max_queue_tokens, seconds / pace if pace else math.inf)
-        # A single batch holds nobody up.
+        limit = min(
+            self._limits.max_queue_tokens, seconds / token_seconds if token_seconds else math.inf
+        )
+        # A single batch is always accepted.
         limit = max(limit, self.max_batch_tokens)
         if self._queue.size[1] + self._expected <= limit:
             return
@@ -358,7 +362,7 @@ class Engine:
         turns = math.ceil(request.left / self._queue.turn) * self._queue.turn
         ahead = sum(min(other.left, turns) for other in self._requests)
         if ahead > limit:
-            wait = min(pace * (ahead - limit / 2), self._limits.max_queue_seconds)
+            wait = min(token_seconds * (ahead - limit / 2), self._limits.max_queue_seconds)
             raise Overloaded(max(1.0, wait))
 
     @contextmanager
@@ -378,7 +382,7 @@ class Engine:
     async def _results(self, request: _Request, inputs: Sequence[Any]) -> list[Result]:
         """Tokenise, queue, and make results, chunk by chunk."""
         query = request.query
-        sent: list[tuple[Prepared, _Chunk]] = []
+        sent: list[tuple[PreparedInputs, _Chunk]] = []
         for own in chunks_of(inputs):
             began = time.perf_counter()
             prepared = await self.in_pool(partial(query.prepare, own))

@@ -1,7 +1,7 @@
 """Queries: what a request asks of a model.
 
 A query turns inputs into sequences, sequences into outputs, and outputs into results. The first and
-last step run in threads beside the model; `outputs` gets sequences of many requests at once.
+last step run in threads next to the model; `outputs` gets sequences of many requests at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Result(NamedTuple):
     truncated: bool
 
 
-class Prepared(NamedTuple):
+class PreparedInputs(NamedTuple):
     """Tokenised inputs.
 
     Attributes:
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
 class Query(Protocol):
     """One kind of question with its options. Equal queries share forward passes."""
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:
         """Tokenise inputs.
 
         Raises:
@@ -75,7 +75,7 @@ class Query(Protocol):
         """Run the model; one output per example, in order. Only the model's thread calls this."""
         ...
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:
         """One result per input, in order."""
         ...
 
@@ -92,9 +92,9 @@ class PredictQuery:
         if self.raw and kind not in ("sequence", "choices"):
             raise ConfigError("This model does not have one score per class.")
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
         task = self.predictor.known_task()
-        return Prepared(
+        return PreparedInputs(
             self.predictor.row_examples([row_of_value(task, item, i) for i, item in inputs])
         )
 
@@ -107,7 +107,7 @@ class PredictQuery:
             precision=predictor.precision,
         )
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         task = self.predictor.known_task()
         predictions = task.decode(outputs, prepared.examples)
         if self.raw:
@@ -131,8 +131,8 @@ class EmbedQuery:
         object.__setattr__(self, "layers", tuple(self.layers))
         self.predictor.vector_size(self.pooling, self.layers)
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:
-        """Make one sequence per input. A list of token ids stands for its text."""
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:
+        """Make one sequence per input. A list of token ids is used as it is."""
         ids = {at: item for at, (_, item) in enumerate(inputs) if _is_ids(item)}
         texts = [
             "" if at in ids else text_of(text_row(item, i)) for at, (i, item) in enumerate(inputs)
@@ -142,14 +142,14 @@ class EmbedQuery:
         for at, item in ids.items():
             encoding = predictor.tokenizer.encode_ids(item, max_length=predictor.max_length)
             examples[at] = _example(at, encoding)
-        return Prepared(examples)
+        return PreparedInputs(examples)
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
         return self.predictor.vectors(
             examples, pooling=self.pooling, normalize=self.normalize, layers=self.layers
         )
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         return _one_per_example(prepared, outputs)
 
 
@@ -163,16 +163,16 @@ class FillQuery:
     def __post_init__(self) -> None:
         check_fill(self.predictor, self.top)
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
         predictor = self.predictor
         texts = [check_masked(text, predictor.tokenizer, f"Item {i}") for i, text in inputs]
         masked, examples = mask_examples(texts, predictor.tokenizer, predictor.max_length)
-        return Prepared(examples, masked)
+        return PreparedInputs(examples, masked)
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
         return best_entries(self.predictor, examples, self.top)
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         predictor = self.predictor
         candidates = candidates_of(
             prepared.context, prepared.examples, outputs, predictor.tokenizer, predictor.max_length
@@ -194,13 +194,13 @@ class AttentionQuery:
         for name, numbers in zip(("layers", "heads"), chosen, strict=True):
             object.__setattr__(self, name, tuple(numbers))
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
         predictor = self.predictor
         clean = cleaning_of(predictor.task)
         texts = [cleaned(text_of(text_row(item, i)), clean) for i, item in inputs]
         limit = min(predictor.max_length, self.max_length or predictor.max_length)
         encodings = predictor.tokenizer.encode(texts, max_length=limit)
-        return Prepared([_example(i, encoding) for i, encoding in enumerate(encodings)])
+        return PreparedInputs([_example(i, encoding) for i, encoding in enumerate(encodings)])
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
         """Run one sequence at a time, because maps are large."""
@@ -220,7 +220,7 @@ class AttentionQuery:
         by_example = {index: maps.numpy() for (index,), (maps,) in outputs}
         return [by_example[index] for index in range(len(examples))]
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         return _one_per_example(prepared, outputs)
 
 
@@ -230,9 +230,9 @@ class HealthQuery:
 
     predictor: Predictor
 
-    def prepare(self, inputs: Sequence[NumberedInput]) -> Prepared:  # noqa: D102
+    def prepare(self, inputs: Sequence[NumberedInput]) -> PreparedInputs:  # noqa: D102
         encodings = self.predictor.tokenizer.encode([text for _, text in inputs])
-        return Prepared([_example(0, encoding) for encoding in encodings])
+        return PreparedInputs([_example(0, encoding) for encoding in encodings])
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:  # noqa: D102
         predictor = self.predictor
@@ -251,7 +251,7 @@ class HealthQuery:
         )
         return [all(bool(is_finite) for _, (is_finite,) in outputs)] * len(examples)
 
-    def results(self, prepared: Prepared, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
+    def results(self, prepared: PreparedInputs, outputs: Sequence[Any]) -> list[Result]:  # noqa: D102
         return _one_per_example(prepared, outputs)
 
 
@@ -307,6 +307,6 @@ def _from_predictions(predictions: Iterable[dict[str, Any]]) -> list[Result]:
     return [Result(one, one["num_tokens"], one["truncated"]) for one in predictions]
 
 
-def _one_per_example(prepared: Prepared, outputs: Sequence[np.ndarray]) -> list[Result]:
+def _one_per_example(prepared: PreparedInputs, outputs: Sequence[np.ndarray]) -> list[Result]:
     pairs = zip(prepared.examples, outputs, strict=True)
     return [Result(output, example.num_tokens, example.truncated) for example, output in pairs]

@@ -143,20 +143,20 @@ class Queue(Generic[_T]):
 
     def _next(self) -> list[_T]:
         batch: list[_T] = []
-        room = self._budget
+        free = self._budget
         while self._requests:
             own = self._requests.popleft()
             own.credit += self.turn
             while own.waiting and own.waiting[0].size <= own.credit:
                 size = own.waiting[0].size
-                if batch and size > room:
+                if batch and size > free:
                     # Its turn continues in the next batch.
                     own.credit -= self.turn
                     self._requests.appendleft(own)
                     return batch
                 batch.append(own.waiting.popleft())
                 own.credit -= size
-                room -= size
+                free -= size
                 self._count(own, -1, -size)
             if own.waiting:
                 self._requests.append(own)

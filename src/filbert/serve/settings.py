@@ -40,7 +40,7 @@ class Settings:
         request_seconds: time from the last byte of a request to its answer; 503 after it.
         receive_seconds: time that a client has to send its body; 408 after it.
         idle_seconds: time that a connection is kept open after an answer.
-        grace_seconds: time for running requests when the server is told to stop.
+        grace_seconds: time for running requests when the server stops.
         api_keys: file with one bearer key per line, required on all routes but /health, /ping,
             /metrics and the page; FILBERT_API_KEYS (comma separated) when not given, else no key is
             required.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from filbert.text.tokenizer import Tokenizer
 
 Prediction = dict[str, Any]
-# What other programs call a task, where no likeness of letters would tell.
+# Names of tasks in other programs that a search for similar spellings would not find.
 _ELSEWHERE = {
     "ner": "tagging", "token-classification": "tagging", "pos": "tagging",
     "qa": "span_qa", "question-answering": "span_qa", "squad": "span_qa",
@@ -92,7 +92,7 @@ class TaskOptions:
         max_question_length: tokens that are kept of a question.
         max_answer_length: longest answer to a question, in tokens.
         n_best: answers that are listed for each question.
-        repair_tags: read IOB1 and IOBES tags and mend tags that break BIO; refused otherwise.
+        repair_tags: convert IOB1 and IOBES tags and fix tags that violate BIO; an error otherwise.
         loss: of sentence vectors: contrastive (other rows of the batch are the negatives) or cosine
             (the score of a pair).
         scale: of the cosines in the contrastive loss.

@@ -12,7 +12,7 @@ from filbert.data.records import Row
 from filbert.data.streams import OnError
 from filbert.data.texts import Text, label_is_ambiguous
 from filbert.tasks.base import Task
-from filbert.tasks.embedding import Embedding
+from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.rows import read_task_rows, row_labels, row_texts
 from filbert.tasks.span_qa import SpanQA, question_findings
 from filbert.tasks.tagging import Tagging, tagging_findings
@@ -20,7 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 
 
 class RowCheck:
-    """A `filbert.data.findings.Judge` for the rows of a task."""
+    """A `filbert.data.findings.CheckableTask` for the rows of a task."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -58,7 +58,7 @@ class RowCheck:
             return question_findings(task, rows, tokenizer, max_length)
         if isinstance(task, Tagging):
             return tagging_findings(task, rows, tokenizer, max_length)
-        if isinstance(task, Embedding):
+        if isinstance(task, SentenceEmbedding):
             positives = task.spec.whole_batch
             return pair_findings(rows, positives=positives, score_max=task.score_max)
         return _choice_findings(rows) if task.spec.row_format == "choices" else iter(())

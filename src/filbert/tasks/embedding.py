@@ -1,4 +1,4 @@
-"""Sentence vectors that are close for texts of close meaning, learnt from pairs of texts.
+"""Train sentence vectors on pairs of texts, so that similar meanings get similar vectors.
 
 R rows (each two texts), S = 2 R sequences, H width of a vector.
 """
@@ -49,7 +49,7 @@ POOL_ROWS = CHUNK_ROWS
 
 
 @dataclass(frozen=True)
-class Embedding:
+class SentenceEmbedding:
     """Sentence vectors from pairs of texts.
 
     Attributes:
@@ -103,12 +103,12 @@ class Embedding:
         )
 
     @classmethod
-    def from_options(cls, options: TaskOptions, names: ColumnNames) -> Embedding:
+    def from_options(cls, options: TaskOptions, names: ColumnNames) -> SentenceEmbedding:
         """A task that knows the user's options and no row yet."""
         refuse_cleaning(options, "sentence vectors are of texts as they stand")
         return cls(options.loss, options.scale, options.pooling, options.on_overflow)
 
-    def fit(self, rows: Iterable[Row]) -> Embedding:
+    def fit(self, rows: Iterable[Row]) -> SentenceEmbedding:
         """Find the scale of the labels; see `scale_of`.
 
         Raises:
@@ -222,7 +222,7 @@ class Embedding:
 
     def calibrate(
         self, gold: Sequence[Any], outputs: Sequence[Tensor], examples: Sequence[Example]
-    ) -> Embedding:
+    ) -> SentenceEmbedding:
         """Nothing is fitted."""
         return self
 
@@ -253,4 +253,4 @@ class Embedding:
         )
 
 
-TASK = Embedding
+TASK = SentenceEmbedding

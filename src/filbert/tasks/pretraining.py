@@ -74,7 +74,7 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class ReplacedTokens:
-    """A small generator fills masked places; the model tells which words are not the original.
+    """Replaced token detection: a small generator fills masks, the model classifies each token.
 
     Source: Clark et al. 2020, section 2. The loss is the generator's masked LM plus 50 times the
     mean over all tokens of the discriminator's binary cross entropy.

@@ -1,4 +1,4 @@
-"""Regression: one number for a text or a pair of texts, such as how alike two sentences are.
+"""Regression: one number for a text or a pair of texts, such as the similarity of two sentences.
 
 S sequences (windows), R rows.
 """
@@ -48,7 +48,7 @@ def score_in(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Regression:
-    """A number for a text or a pair of texts, learnt as given in the file (mean squared error).
+    """Predict a number for a text or a pair of texts, unscaled (mean squared error).
 
     Attributes:
         on_overflow: the treatment of long texts; one of data.overflow.RULES. The number of a row

@@ -1,4 +1,4 @@
-"""A task learnt from a teacher's answers: soft labels, beside the rows' own where they have any.
+"""Learn a task from a teacher's predictions (soft labels), in addition to the rows' labels.
 
 R rows in the batch, S sequences, T tokens, K words, C labels, H width of a vector.
 """
@@ -33,7 +33,7 @@ class SoftLabels:
     """What the trainer needs to know of a task whose answers a teacher gives.
 
     Attributes:
-        task: of teacher and student alike.
+        task: the same for teacher and student.
         answers: the teacher's; None where they come with the student's output, as `StudentOutput`.
         temperature: logits of both are divided by it.
         alpha: share of the labels in the loss, from 0 to 1; the teacher's answers have the rest.

@@ -28,7 +28,7 @@ from filbert.text.tokenizer import Tokenizer
 _COUNTS = ("stride", "max_question_length", "max_answer_length", "n_best")
 
 
-class Gold(NamedTuple):
+class GoldAnswers(NamedTuple):
     """The gold answers of a question: their texts, none where the context holds no answer."""
 
     id: str
@@ -86,7 +86,7 @@ class SpanQA:
     @classmethod
     def from_options(cls, options: TaskOptions, names: ColumnNames) -> SpanQA:
         """A task that knows the user's options and no row yet."""
-        refuse_cleaning(options, "answers are places in the text as it stands")
+        refuse_cleaning(options, "answers are positions in the original text")
         return cls(**{name: getattr(options, name) for name in _COUNTS})
 
     def fit(self, rows: Iterable[Row]) -> SpanQA:
@@ -94,9 +94,9 @@ class SpanQA:
         has_answers = [bool(answers_of(row)) for row in rows]
         return replace(self, has_unanswerable=not all(has_answers))
 
-    def gold(self, row: Row) -> Gold:
+    def gold(self, row: Row) -> GoldAnswers:
         """Id and answers."""
-        return Gold(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
+        return GoldAnswers(row.values["id"], tuple(answer["text"] for answer in answers_of(row)))
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -107,7 +107,7 @@ class SpanQA:
         where there is no answer, or the window does not hold all of it.
 
         Raises:
-            InputError: a question leaves no room for its context, or (with targets) an answer is
+            InputError: a question leaves no tokens for its context, or (with targets) an answer is
                 not at its offset; with file, line and id.
         """
         examples = []
@@ -179,7 +179,7 @@ class SpanQA:
             windows, logits, n_best=self.n_best, max_length=self.max_answer_length
         )
         entries = spans.different_texts(question, candidates, self.n_best)
-        null = spans.Answer("", None, None, *spans.null_logits(logits))
+        null = spans.SpanAnswer("", None, None, *spans.null_logits(logits))
         best = chosen = entries[0] if entries else null
         null_score = null.total - (0.0 if best is null else best.total)
         if self.has_unanswerable:

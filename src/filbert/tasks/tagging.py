@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from filbert.data import tags as schemes
 from filbert.data.columns import ColumnNames
-from filbert.data.conll import Window, place_of, sentence_of, spread, stride_of
+from filbert.data.conll import SentenceWindow, place_of, sentence_of, spread, stride_of
 from filbert.data.examples import Example
 from filbert.data.findings import Finding
 from filbert.data.labels import listed
 from filbert.data.records import Row
-from filbert.data.tags import Gold
+from filbert.data.tags import GoldTags
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
@@ -104,7 +104,7 @@ class Tagging:
             fitted.gold(row)
         return fitted
 
-    def gold(self, row: Row) -> Gold:
+    def gold(self, row: Row) -> GoldTags:
         """The expected tags of a row, in BIO."""
         sentence = sentence_of(row)
         tags = schemes.tags_of(row, sentence, repair=self.repair_tags)
@@ -118,7 +118,7 @@ class Tagging:
                     f"{listed(known_labels(self.spec))}. Fix the row; when training, --labels "
                     "declares one that no row has."
                 )
-        return Gold(tags, sentence, row.where)
+        return GoldTags(tags, sentence, row.where)
 
     def examples(
         self, rows: Sequence[Row], tokenizer: Tokenizer, *, max_length: int, with_targets: bool
@@ -188,7 +188,7 @@ class Tagging:
         return [self._answer(list(windows)) for _, windows in rows]
 
     def _answer(self, windows: Sequence[tuple[Tensor, Example]]) -> Prediction:
-        source: Window = windows[0][1].source
+        source: SentenceWindow = windows[0][1].source
         sentence = source.sentence
         tags, probabilities = self._tags(windows)
         entities = []
@@ -214,11 +214,11 @@ class Tagging:
     def _tags(self, windows: Sequence[tuple[Tensor, Example]]) -> tuple[list[str], np.ndarray]:
         """The tag of every word of a sentence, and its probability."""
         assert self.labels is not None
-        source: Window = windows[0][1].source
+        source: SentenceWindow = windows[0][1].source
         ids = np.zeros(len(source.sentence.words), dtype=np.int64)
         probabilities = np.ones(len(ids))
         for output, example in windows:
-            window: Window = example.source
+            window: SentenceWindow = example.source
             logits = output[torch.from_numpy(window.rows)].double()
             best, best_ids = torch.softmax(logits, -1).max(-1)
             ids[window.words] = best_ids.cpu().numpy()

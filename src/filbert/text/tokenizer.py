@@ -71,7 +71,7 @@ class Encoding:
         inside = np.flatnonzero(self.sequence == 0)
         return int(inside[0]), int(inside[-1]) + 1
 
-    def room(self, max_length: int) -> int:
+    def max_text_tokens(self, max_length: int) -> int:
         """Return how many tokens of the text fit into `max_length` with the special ones."""
         low, high = self._text()
         return max_length - (len(self.input_ids) - (high - low))
@@ -83,9 +83,9 @@ class Encoding:
             row: The middle of the text to keep, as far as its ends allow.
             max_length: Fewer than the tokens.
         """
-        (low, high), room = self._text(), self.room(max_length)
-        begin = min(max(row - room // 2, low), high - room)
-        rows: np.ndarray = np.r_[0:low, begin : begin + room, high : len(self.input_ids)]
+        (low, high), size = self._text(), self.max_text_tokens(max_length)
+        begin = min(max(row - size // 2, low), high - size)
+        rows: np.ndarray = np.r_[0:low, begin : begin + size, high : len(self.input_ids)]
         return rows
 
 
@@ -118,7 +118,7 @@ LARGEST_TYPE = 2**8 - 1
 
 
 def learn_template(backend: Any, *, pair: bool) -> Template:
-    """Observe what the vocabulary's own post-processor puts around a text, or around two."""
+    """Return the special tokens that the vocabulary's post-processor adds to one text or two."""
     count = 2 if pair else 1
     for probe in ("a", "the", "1", ".", "一", *sorted(backend.get_vocab())[:50]):
         with damage_named("The tokenizer's files"):
@@ -206,13 +206,13 @@ def join(
     return Encoding(input_ids, token_types, num_tokens, offsets, words, sequence, start)
 
 
-def cut(lengths: list[int], room: int) -> list[int]:
-    """Return how many tokens of each side to keep, `room` in all."""
+def cut(lengths: list[int], limit: int) -> list[int]:
+    """Return how many tokens of each side to keep, `limit` in all."""
     if len(lengths) == 1:
-        return [room]
+        return [limit]
     first, second = lengths
-    second = min(second, max(room - first, room // 2))
-    return [room - second, second]
+    second = min(second, max(limit - first, limit // 2))
+    return [limit - second, second]
 
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -347,9 +347,9 @@ class Tokenizer:
         token (or one padding token), since no model can read an empty sequence.
 
         Raises:
-            ConfigError: `max_length` has no room for the special tokens.
+            ConfigError: `max_length` is too small for the special tokens.
         """
-        self._check_room(texts, max_length)
+        self._check_max_length(texts, max_length)
         done: list[Encoding] = []
         for parts in self._run(texts, with_offsets):
             template = self._single if len(parts) == 1 else self._pair
@@ -367,10 +367,10 @@ class Tokenizer:
         Ids that already begin and end with these special tokens get no others.
 
         Raises:
-            ConfigError: `max_length` has no room for the special tokens.
+            ConfigError: `max_length` is too small for the special tokens.
             InputError: An id that is not in the vocabulary, or no id.
         """
-        self._check_room([""], max_length)
+        self._check_max_length([""], max_length)
         self.tokens(ids)
         before, after = self._single.specials
         inner = list(ids)
@@ -405,12 +405,12 @@ class Tokenizer:
         A window's `num_tokens` counts its own tokens and those removed from the first text.
 
         Raises:
-            ConfigError: `stride` is below 1, or `max_length` has no room.
-            InputError: A first text leaves no room for the second.
+            ConfigError: `stride` is below 1, or `max_length` is too small.
+            InputError: A first text leaves no tokens for the second.
         """
         if stride < 1:
             raise ConfigError(f"A stride of {stride} tokens; windows must move by at least 1.")
-        self._check_room(texts, max_length)
+        self._check_max_length(texts, max_length)
         return [
             self._spread(parts, max_length, stride, max_first) for parts in self._run(texts, True)
         ]
@@ -466,7 +466,7 @@ class Tokenizer:
         """Whether the second text of a pair has another token type than the first."""
         return 1 in self._pair.types
 
-    def _check_room(self, texts: Sequence[Text], max_length: int | None) -> None:
+    def _check_max_length(self, texts: Sequence[Text], max_length: int | None) -> None:
         if max_length is None:
             return
         pairs = any(not isinstance(text, str) for text in texts)
@@ -512,9 +512,9 @@ class Tokenizer:
         *first, last = parts
         head = len(first[0].ids) if first else 0
         num_first = head if max_first is None else min(max_first, head)
-        room = max_length - template.size - num_first
+        limit = max_length - template.size - num_first
         length = len(last.ids)
-        if room < 1 and length:
+        if limit < 1 and length:
             raise InputError(
                 f"The first text of a pair has {num_first} tokens; with max_length {max_length} "
                 "that leaves no room for the second. Shorten it, or raise max_length."
@@ -522,7 +522,7 @@ class Tokenizer:
         windows: list[Encoding] = []
         start = 0
         while True:
-            end = min(start + room, length) if length else 0
+            end = min(start + limit, length) if length else 0
             ranges = [*((part, 0, num_first) for part in first), (last, start, end)]
             size = template.size + head + end - start
             windows.append(join(template, ranges, num_tokens=size, with_offsets=True, start=start))

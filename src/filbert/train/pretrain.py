@@ -28,7 +28,7 @@ from filbert.checkpoints.fresh import (
 )
 from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 from filbert.data.blocks import default_workers
-from filbert.data.build import Progress, build_corpus
+from filbert.data.build import BuildProgress, build_corpus
 from filbert.data.examples import Example
 from filbert.data.instances import PretrainLoader, fixed_examples
 from filbert.data.masking import ObjectiveOptions
@@ -525,11 +525,11 @@ def _is_shards(paths: Sequence[str]) -> bool:
     return len(paths) == 1 and (Path(paths[0]) / "manifest.json").is_file()
 
 
-def _progress_printer(name: str) -> Callable[[Progress], None]:
+def _progress_printer(name: str) -> Callable[[BuildProgress], None]:
     """Return a callback that prints the progress of tokenisation every ten seconds."""
     printed = 0.0
 
-    def show(progress: Progress) -> None:
+    def show(progress: BuildProgress) -> None:
         nonlocal printed
         if progress.seconds >= printed + _PRINT_SECONDS:
             printed = progress.seconds

@@ -67,9 +67,8 @@ def accumulate(
 ) -> Gradient:
     """Add the gradient of the mean loss of a step to the parameters.
 
-    The losses of all micro-batches and ranks are summed and divided once, by how many there are: a
-    mean of means would be wrong wherever micro-batches hold unequal numbers of targets. Losses of
-    several kinds, such as masked words and next sentences, are each divided by their own number.
+    The losses of all micro-batches and ranks are summed and divided once by their number, because
+    micro-batches have unequal numbers of targets. Each kind of loss is divided by its own number.
 
     Args:
         forward: Maps examples and their targets to the output of the head.
@@ -79,7 +78,7 @@ def accumulate(
         parallel: The group of processes.
         precision: Number format of the matrix products.
         seed: Of the run, and the step. With rank and micro-batch they determine the dropout.
-        stand_in: Any row, used with a loss of 0 for an empty micro-batch: all ranks must meet.
+        stand_in: Any row, used with a loss of 0 for an empty micro-batch.
     """
     device = parallel.device
     batches = [list(examples) or list(stand_in) for examples in micro_batches]
@@ -93,18 +92,14 @@ def accumulate(
         with precision.autocast(device):
             return forward(batches[index], on_device), on_device
 
-    # On the device, so that no micro-batch waits for the one before it.
     loss_sums = torch.zeros(len(counts), device=device, dtype=torch.float64)
     with float32_by_onednn(_worth_onednn(wrapped, precision)):
         wanted: list[Tensor] | None = None
         if task.spec.whole_batch:
-            assert len(counts) == 1
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
-            # The loss of all ranks, so it is added on the first one only.
             loss_sums += loss if parallel.is_first else 0.0
         for index in range(len(targets)):
-            is_last = index == len(targets) - 1
-            with parallel.no_sync(wrapped, is_last):
+            with parallel.no_sync(wrapped, index == len(targets) - 1):
                 output, target = output_of(index)
                 if wanted is not None:
                     assert isinstance(output, Tensor)
@@ -118,7 +113,7 @@ def accumulate(
                 loss.backward()  # type: ignore[no-untyped-call]
     sums = parallel.sums([*loss_sums.tolist(), *_sizes(micro_batches, device)])
     parts = tuple(sums[i] / (count or 1.0) for i, count in enumerate(counts))
-    return Gradient(sum(parts), parts, *(int(size) for size in sums[len(counts) :]))
+    return Gradient(sum(parts), parts, *map(int, sums[len(counts) :]))
 
 
 def _counts(

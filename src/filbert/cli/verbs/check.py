@@ -19,7 +19,7 @@ from filbert.train.options import LabelledFileOptions, from_flat
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from filbert.data.findings import Problem, Report, Split
+    from filbert.data.findings import Problem, Report, SplitReport
     from filbert.tasks.base import Task
     from filbert.text.tokenizer import Tokenizer
 
@@ -182,7 +182,7 @@ def _print_splits(report: Report, console: Console) -> None:
         console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
 
 
-def _labels(split: Split) -> str:
+def _labels(split: SplitReport) -> str:
     counts = [f"{name} {count:,}" for name, count in split.label_counts.items()]
     more = len(counts) - _LABELS_SHOWN
     return ", ".join(counts[:_LABELS_SHOWN]) + (f", {more} more" if more > 0 else "")

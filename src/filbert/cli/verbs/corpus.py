@@ -16,7 +16,7 @@ from filbert.data.shards import CorpusOptions
 from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
-    from filbert.data.build import Built, Progress
+    from filbert.data.build import BuildProgress, Built
     from filbert.errors import InputError
 
 # Skipped lines that are printed; all are counted.
@@ -165,7 +165,7 @@ def _print_summary(built: Built) -> None:
 @contextmanager
 def _progress(
     paths: Sequence[str],
-) -> Iterator[tuple[Callable[[Progress], None], Callable[[InputError], None]]]:
+) -> Iterator[tuple[Callable[[BuildProgress], None], Callable[[InputError], None]]]:
     """Print megabytes, tokens and speed on stderr, and the first bad lines."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -184,7 +184,7 @@ def _progress(
     task = bars.add_task("hashing the input", total=size_of_text(paths))
     num_bad, show = 0, progress_printer()
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: BuildProgress) -> None:
         size = progress.num_bytes / 1e6
         line = (
             f"{size:,.0f} MB, {progress.num_tokens / 1e6:,.1f} M tokens, "

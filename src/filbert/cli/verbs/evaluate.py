@@ -153,7 +153,7 @@ def _evaluate_model(
     loading: dict[str, Any],
 ) -> tuple[dict[str, Any], PrecisionLoss | None]:
     """Return the metrics of a model, and the loss of each compared with a second precision."""
-    from filbert.evaluate import evaluate_model, judged_for, metric_names
+    from filbert.evaluate import evaluate_model, metric_names, with_positive_class
     from filbert.inference.precision import precision_loss
     from filbert.inference.predictor import Predictor
 
@@ -162,7 +162,7 @@ def _evaluate_model(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise ConfigError(f"{names}: only with --predictions; a MODEL has its own task.")
     predictor = Predictor.load(model, precision=precision, **loading)
-    predictor.task = task = judged_for(
+    predictor.task = task = with_positive_class(
         predictor.task, flags.task.positive, repair_tags=flags.task.repair_tags
     )
     if against is None:

@@ -26,7 +26,7 @@ from filbert.errors import ConfigError, InputError, printable
 
 if TYPE_CHECKING:
     from filbert.inspect.attention import View
-    from filbert.inspect.neighbours import Sentence, WordNeighbours
+    from filbert.inspect.neighbours import LocatedSentence, WordNeighbours
     from filbert.inspect.page import Inspection
 
 # A page of so many characters is slow to open.
@@ -270,17 +270,19 @@ def _print_neighbours(found: WordNeighbours) -> None:
     print_table(headings, by_layer)
 
 
-def _sentences(file: str, columns: ColumnNames, sense_column: str | None) -> Sequence[Sentence]:
+def _sentences(
+    file: str, columns: ColumnNames, sense_column: str | None
+) -> Sequence[LocatedSentence]:
     """Read the rows of a file with the sense of the word in each."""
     from filbert.data.texts import read_texts
-    from filbert.inspect.neighbours import Sentence
+    from filbert.inspect.neighbours import LocatedSentence
 
     sentences = []
     for row in read_texts(file, columns, extra=() if sense_column is None else (sense_column,)):
         sense = None if sense_column is None else str(row.values[sense_column] or "").strip()
         if sense == "":
             raise InputError(f"{row.where}: no {sense_column}. Fill it in, or drop the row.")
-        sentences.append(Sentence(row.values["text"], row.where, sense))
+        sentences.append(LocatedSentence(row.values["text"], row.where, sense))
     return sentences
 
 

@@ -252,9 +252,9 @@ def last_words(
         return text, count
     assert encoding.offsets is not None and encoding.words is not None
     inside = np.flatnonzero((encoding.words >= 0) & (encoding.offsets[:, 1] > len(prompt)))
-    room = max(1, max_length - (count - len(inside)))
-    kept = inside[len(inside) - room :]
-    before = encoding.words[inside[-room - 1]]
+    limit = max(1, max_length - (count - len(inside)))
+    kept = inside[len(inside) - limit :]
+    before = encoding.words[inside[-limit - 1]]
     whole = kept[encoding.words[kept] != before]
     first = whole[0] if len(whole) else kept[0]
     return text[max(0, int(encoding.offsets[first][0]) - len(prompt)) :], count
