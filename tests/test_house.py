@@ -128,3 +128,24 @@ def test_no_todo_is_left():
         if re.search(r"\b(TODO|FIXME|XXX)\b|raise NotImplementedError", p.read_text())
     ]
     assert not left
+
+
+# Words for which the field has its own: reported, next to, reference, fix, throughput, provenance.
+FOREIGN = re.compile(
+    r"\b(anew|alike|nobody|somebody|whoever|mend|pace|told|tells?(?!\()|beside|stands|lies|"
+    r"wish\w*|learnt|story|rooms|shelf|desk|lessons?|judge\w*|(?<!no )room)\b",
+    re.IGNORECASE,
+)
+MAX_FOREIGN_WORDS_IN_CLI = 22
+
+
+def test_the_source_uses_the_words_of_the_field():
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in SOURCES
+        if path.name != "clean.py"  # its lists of stop words and emoji names hold some of them
+        for match in FOREIGN.finditer(path.read_text("utf-8"))
+    ]
+    outside = [one for one in found if not one.startswith("src/filbert/cli/")]
+    assert not outside
+    assert len(found) <= MAX_FOREIGN_WORDS_IN_CLI, found

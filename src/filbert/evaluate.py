@@ -14,7 +14,7 @@ from filbert.data.squad import read_no_answer_scores, read_predictions
 from filbert.errors import ConfigError, InputError
 from filbert.files import write_json
 from filbert.inference.fill import has_masked_lm
-from filbert.inference.masked_text import pretrained_length, text_figures
+from filbert.inference.masked_text import pretrained_length, text_metrics
 from filbert.inference.predictor import Predictor
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Task, changed
@@ -131,7 +131,7 @@ def _of_masks(
         # Places behind those that were trained on have vectors that say nothing.
         trained = pretrained_length(predictor.checkpoint)
         max_length = min(predictor.max_length, trained or predictor.max_length)
-    return text_figures(
+    return text_metrics(
         predictor.model,
         predictor.checkpoint,
         predictor.tokenizer,

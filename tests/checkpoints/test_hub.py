@@ -18,7 +18,7 @@ import pytest
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
-from filbert.checkpoints import hub
+from filbert.checkpoints import upload
 from filbert.checkpoints.hub import to_fetch
 from filbert.checkpoints.opening import find_model
 from filbert.errors import ConfigError, FormatError, InputError
@@ -273,7 +273,7 @@ def test_what_was_uploaded_is_what_is_fetched(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     told: list[dict[str, int]] = []
-    url = hub.push(model, "me/new", private=True, message="First", announce=told.append)
+    url = upload.push(model, "me/new", private=True, message="First", announce=told.append)
     repo = server.repos["me/new"]
     assert url == f"{server.url}/me/new"
     assert repo.private and repo.messages == ["First"]
@@ -291,7 +291,7 @@ def test_what_was_uploaded_is_what_is_fetched(
 def test_another_models_files_go_and_foreign_ones_stay(server: Any, model: Path) -> None:
     old = {"pytorch_model.bin": b"x", "merges.txt": b"x", "README.md": b"x", "LICENSE": b"x"}
     repo = server.add("me/old", {**old, "model.safetensors.index.json": b"{}"})
-    url = hub.push(model, "me/old", token="hf_writer", revision="next")
+    url = upload.push(model, "me/old", token="hf_writer", revision="next")
     assert url.endswith("/me/old/tree/next")
     assert set(repo.commits[repo.refs["main"]]) == {*old, "model.safetensors.index.json"}
     files = repo.commits[repo.refs["next"]]
@@ -315,7 +315,7 @@ def test_a_folder_that_is_no_whole_model_is_never_uploaded(
 ) -> None:
     damage(model)
     with pytest.raises(FormatError, match=says):
-        hub.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new", token="hf_writer")
     assert server.requests == []
 
 
@@ -330,14 +330,14 @@ def test_without_the_right_to_write_nothing_is_uploaded(server: Any, model: Path
     ]
     for kind, repo, options, says in cases:
         with pytest.raises(kind, match=says):
-            hub.push(model, repo, **options)
+            upload.push(model, repo, **options)
     assert list(server.repos) == ["me/public"] and len(server.repos["me/public"].commits) == 1
 
 
 def test_a_card_that_the_hub_does_not_take_is_named(server: Any, model: Path) -> None:
     server.readme_error = "license must be one of ..."
     with pytest.raises(FormatError, match=r"README.md: .* license must be one of"):
-        hub.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new", token="hf_writer")
 
 
 def test_offline_nothing_is_uploaded(
@@ -345,8 +345,8 @@ def test_offline_nothing_is_uploaded(
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
-        hub.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new", token="hf_writer")
     server.status = 503
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(InputError, match="has failed"):
-        hub.push(model, "me/new", token="hf_writer")
+        upload.push(model, "me/new", token="hf_writer")

@@ -9,11 +9,11 @@ import pytest
 
 from filbert.checkpoints.hub import (
     _check_weights,
-    files_to_push,
     has_weights,
     to_fetch,
 )
 from filbert.checkpoints.opening import find_model
+from filbert.checkpoints.upload import files_to_push
 from filbert.errors import FormatError
 
 OLD = (

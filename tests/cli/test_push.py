@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from filbert.checkpoints import hub
+from filbert.checkpoints import upload
 from filbert.cli.verbs.push import push
 from filbert.errors import FormatError, InputError
 
@@ -12,7 +12,7 @@ from filbert.errors import FormatError, InputError
 def test_a_dry_run_lists_the_files_and_sends_nothing(
     tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "push", lambda *args, **options: pytest.fail("sent"))
+    monkeypatch.setattr(upload, "push", lambda *args, **options: pytest.fail("sent"))
     push(str(tiny_model), "me/tiny", dry_run=True)
     lines = capsys.readouterr().out.splitlines()
     size = (tiny_model / "model.safetensors").stat().st_size
@@ -26,12 +26,12 @@ def test_the_address_is_the_last_line(
 ) -> None:
     asked = {}
 
-    def upload(folder: Path, repo: str, *, announce: object, **options: object) -> str:
+    def sent(folder: Path, repo: str, *, announce: object, **options: object) -> str:
         asked.update(options, folder=folder, repo=repo)
         announce({"config.json": 12})  # type: ignore[operator]
         return "https://hub/me/tiny"
 
-    monkeypatch.setattr(hub, "push", upload)
+    monkeypatch.setattr(upload, "push", sent)
     push(str(tmp_path), "me/tiny", private=True, revision="v2", message="Second")
     assert asked == {
         "folder": tmp_path,

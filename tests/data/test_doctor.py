@@ -205,11 +205,6 @@ def test_lengths_cuts_and_unknown_tokens_are_measured(tmp_path, tiny):
     }
 
 
-def test_a_few_cut_rows_are_only_a_note(tmp_path, tiny):
-    report = look(tmp_path, tokenizer=tiny, train=rows(*BALANCED, ("the " * 20, "a")))
-    assert [p.level for p in report.problems if p.kind == "truncated"] == ["note"]
-
-
 def test_no_text_of_the_data_is_in_the_report(tmp_path, tiny):
     secret = "zebrafish"
     content = rows(
@@ -236,7 +231,7 @@ def test_a_row_costs_little_memory(tmp_path):
         return most
 
     # 32 bytes kept and some 50 for the comparison; without digests the texts alone would be 80.
-    assert peak(90_000) - peak(40_000) < 50_000 * 100
+    assert peak(60_000) - peak(30_000) < 30_000 * 100
 
 
 # Near-duplicates
@@ -286,33 +281,6 @@ def test_findings_name_the_places_and_leave_equal_texts_to_the_exact_comparison(
         "dev.csv:3 contradicts train.csv:3",
         "train.csv:4 contradicts train.csv:2",
     ]
-
-
-def test_a_row_that_also_stands_in_train_as_it_is_leaks_once(tmp_path):
-    report = near(tmp_path, [("Hello!", "a"), ("hello", "a")], [("hello", "a")])
-    assert where(report, "leakage") == ["dev.csv:2 is train.csv:3"]
-    assert where(report, "near_leakage") == []
-
-
-def test_the_texts_of_a_pair_are_joined_as_lines_are(tmp_path):
-    (tmp_path / "train.csv").write_text("text,text_pair,label\na film,bad,a\na,film bad,a\n")
-    names = ColumnNames(text_pair_column="text_pair")
-    report = check(
-        [("train", tmp_path / "train.csv")], Topics(), names, tokenizer=None, max_length=9,
-        near_threshold=0.8,
-    )  # fmt: skip
-    assert report.near_duplicates.files[0].repeats == 1
-
-
-def test_all_findings_are_counted_and_a_few_are_named(tmp_path):
-    many = [(f"{BASE} {n}", "ab"[n % 2]) for n in range(12)]
-    report = near(tmp_path, many, [(text + " x", label) for text, label in many])
-    counts = {problem.kind: problem.count for problem in report.problems}
-    assert counts["near_leakage"] == 12
-    assert counts["near_contradiction"] > counts["near_duplicate"] / 2 > 12
-    assert all(len(problem.where) <= 5 for problem in report.problems)
-    files = report.near_duplicates.files
-    assert [(file.repeats, file.near) for file in files] == [(11, {}), (11, {"train": 12})]
 
 
 def test_rows_that_were_read_have_the_findings_of_their_files_near_ones_up_to_a_size(

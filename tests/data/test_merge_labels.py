@@ -66,7 +66,7 @@ def test_numbers_and_truth_values_of_json_lines_are_zeros_and_ones(tmp_path):
     ("value", "said"),
     [
         ("yes", "holds 'yes'"),
-        ("", "is empty"),
+        ("", "holds ''"),
         ("0.5", "holds '0.5'"),
         ("-1", "holds '-1'"),
         ("2", "holds '2'"),
@@ -101,8 +101,11 @@ def test_where_no_label_is_read_the_columns_need_not_be_there(tmp_path):
     [
         ({"merge_labels": ("a",)}, "--merge-labels needs a name for the label; pass one with --as"),
         ({"merge_as": "x"}, "--as names the label that columns are merged into; name them with"),
-        ({"merge_labels": (), "merge_as": "x"}, "--merge-labels names no column"),
-        ({"merge_labels": ("a", "b", "a"), "merge_as": "x"}, "names the column 'a' twice"),
+        ({"merge_labels": (), "merge_as": "x"}, "--merge-labels names nothing"),
+        (
+            {"merge_labels": ("a", "b", "a"), "merge_as": "x"},
+            "names a, b, a; give different",
+        ),
         ({"merge_labels": ("a",), "merge_as": " "}, "--as '' is no label; give a word"),
         ({"merge_labels": ("a",), "merge_as": "x\n"}, "is no label; give a word"),
         (
@@ -140,5 +143,5 @@ def test_a_model_is_only_evaluated_on_merged_rows_of_its_own_labels():
         "--merge-labels makes one label of ['not unfriendly', 'unfriendly']; this model gives one "
         "of ['0', '1']. Name the merged label with --as as it was in training."
     )
-    with pytest.raises(ConfigError, match="this model gives any number of its labels a row"):
+    with pytest.raises(ConfigError, match="this model gives any number of labels"):
         read_task_rows(Classification(("loud", "curt"), multilabel=True), "rows.csv", MERGED)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -54,39 +50,3 @@ def test_tokens_that_stand_for_spaces_alone_are_no_answer() -> None:
     question = Question("q", " film", np.array([[0, 1], [0, 5]]), 5)
     candidates = Spans(*(np.array(values) for values in ([0, 1], [0, 1], [2.0, 1.0], [0.0, 0.0])))
     assert different_texts(question, candidates, 9) == [SpanAnswer("film", 1, 5, 1.0, 0.0)]
-
-
-LONG = """
-import resource, sys, time
-import torch
-from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import read_task_rows
-from filbert.tasks.span_qa import SpanQA
-from filbert.text.tokenizer import Tokenizer
-from filbert.tasks.rows import read_task_rows, row_of_value
-from filbert.tasks.checking import RowCheck
-
-torch.set_num_threads(1)
-task, tokenizer = SpanQA(), Tokenizer.load(sys.argv[1])
-def run(words):
-    context = "good film " * (words // 2)
-    examples = task.examples(
-        [row_of_value(task, ("he", context), 0)], tokenizer, max_length=384, with_targets=False
-    )
-    outputs = [torch.randn(len(e.input_ids), 2) for e in examples]
-    return task.decode(outputs, examples)[0], len(examples)
-run(1000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found, count = run(50_000)
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(found["num_tokens"], count, grown // 1024)
-"""
-
-
-def test_a_context_of_50000_tokens_needs_little_memory(vocab: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", LONG, str(vocab)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    tokens, windows, grown_mib = map(int, done.stdout.split())
-    assert tokens == 50_004 and windows == 389
-    # 40 MiB were measured: the tokens with their offsets, and the windows.
-    assert grown_mib < 100

@@ -2,18 +2,95 @@ from __future__ import annotations
 
 import hashlib
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from filbert.metrics.classification import binary_metrics, multiclass_metrics, multilabel_metrics
+from filbert.report import canvas
 
 LABELS = {
     "binary": ["ok", "toxic"],
     "multiclass": ["anger", "joy", "neutral", "sadness", "surprise"],
     "multilabel": ["insult", "obscene", "severe", "threat", "never seen"],
 }
+
+
+class Page(HTMLParser):
+    """Tags, addresses, section ids, headings, table rows and text of a page of closed tags."""
+
+    VOID = {"meta", "img", "br"}
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.html = path.read_text(encoding="utf-8")
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.headings: list[str] = []
+        self.rows: list[list[str]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(self.html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.open += [tag] * (tag not in self.VOID)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "h2":
+            self.headings.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            return
+        self.words.append(data)
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+        elif "h2" in self.open:
+            self.headings[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def row(self, first: str) -> list[str]:
+        return next(row for row in self.rows if row and row[0].strip() == first)
+
+    def check_one_file(self) -> list[str]:
+        """Assert that nothing is loaded from outside; gives the addresses of the images."""
+        assert not {"script", "link"} & set(self.tags)
+        assert not any(word in self.html for word in ("http://", "https://", "url("))
+        assert [a[1:] for a in self.addresses if a.startswith("#")] == self.ids
+        images = [a for a in self.addresses if not a.startswith("#")]
+        assert all(address.startswith("data:image/png;base64,") for address in images)
+        assert len(images) == self.tags.count("img")
+        return images
+
+
+@pytest.fixture(scope="session")
+def page() -> type[Page]:
+    """`page(path)` reads a report."""
+    return Page
+
+
+@pytest.fixture(scope="session", autouse=True)
+def coarse():
+    """Plots of few pixels, as drawing is most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canvas, "PIXELS_PER_INCH", 20)
+        yield
 
 
 def softmax(logits):

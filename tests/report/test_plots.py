@@ -56,7 +56,7 @@ def test_plots_do_not_touch_the_state_that_other_code_shares():
     from matplotlib import _pylab_helpers
 
     before = dict(matplotlib.rcParams)
-    plots.label_bars(["a", "b"], [0.5, 0.7], [3, 4])
+    plots.label_bars({"a": {"f1": 0.5, "support": 3}, "b": {"f1": 0.7, "support": 4}})
     assert dict(matplotlib.rcParams) == before
     assert _pylab_helpers.Gcf.figs == {}
 

@@ -121,7 +121,7 @@ def test_multilabel_rows_give_lists_or_names_between_commas():
 def test_a_json_list_in_a_csv_field_is_a_list():
     task = multi('["a", "b, c"]', " []", "a")
     assert task.labels == ("a", "b, c")
-    with pytest.raises(InputError, match="begin like a JSON list and are none"):
+    with pytest.raises(InputError, match="no labels. Give a list"):
         multi("[a, b]")
 
 

@@ -58,7 +58,7 @@ def test_a_missing_label_is_refused_with_file_and_line(label):
 
 
 def test_the_text_of_two_choices_is_no_label():
-    with pytest.raises(InputError, match="the text of 2 choices. Give its number"):
+    with pytest.raises(InputError, match="nor the text of exactly one choice"):
         MultipleChoice().gold(row("a", ("a", "b", "a")))
 
 

@@ -79,9 +79,9 @@ def test_where_a_format_is_slow_nobody_waits_for_it(monkeypatch, tmp_path: Path)
         ({"metric": "mcc", "loss": 0.0, "change": 0.003}, torch.bfloat16, ""),
         ({"metric": "mcc", "loss": 0.003}, torch.bfloat16, ""),
         ({"metric": "mcc", "loss": 0.0068}, torch.float32, "0.68 points of mcc on its dev rows"),
-        (None, torch.float32, "nobody has measured"),
-        ({"loss": "none"}, torch.float32, "nobody has measured"),
-        (3, torch.float32, "nobody has measured"),
+        (None, torch.float32, "was not measured"),
+        ({"loss": "none"}, torch.float32, "was not measured"),
+        (3, torch.float32, "was not measured"),
     ],
     ids=[
         "a little better",

@@ -1,4 +1,4 @@
-"""Downloads models from the Hugging Face Hub and uploads them, with huggingface_hub.
+"""Downloads models from the Hugging Face Hub with huggingface_hub.
 
 The client reads HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT. It is imported only for models
 that are not found under a local name.
@@ -11,10 +11,9 @@ import glob
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filbert.checkpoints.families import (
     BUNDLE_CONFIG,
@@ -25,8 +24,7 @@ from filbert.checkpoints.families import (
     SENTENCE_FILES,
     TENSOR_BUNDLE,
 )
-from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
-from filbert.files import read_json
+from filbert.errors import FormatError, InputError, printable
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +128,7 @@ _MODULE = re.compile(r"(?P<folder>\d{1,2}_[A-Za-z]{1,40})/(?P<file>[^/]+)")
 _ENCODER = re.compile(r"0_[A-Za-z]{1,40}/(?=[^/]+$)")
 
 
-def _is_small(name: str) -> bool:
+def is_small(name: str) -> bool:
     """Return whether a file describes a model or belongs to its tokenizer."""
     module = _MODULE.fullmatch(name)
     is_module_config = module is not None and module["file"] == "config.json"
@@ -145,11 +143,11 @@ def is_published(name: str) -> bool:
     """
     module = _MODULE.fullmatch(name)
     if module is not None:
-        return _is_small(name) or module["file"] == "model.safetensors"
+        return is_small(name) or module["file"] == "model.safetensors"
     name = name.removeprefix("generator/")
     if "/" in name or name in GOOGLE_CONFIGS:
         return False
-    return _is_small(name) or name == "README.md" or SAFETENSORS.fullmatch(name) is not None
+    return is_small(name) or name == "README.md" or SAFETENSORS.fullmatch(name) is not None
 
 
 def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]:
@@ -162,11 +160,11 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
         tokenizer_only: No tensors are needed.
     """
     everything = set(names)
-    chosen = {name for name in everything if _is_small(name)}
+    chosen = {name for name in everything if is_small(name)}
     if tokenizer_only:
         return sorted(chosen)
     # The card names the licence, which derived models inherit.
-    chosen |= everything & {"README.md"} | _module_weights(everything)
+    chosen |= everything & {"README.md"} | module_weights(everything)
     top = {name for name in everything if "/" not in name}
     for pattern in (SAFETENSORS, PICKLES) if "config.json" in everything else ():
         if tensors := {name for name in top if pattern.fullmatch(name)}:
@@ -178,7 +176,7 @@ def to_fetch(names: Iterable[str], *, tokenizer_only: bool = False) -> list[str]
     return sorted(chosen | bundle)
 
 
-def _module_weights(names: set[str]) -> set[str]:
+def module_weights(names: set[str]) -> set[str]:
     """Return the file of each module that its tensors are read from."""
     tensors = {f"{match['folder']}/" for match in map(_MODULE.fullmatch, names) if match}
     weights = (
@@ -192,9 +190,6 @@ def _module_weights(names: set[str]) -> set[str]:
     return {files[0] for files in weights if files}
 
 
-# Downloads.
-
-
 def is_offline(local_files_only: bool | None) -> bool:
     """Return whether downloads are switched off, by the argument or else by HF_HUB_OFFLINE."""
     if local_files_only is not None:
@@ -205,7 +200,7 @@ def is_offline(local_files_only: bool | None) -> bool:
 
 
 @contextmanager
-def _bars_on_a_terminal_only() -> Iterator[None]:
+def bars_on_a_terminal_only() -> Iterator[None]:
     """Switch progress bars off where stderr is a file, unless the environment decides."""
     from huggingface_hub import constants, utils
 
@@ -252,7 +247,7 @@ def fetch(
                 "Downloads are switched off (HF_HUB_OFFLINE or local files only)."
             )
         return folder
-    with _bars_on_a_terminal_only():
+    with bars_on_a_terminal_only():
         try:
             # snapshot_download would send the same request without a timeout.
             info = huggingface_hub.HfApi(token=token).model_info(
@@ -329,156 +324,3 @@ def has_weights(folder: Path) -> bool:
     except FormatError:
         return False
     return all(file.is_file() for file in files)
-
-
-# Uploads.
-
-
-def check_repo(repo_id: str) -> None:
-    """Check that a repository id has the form "owner/name".
-
-    Raises:
-        ConfigError: It has not.
-    """
-    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
-        raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
-
-
-@unreadable_as(InputError)
-def files_to_push(folder: Path) -> dict[str, int]:
-    """Return the size in bytes of each file that `push` uploads, after loading the model.
-
-    Args:
-        folder: A model folder in Hugging Face's layout. Names are relative to it.
-
-    Raises:
-        FormatError: No model, one that filbert cannot load, weights in a pickle, or a file whose
-            digest is not the one in filbert.json.
-        InputError: No such folder.
-    """
-    from filbert.checkpoints.huggingface import check_digests
-    from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
-    from filbert.checkpoints.weights import weight_files
-
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no local folder; only a folder can be uploaded.")
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    convert = f"Convert it first: filbert convert {folder} DIR --to huggingface"
-    if "config.json" not in names:
-        if names & set(GOOGLE_CONFIGS) or any(name.endswith(".index") for name in names):
-            raise FormatError(f"{folder} holds a TensorFlow checkpoint. {convert}")
-        hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
-        raise FormatError(f"{folder} is no model: no config.json.{hint}")
-    weights = {path.name for path in weight_files(folder)}
-    if any(PICKLES.fullmatch(Path(name).name) for name in weights | _module_weights(names)):
-        raise FormatError(f"{folder} holds weights in a pickle, which can run code. {convert}")
-    for part in (folder, folder / "generator"):
-        if (part / "config.json").is_file():
-            read_checkpoint(part)
-    read_tokenizer(folder)
-    if "filbert.json" in names:
-        filbert = read_json(folder / "filbert.json")
-        listed = [name for name in filbert.get("files") or () if is_published(name)]
-        if missing := sorted(set(listed) - names):
-            raise FormatError(
-                f"{folder}/filbert.json lists {printable(missing[0])}; it is missing."
-            )
-        check_digests(folder, filbert, [folder / name for name in listed])
-    chosen = {
-        n for n in names if is_published(n) and (n in weights or not SAFETENSORS.fullmatch(n))
-    }
-    return {name: (folder / name).stat().st_size for name in sorted(chosen)}
-
-
-def push(
-    folder: Path,
-    repo_id: str,
-    *,
-    private: bool = False,
-    token: str | None = None,
-    revision: str | None = None,
-    message: str | None = None,
-    announce: Callable[[dict[str, int]], object] = lambda files: None,
-) -> str:
-    """Upload a model folder to the Hub in one commit, and return the model's address.
-
-    The commit deletes weights and tokenizer files of another model in the repository, which a
-    loader would read. All other files stay.
-
-    Args:
-        folder: A model folder; `files_to_push` chooses the files.
-        repo_id: "owner/name"; created if missing.
-        private: Create a private repository.
-        token: With the right to write; by default huggingface_hub's own (HF_TOKEN or the login).
-        revision: A branch, created if missing; by default the main branch.
-        message: Message of the commit.
-        announce: Called with size by file name before the upload.
-
-    Raises:
-        FormatError: As `files_to_push`, or the Hub does not accept the README.md.
-        ConfigError: An invalid repository id, or a private upload to a public repository.
-        InputError: No token or not the right one, no network, or the Hub refused.
-    """
-    import huggingface_hub
-    from huggingface_hub import constants
-
-    files = files_to_push(folder)
-    check_repo(repo_id)
-    if is_offline(None):
-        raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
-    token = token or huggingface_hub.get_token()
-    if not token:
-        raise InputError(
-            "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
-            "hf auth login."
-        )
-    announce(files)
-    try:
-        with _bars_on_a_terminal_only():
-            api = huggingface_hub.HfApi(token=token)
-            _commit(api, folder, files, repo_id, private, revision, message)
-    except hub_failures() as error:
-        if isinstance(error, ValueError) and "README.md" in str(error):
-            reason = printable(" ".join(str(error).split()), 300)
-            raise FormatError(
-                f"{folder / 'README.md'}: the Hub does not accept its metadata: {reason}"
-            ) from error
-        raise InputError(explained(error, repo_id, revision)) from error
-    branch = f"/tree/{revision}" if revision not in (None, "main") else ""
-    return f"{constants.ENDPOINT}/{repo_id}{branch}"
-
-
-def _commit(
-    api: Any,
-    folder: Path,
-    files: dict[str, int],
-    repo_id: str,
-    private: bool,
-    revision: str | None,
-    message: str | None,
-) -> None:
-    """Create repository and branch if missing, and replace the model there in one commit."""
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    api.create_repo(repo_id, private=private or None, exist_ok=True)
-    if private and not api.model_info(repo_id).private:
-        raise ConfigError(
-            f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
-            "choose another name."
-        )
-    if revision not in (None, "main"):
-        api.create_branch(repo_id, branch=str(revision), exist_ok=True)
-    siblings = api.model_info(repo_id, revision=revision).siblings or ()
-    existing = {file.rfilename for file in siblings} - {"README.md"}
-    stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
-    if stale:
-        log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
-    api.create_commit(
-        repo_id,
-        operations=[
-            *(CommitOperationAdd(name, folder / name) for name in files),
-            *(CommitOperationDelete(name) for name in sorted(stale)),
-        ],
-        commit_message=message or "Upload a model with filbert",
-        revision=revision,
-    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
+from cyclopts import App
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 
@@ -86,30 +88,31 @@ _NEXT = {
 }
 
 
-def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
-    """Let the Tab key complete commands, options and file names in bash, zsh and fish.
+def completion_command(app: App) -> Callable[..., None]:
+    """Return the command that installs the completion script of `app`."""
 
-    Parameters
-    ----------
-    shell:
-        by default the one that $SHELL names.
-    out:
-        file to write; by default the place where the shell looks for it.
-    """
-    from filbert.cli.main import app
+    def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
+        """Let the Tab key complete commands, options and file names in bash, zsh and fish.
 
-    if shell is None:
-        named = Path(os.environ.get("SHELL", "")).name
-        shell = next((known for known in get_args(Shell) if known == named), None)
-    if shell is None:
-        raise ConfigError("$SHELL names none of these shells. Add --shell bash, zsh or fish.")
-    path = (out or Path.home() / _PLACES[shell]).absolute()
-    script = _with_file_names(app.generate_completion(shell=shell), shell)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(script, encoding="utf-8")
-    print(f"Wrote {path}")
-    if out is None:
-        print(_NEXT[shell].format(path=path, folder=path.parent))
+        Parameters
+        ----------
+        shell:
+            by default the one that $SHELL names.
+        out:
+            file to write; by default the place where the shell looks for it.
+        """
+        name = Path(os.environ.get("SHELL", "")).name if shell is None else shell
+        if name not in get_args(Shell):
+            raise ConfigError("$SHELL names none of these shells. Add --shell bash, zsh or fish.")
+        path = (out or Path.home() / _PLACES[name]).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        script = app.generate_completion(shell=cast(Shell, name))
+        path.write_text(_with_file_names(script, cast(Shell, name)), encoding="utf-8")
+        print(f"Wrote {path}")
+        if out is None:
+            print(_NEXT[name].format(path=path, folder=path.parent))
+
+    return install_completion
 
 
 def _with_file_names(script: str, shell: Shell) -> str:

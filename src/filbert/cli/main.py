@@ -16,7 +16,7 @@ from cyclopts.config import Dict
 
 from filbert import __version__
 from filbert.cli.flags import disguised, files_last, unabbreviated, undisguised
-from filbert.cli.help import install_completion, print_panel, shown_default
+from filbert.cli.help import completion_command, print_panel, shown_default
 from filbert.cli.output import refuse_stdout
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
@@ -95,7 +95,7 @@ for place, (title, verbs) in enumerate(GROUPS.items()):
             group=group,
             sort_key=order,
         )
-app.command(install_completion, name="--install-completion")
+app.command(completion_command(app), name="--install-completion")
 
 
 def load_verb(name: str) -> App:

@@ -12,7 +12,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -139,13 +138,12 @@ class Scan:
         self.problems.add([Finding("error", "bad_row", "Rows that cannot be used.", str(error))])
 
     def read(self, rows: Iterable[Row], progress: Callable[[int], None] | None = None) -> None:
-        """Read all rows of the file.
+        """Read all rows of the file, a chunk at a time.
 
         Raises:
             InputError: what reading them raises.
         """
-        good: list[Row] = []
-        sequences: list[list[Text]] = []
+        good: list[tuple[Row, list[Text]]] = []
         characters = seen = 0
         for row in rows:
             seen += 1
@@ -155,14 +153,13 @@ class Scan:
                 self.bad(error)
             else:
                 characters += self._keep(row, texts, labels)
-                good.append(row)
-                sequences.append(texts)
+                good.append((row, texts))
             if seen == _CHUNK_ROWS or characters > _CHUNK_CHARACTERS:
-                self._check_chunk(good, sequences)
+                self._check_chunk(good)
                 if progress:
                     progress(seen)
-                good, sequences, characters, seen = [], [], 0, 0
-        self._check_chunk(good, sequences)
+                good, characters, seen = [], 0, 0
+        self._check_chunk(good)
         if progress:
             progress(seen)
 
@@ -192,11 +189,10 @@ class Scan:
     def _row_findings(self, row: Row) -> Iterator[Finding]:
         """What is wrong with the row that was just kept."""
         if self.digests.endswith(_EMPTY):
+            kind, message = "empty_text", "Rows whose text is empty."
             if getattr(self.task, "clean", None) is not None and holds_text(row):
-                message = "Rows of whose text cleaning leaves nothing."
-                yield Finding("warning", "emptied_text", message, row.where)
-            else:
-                yield Finding("warning", "empty_text", "Rows whose text is empty.", row.where)
+                kind, message = "emptied_text", "Rows of whose text cleaning leaves nothing."
+            yield Finding("warning", kind, message, row.where)
         column = getattr(self.task, "id_column", None)
         if column is not None:
             id = row.values[column]
@@ -205,11 +201,11 @@ class Scan:
                 yield Finding("warning", "duplicate_id", message, question_place(row))
             self.ids.add(id)
 
-    def _check_chunk(self, rows: list[Row], sequences: list[list[Text]]) -> None:
+    def _check_chunk(self, good: list[tuple[Row, list[Text]]]) -> None:
         """Measure some good rows and ask the task about them."""
-        if not rows:
+        if not good:
             return
-        flat = list(chain.from_iterable(sequences))
+        flat = [text for _, texts in good for text in texts]
         if self.tokenizer is None:
             sizes = [len((t if isinstance(t, str) else " ".join(t)).split()) for t in flat]
         else:
@@ -219,8 +215,8 @@ class Scan:
             self.unknown += sum(int(np.count_nonzero(e.input_ids == unk)) for e in encodings)
         self.tokens += sum(sizes)
         remaining = iter(sizes)
-        self.lengths.extend(max(next(remaining) for _ in texts) for texts in sequences)
-        self.problems.add(self._asked(rows))
+        self.lengths.extend(max(next(remaining) for _ in texts) for _, texts in good)
+        self.problems.add(self._asked([row for row, _ in good]))
 
     def _asked(self, rows: list[Row]) -> list[Finding]:
         """The findings of the task; a row that makes it fail is counted as a bad one."""
@@ -406,8 +402,7 @@ def labels(rows: CheckedRows) -> Iterator[Finding]:
 
 def _counted(counts: list[tuple[str, int]]) -> str:
     named = ", ".join(f'"{printable(label)}" ({n:,})' for label, n in counts[:_LABELS_NAMED])
-    more = len(counts) - _LABELS_NAMED
-    return named + (f" and {more:,} more" if more > 0 else "")
+    return named + (", ..." if len(counts) > _LABELS_NAMED else "")
 
 
 RULES: tuple[Callable[[CheckedRows], Iterator[Finding]], ...] = (
@@ -508,8 +503,8 @@ def check(
     problems, label_numbers = Problems(max_findings_shown), dict[tuple[str, ...], int]()
     scans = []
     for split, path in files:
-        scan = Scan(split, path, task, tokenizer, max_length, problems, label_numbers)
-        scan.texts = None if near_threshold is None else []
+        texts: list[str] | None = None if near_threshold is None else []
+        scan = Scan(split, path, task, tokenizer, max_length, problems, label_numbers, texts)
         scan.read(task.read(path, names, labelled=True, on_error=scan.bad), progress)
         scans.append(scan)
     return _report(scans, problems, max_length, near_threshold)
@@ -526,8 +521,7 @@ def check_rows(splits: Mapping[str, tuple[str, Sequence[Row]]], task: CheckableT
     is_small = sum(len(rows) for _, rows in splits.values()) <= NEAR_ROWS
     scans = []
     for split, (path, rows) in splits.items():
-        texts: list[str] | None = [] if is_small else None
-        scan = Scan(split, path, task, None, 0, problems, label_numbers, texts)
+        scan = Scan(split, path, task, None, 0, problems, label_numbers, [] if is_small else None)
         scan.read(rows)
         scans.append(scan)
     is_small &= sum(len(text) for scan in scans for text in scan.texts or ()) <= NEAR_CHARACTERS

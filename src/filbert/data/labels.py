@@ -98,18 +98,13 @@ def split_labels(row: Row) -> list[str]:
             file and line.
     """
     value = row.values.get("labels")
-    if value is None:
-        raise InputError(
-            f"{row.where}: no labels. Give a list (possibly empty) in the column 'labels'."
-        )
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
-        except ValueError as error:
-            raise InputError(
-                f"{row.where}: the labels begin like a JSON list and are none: "
-                f'{printable(repr(value), 40)}. Write ["a", "b"].'
-            ) from error
+        except ValueError:
+            value = None
+    if value is None:
+        raise InputError(f'{row.where}: no labels. Give a list (possibly empty), as ["a", "b"].')
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | np.ndarray):
         parts = [parts]
@@ -131,10 +126,9 @@ def is_set(row: Row, column: str) -> bool:
     value = row.values.get(column)
     name = str(value).lower().removesuffix(".0")
     if name not in ("0", "1", "true", "false"):
-        holds = f"holds {printable(repr(str(value)), 40)}"
-        problem = "is empty" if value is None or name == "" else holds
         raise InputError(
-            f"{row.where}: column {printable(column)!r} {problem}; a label column holds 0 or 1."
+            f"{row.where}: column {printable(column)!r} holds {printable(repr(value), 40)}; "
+            "a label column holds 0 or 1."
         )
     return name in ("1", "true")
 
@@ -342,16 +336,10 @@ class Merge:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name.strip(" "))
-        if not self.columns:
-            raise ConfigError("--merge-labels names no column.")
-        if len(set(self.columns)) < len(self.columns):
-            twice = next(name for name in self.columns if self.columns.count(name) > 1)
-            raise ConfigError(f"--merge-labels names the column {printable(twice)!r} twice.")
-        try:
-            is_label = bool(self.name.strip()) and bool(label_name(self.name))
-        except ValueError:
-            is_label = False
-        if not is_label:
+        if not self.columns or len(set(self.columns)) < len(self.columns):
+            names = printable(", ".join(self.columns)) or "nothing"
+            raise ConfigError(f"--merge-labels names {names}; give different columns.")
+        if not self.name.strip() or not self.name.isprintable() or len(self.name) > MAX_LABEL:
             raise ConfigError(f"--as {printable(self.name)!r} is no label; give a word.")
 
     @property
@@ -366,9 +354,7 @@ class Merge:
             ConfigError: they are not.
         """
         if labels is None or set(labels) != set(self.labels):
-            given = f"one of {listed(labels or [])}"
-            if labels is None:
-                given = "any number of its labels a row"
+            given = "any number of labels" if labels is None else f"one of {listed(labels)}"
             raise ConfigError(
                 f"--merge-labels makes one label of {listed(self.labels)}; this model gives "
                 f"{given}. Name the merged label with --as as it was in training."

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, text_of
+from filbert.data.texts import Item, Text, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Encoding, Tokenizer
@@ -18,6 +18,8 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 # Sun et al. 2019, section 5.3.2: the first 128 and the last 382 of the 510 tokens without [CLS] and
 # [SEP]. Shorter models keep the proportion.
 HEAD, HEAD_AND_TAIL = 128, 510
+
+RULES = ("error", "truncate", "head-tail", "window")
 
 
 def check_rule(rule: str, stride: int = 1) -> None:
@@ -59,14 +61,18 @@ def row_examples(
         rule=rule,
         stride=stride,
     )
-    made = []
-    for i, (target, windows) in enumerate(zip(targets, pieces, strict=True)):
-        whole = windows[-1].start + windows[-1].num_tokens
-        made += [
-            Example(i, e.input_ids, e.token_type_ids, e.num_tokens, target, row_tokens=whole)
-            for e in windows
-        ]
-    return made
+    return [
+        Example(
+            i,
+            e.input_ids,
+            e.token_type_ids,
+            e.num_tokens,
+            target,
+            row_tokens=windows[-1].start + windows[-1].num_tokens,
+        )
+        for i, (target, windows) in enumerate(zip(targets, pieces, strict=True))
+        for e in windows
+    ]
 
 
 def encode_rows(
@@ -108,46 +114,30 @@ def encode_rows(
             f"on_overflow head-tail is for single texts, and {rows[pair].where} holds a pair. "
             "Pass truncate or window."
         )
-    done = [[e] for e in tokenizer.encode(texts)]
-    long = [i for i, (e,) in enumerate(done) if e.num_tokens > max_length]
-    if long:
-        # Only these are tokenised again, now with what the rule needs to know of each token.
-        late = _Late([rows[i] for i in long], [texts[i] for i in long], len(_places(rows)))
-        for i, pieces in zip(long, _RULES[rule](late, tokenizer, max_length, stride), strict=True):
-            done[i] = pieces
-    return done
+    encoded = [[e] for e in tokenizer.encode(texts)]
+    long = [i for i, (e,) in enumerate(encoded) if e.num_tokens > max_length]
+    if long and rule == "error":
+        places = [len({(row.path, row.line) for row in some}) for some in (_at(rows, long), rows)]
+        raise InputError(
+            f"{rows[long[0]].where}: {encoded[long[0]][0].num_tokens:,} tokens with specials, and "
+            f"max_length is {max_length:,}; {places[0]:,} of {places[1]:,} rows looked at are too "
+            "long. Raise max_length, or pass another --on-overflow."
+        )
+    # Only these are tokenised again, now with what the rule needs to know of each token.
+    late = _at(texts, long)
+    if rule == "head-tail":
+        pieces = [
+            [_without_middle(e, max_length)] for e in tokenizer.encode(late, with_offsets=True)
+        ]
+    else:
+        pieces = _windows(_at(rows, long), late, tokenizer, max_length=max_length, stride=stride)
+    for i, piece in zip(long, pieces, strict=True):
+        encoded[i] = piece
+    return encoded
 
 
-class _Late(NamedTuple):
-    """The texts that are too long, where they stand, and of how many rows in all."""
-
-    rows: list[Row]
-    texts: list[Text]
-    num_rows: int
-
-
-def _places(rows: Sequence[Row]) -> set[tuple[str, int]]:
-    return {(row.path, row.line) for row in rows}
-
-
-def _refuse(
-    late: _Late, tokenizer: Tokenizer, max_length: int, stride: int
-) -> list[list[Encoding]]:
-    first = tokenizer.encode(late.texts[:1])[0].num_tokens
-    others = "truncate or window" if isinstance(late.texts[0], tuple) else _OTHERS
-    raise InputError(
-        f"{late.rows[0].where}: {first:,} tokens with specials, and max_length is {max_length:,}; "
-        f"{len(_places(late.rows)):,} of {late.num_rows:,} rows looked at are too long. Raise "
-        f"max_length, or pass --on-overflow {others}."
-    )
-
-
-def _head_and_tail(
-    late: _Late, tokenizer: Tokenizer, max_length: int, stride: int
-) -> list[list[Encoding]]:
-    return [
-        [_without_middle(e, max_length)] for e in tokenizer.encode(late.texts, with_offsets=True)
-    ]
+def _at(items: Sequence[Item], indexes: Sequence[int]) -> list[Item]:
+    return [items[i] for i in indexes]
 
 
 def _without_middle(whole: Encoding, max_length: int) -> Encoding:
@@ -167,22 +157,18 @@ def _without_middle(whole: Encoding, max_length: int) -> Encoding:
 
 
 def _windows(
-    late: _Late, tokenizer: Tokenizer, max_length: int, stride: int
+    rows: Sequence[Row],
+    texts: Sequence[Text],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    stride: int,
 ) -> list[list[Encoding]]:
     try:
-        return tokenizer.windows(late.texts, max_length=max_length, stride=stride)
-    except InputError:
+        return tokenizer.windows(texts, max_length=max_length, stride=stride)
+    except InputError as error:
         # The tokenizer knows no rows; one by one, the first that fails has a place.
-        for row, text in zip(late.rows, late.texts, strict=True):
-            try:
-                tokenizer.windows([text], max_length=max_length, stride=stride)
-            except InputError as error:
-                raise InputError(f"{row.where}: {error} Or pass --on-overflow truncate.") from error
-        raise
-
-
-_Rule = Callable[[_Late, Tokenizer, int, int], list[list[Encoding]]]
-_RULES: dict[str, _Rule] = {"error": _refuse, "head-tail": _head_and_tail, "window": _windows}
-_OTHERS = "truncate, head-tail or window"
-
-RULES = ("error", "truncate", "head-tail", "window")
+        if len(rows) > 1:
+            for row, text in zip(rows, texts, strict=True):
+                _windows([row], [text], tokenizer, max_length=max_length, stride=stride)
+        raise InputError(f"{rows[0].where}: {error} Or pass --on-overflow truncate.") from error

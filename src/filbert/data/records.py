@@ -12,6 +12,7 @@ import csv
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -267,56 +268,36 @@ class Choice:
         self, own: str, key: str | None, names: Sequence[str], line: int | None
     ) -> InputError:
         """The error for the missing column `own`; `key` is its canonical name, if it has one."""
-        where = f'{self._where(line)}: no column "{printable(own)}"'
-        if not names:
-            return InputError(f"{where}; the object is empty, {{}}.")
         # The first line of a file without a header is a text, so names are cut short.
-        known = ", ".join(printable(name, 30) for name in names[:20])
-        known += f" and {len(names) - 20} more" if len(names) > 20 else ""
+        known = ", ".join(printable(name, 30) for name in names[:20]) or "none"
         # Columns with another use, such as the label, are not proposed.
         used = {self.columns.get(k, k) for k in (*self.columns, *self.required)} | {*self.extra}
         near = _similar(own, [name for name in names if name not in used])
-        option = None
-        if key is not None:
-            option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
-        marks = [mark for mark in ";\t|" if mark in names[0]]
         if names == ["text"] and line is None and kind_of(self.name)[0] not in _FORMATS:
-            hint = (
-                "A file of this name is read as one text a line; rows with columns come from .csv, "
-                ".tsv, .jsonl or .parquet files."
-            )
-        elif len(names) == 1 and marks:
-            hint = (
-                "A .csv file is split at commas and a .tsv file at tabs; name another separator "
-                f"with --separator '{printable(marks[0])}'."
-            )
-        elif near and option:
-            several = ", or --multilabel where it holds lists" if near == "labels" else ""
-            hint = f"If {near} is meant, pass {option} {near}{several}."
-        elif near:
-            hint = f"Did you mean {near}?"
-        elif option:
-            hint = f"Name the right one with {option} NAME; the first line must name the columns."
+            hint = "Only .csv, .tsv, .jsonl and .parquet files have columns."
+        elif key is not None:
+            option = f"--{'label' if key == 'labels' else key.replace('_', '-')}-column"
+            hint = f"Name the right one with {option} {near or 'NAME'}, or check --separator."
         else:
-            hint = "Names are compared letter by letter."
-        return InputError(f"{where}; the columns are {known}. {hint}")
+            hint = f"Did you mean {near}?" if near else "Check the name."
+        return InputError(
+            f'{self._where(line)}: no column "{printable(own)}"; the columns are {known}. {hint}'
+        )
 
 
 def _similar(wanted: str, names: Sequence[str]) -> str | None:
     """The name that `wanted` is likely a misspelling of, or that contains it as a whole word."""
     # difflib's own limit of 0.6 takes "intent" for "text".
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.75)
-    word = re.compile(rf"(?<![^\W\d_]){re.escape(wanted)}(?![^\W\d_])", re.IGNORECASE)
-    near += [name for name in names if word.search(name)]
+    near += [name for name in names if wanted.lower() in re.split(r"[\W_]+", name.lower())]
     return printable(near[0], 30) if near else None
 
 
 def _refuse_repeats(names: Sequence[str], where: str) -> None:
-    if len(set(names)) < len(names):
-        seen = set[str]()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    name, count = Counter(names).most_common(1)[0] if names else ("", 1)
+    if count > 1:
         raise InputError(
-            f'{where}: the header names the column "{printable(twice, 30)}" twice. Rename one.'
+            f'{where}: the header names the column "{printable(name, 30)}" twice. Rename one.'
         )
 
 
@@ -365,13 +346,7 @@ def _csv_error(message: str, where: str) -> BadRow:
             f"of the file or for {MAX_FIELD:,} characters. Close it (a quote inside a quoted field "
             "is written twice); reading stops here."
         )
-    if "expected after" in message:
-        problem = "text follows a closing quote. Inside a quoted field write a quote twice"
-    elif "new-line" in message:
-        problem = "a carriage return outside quotes. Put the field in quotes"
-    else:
-        problem = f"not a CSV row: {message}"
-    return BadRow(f"{where}: {problem}.")
+    return BadRow(f"{where}: not a CSV row, {message}. Inside a quoted field write a quote twice.")
 
 
 def _tsv_records(lines: Lines, report: BadRowReporter) -> Records:
@@ -401,29 +376,18 @@ def _table_rows(
     is_whole = indexes == list(range(width))
     # One index more than needed, so that the result is a tuple also for a single column.
     get = itemgetter(*indexes, indexes[0]) if indexes else itemgetter(slice(0))
+    rule = "quote a field that holds a comma" if kind == "csv" else "remove tabs inside a text"
     for line, fields in records:
         if len(fields) == width:
             values = fields if is_whole else get(fields)
             yield Row(dict(zip(keys, values, strict=False)), path, line)
         else:
-            report(BadRow(f"{path}:{line}: {_wrong_width(len(fields), width, kind)}"))
-
-
-def _wrong_width(num_fields: int, width: int, kind: str) -> str:
-    if num_fields < width:
-        hint = "Add what is missing, or remove the row."
-    else:
-        hint = (
-            "A field that holds a comma must be in double quotes."
-            if kind == "csv"
-            else "A text cannot hold a tab in TSV; replace it by a space, or write CSV."
-        )
-        hint += (
-            " If the file has another separator, name it with --separator; if it has further "
-            "columns, such as an index, name them in the header."
-        )
-    several = "1 field" if num_fields == 1 else f"{num_fields} fields"
-    return f"{several}, but the header names {width}. {hint}"
+            report(
+                BadRow(
+                    f"{path}:{line}: {len(fields)} fields, but the header names {width}. Fill in "
+                    f"or {rule}; --separator names another separator."
+                )
+            )
 
 
 # One text a line, and JSON Lines
@@ -439,9 +403,6 @@ def _text_rows(
             yield Row(dict.fromkeys(keys, chomp(line)), path, number)
 
 
-_JSON_NAMES = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-
-
 def _objects(
     lines: Lines, source: Iterator[str], report: BadRowReporter
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -454,23 +415,15 @@ def _objects(
         try:
             values = json.loads(line)
         except json.JSONDecodeError as error:
-            problem = f"broken JSON at column {error.colno}: {error.msg}. "
-            is_whole = line.lstrip()[0] == "[" or line.strip() == "{"
-            problem += (
-                "JSON Lines holds one object a line, with no brackets or commas around them."
-                if is_whole
-                else "Fix the line."
-            )
+            problem = f"broken JSON at column {error.colno}: {error.msg}"
         except (ValueError, RecursionError) as error:  # a number or a nesting without end
-            problem = f"JSON that cannot be read: {error}."
+            problem = f"JSON that cannot be read: {error}"
         else:
             if isinstance(values, dict):
                 yield number, values
                 continue
-            problem = (
-                f"{_JSON_NAMES.get(type(values), 'a number')}; expected an object. JSON Lines "
-                'holds one object with named values a line, as in {"text": "..."}.'
-            )
+            problem = f"a JSON value of type {type(values).__name__}"
+        problem += '. JSON Lines holds one object a line, as in {"text": "..."}.'
         report(BadRow(f"{shown(lines.path)}:{number}: {problem}"))
 
 
@@ -502,14 +455,10 @@ def _usable(row: Row, choice: Choice, report: BadRowReporter) -> bool:
     for key in TEXT_COLUMNS if problem is None else ():
         value = row.values.get(key, "")
         if isinstance(value, str):
-            if len(value) > MAX_FIELD:
-                problem = f'"{key}" holds {len(value):,} characters; the limit is {MAX_FIELD:,}.'
-            elif "\0" in value:
-                place = value.index("\0") + 1
-                problem = f'"{key}" holds a NUL character at place {place}; remove it.'
+            if len(value) > MAX_FIELD or "\0" in value:
+                problem = f'"{key}" holds a NUL or more than {MAX_FIELD:,} characters.'
         elif value is not None or key == "text":
-            kind = "null" if value is None else f"a value of type {type(value).__name__}"
-            problem = f'"{key}" holds {kind}; expected a string.'
+            problem = f'"{key}" holds a value of type {type(value).__name__}; expected a string.'
     if problem is not None:
         report(BadRow(f"{row.where}: {problem}"))
     return problem is None
@@ -568,11 +517,9 @@ def _fill(row: Row, columns: dict[str, Any], index: int, report: BadRowReporter)
     for key, column in columns.items():
         try:
             row.values[key] = column[index].as_py()
-        except (ValueError, OverflowError) as error:  # a time after the year 9999, an odd time zone
-            is_text = isinstance(error, UnicodeDecodeError)
-            kind = "text that is not UTF-8" if is_text else f"a value of type {column.type} that "
-            kind += "" if is_text else "Python cannot hold"
-            report(BadRow(f'{row.where}: "{printable(key)}" holds {kind}.'))
+        except (ValueError, OverflowError):  # not UTF-8, a time after the year 9999
+            problem = f"holds a value of type {column.type} that Python cannot read."
+            report(BadRow(f'{row.where}: "{printable(key)}" {problem}'))
             return False
     return True
 

@@ -19,23 +19,17 @@ def split_shares(shares: Mapping[str, float] | Sequence[float]) -> dict[str, flo
     Raises:
         ConfigError: they are not positive numbers that add up to 1.
     """
-    if isinstance(shares, Mapping):
-        named = dict(shares)
-    else:
-        names = {2: ("train", "test"), 3: SPLITS}.get(len(shares))
-        if names is None:
-            raise ConfigError(
-                f"split is {list(shares)}; give three shares, of train, dev and test, such as "
-                "0.7, 0.15, 0.15."
-            )
-        named = dict(zip(names, shares, strict=True))
-    values = [float(share) for share in named.values()]
-    if len(named) < 2 or not all(0 < share < 1 for share in values) or abs(sum(values) - 1) > 1e-6:
+    names = {2: ("train", "test"), 3: SPLITS}.get(len(shares), SPLITS)
+    named = dict(shares) if isinstance(shares, Mapping) else dict(zip(names, shares, strict=False))
+    total = sum(float(share) for share in named.values())
+    is_valid = 1 < len(named) == len(shares) and all(0 < share < 1 for share in named.values())
+    if not is_valid or abs(total - 1) > 1e-6:
+        given = list(shares.values() if isinstance(shares, Mapping) else shares)
         raise ConfigError(
-            f"split is {list(named.values())}; the shares must be above zero and add up to 1, such "
-            "as 0.7, 0.15, 0.15."
+            f"split is {given}; give two or three shares above zero that add up to 1, such as "
+            "0.7, 0.15, 0.15."
         )
-    return {name: share / sum(values) for name, share in named.items()}
+    return {name: float(share) / total for name, share in named.items()}
 
 
 def stratified_split(
@@ -96,7 +90,7 @@ def stratified_split(
         owed += lacking - given
         place[rows] = np.repeat(np.arange(len(wanted)), given)
         counts[:, number] += given
-    _require_every_class(counts, names, list(classes), wanted, is_grouped=groups is not None)
+    _require_every_class(counts, names, list(classes))
     return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
 
 
@@ -128,39 +122,14 @@ def _whole_rows(
 
 
 def _require_every_class(
-    counts: np.ndarray,
-    names: Sequence[str],
-    labels: Sequence[Hashable],
-    shares: np.ndarray,
-    *,
-    is_grouped: bool,
+    counts: np.ndarray, names: Sequence[str], labels: Sequence[Hashable]
 ) -> None:
     missing = np.argwhere(counts.T == 0)
-    if not len(missing):
-        return
-    number, split = missing[0].tolist()
-    rows = int(counts[:, number].sum())
-    have = f"{rows:,} row" + ("" if rows == 1 else "s")
-    more = f"; so it is with {len(set(missing[:, 0].tolist())) - 1:,} more labels"
-    needed = _rows_needed(shares)
-    if rows < needed:
-        advice = f"These shares need {needed} rows of a label"
-    elif is_grouped:
-        advice = "Rows of one group stay together, and it has too few groups"
-    else:
-        advice = "Other shares may do"
-    raise InputError(
-        f"{printable(names[split])} would have no row with the label "
-        f'"{printable(str(labels[number]))}", of which there {"is" if rows == 1 else "are"} {have}'
-        f"{more if len(set(missing[:, 0].tolist())) > 1 else ''}. {advice}: add rows, merge the "
-        "label with another one, or drop it."
-    )
-
-
-def _rows_needed(shares: np.ndarray) -> int:
-    """The fewest rows of a class from which on every split gets one."""
-    rows = len(shares)
-    nothing = np.zeros(len(shares))
-    while not _whole_rows(shares * rows, rows, nothing, is_empty=nothing == 0).all():
-        rows += 1
-    return rows
+    if len(missing):
+        number, split = missing[0].tolist()
+        raise InputError(
+            f"{printable(names[split])} would have no row with the label "
+            f'"{printable(str(labels[number]))}", which has {int(counts[:, number].sum()):,} in '
+            "all. Add rows, merge the label with another one, or drop it; rows of one group stay "
+            "together."
+        )

@@ -86,11 +86,10 @@ def question_row(item: Any, index: int) -> Row:
     """
     if isinstance(item, list | tuple) and len(item) == 2:
         item = {"question": item[0], "context": item[1]}
-    if not isinstance(item, Mapping) or not {"question", "context"} <= set(item):
-        kind = type(item).__name__
+    if not isinstance(item, Mapping):
         raise InputError(
-            f"Item {index} is a {kind}; a (question, context) pair or a mapping with both is "
-            "wanted."
+            f"Item {index} is a {type(item).__name__}; a (question, context) pair or a mapping "
+            "with both is expected."
         )
     return _checked_row(dict(item), Row({"id": str(index + 1)}, "questions", index + 1), False)
 
@@ -116,10 +115,10 @@ def read_predictions(path: str | Path) -> dict[str, str] | None:
     """
     table = _table(path)
     # One line of JSON Lines is an object of texts too, but it names its answer.
-    if table is None or {"answer", "prediction_text"} & set(table):
+    kinds = set(map(type, (table or {}).values()))
+    if table is None or {"answer", "prediction_text"} & set(table) or kinds & {dict, list}:
         return None
-    kinds = set(map(type, table.values()))
-    if kinds & {dict, list} or str not in kinds:
+    if str not in kinds:
         return None
     for key, value in table.items():
         if not isinstance(value, str):
@@ -181,13 +180,10 @@ def _squad_rows(path: str | Path, labelled: bool, report: BadRowReporter) -> Ite
     name, text = shown(path), _text(path)
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{name}:{error.lineno}: broken JSON at column {error.colno}: {error.msg}. "
-            "Fetch or make the file again."
-        ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name}: JSON that cannot be read: {error}.") from error
+        line = getattr(error, "lineno", 1)
+        problem = f"broken JSON: {error}. Fetch or make the file again."
+        raise InputError(f"{name}:{line}: {problem}") from error
     lines: dict[Any, deque[int]] = defaultdict(deque)
     line, at = 1, 0
     # A quote inside a JSON string is always escaped, so only a real key can match.
@@ -221,13 +217,10 @@ def _squad_questions(
 
 
 def _items(parent: Any, key: str, place: str) -> list[Any]:
-    if not isinstance(parent, dict):
-        raise InputError(f"{place}: not an object.")
-    items = parent.get(key)
+    items = parent.get(key) if isinstance(parent, dict) else None
     if not isinstance(items, list):
-        problem = "missing" if items is None else "not a list"
         raise InputError(
-            f'{place}: "{key}" is {problem}. SQuAD\'s format is {{"data": [{{"paragraphs": '
+            f'{place}: no list "{key}". SQuAD\'s format is {{"data": [{{"paragraphs": '
             '[{"context": ..., "qas": [...]}]}]}; JSON Lines holds one object a line.'
         )
     return items
@@ -251,10 +244,7 @@ def _text(path: str | Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{shown(path)}:{line}: byte {error.start} of the file (from 0) is not UTF-8. "
-            "Convert the file, for example with iconv -f latin1 -t utf-8."
-        ) from error
+        raise InputError(f"{shown(path)}:{line}: byte {error.start} is not UTF-8.") from error
 
 
 # One question
@@ -308,25 +298,17 @@ def _answers(value: Any, place: str) -> list[dict[str, Any]]:
     """The answers as a list of {"text", "answer_start"}; Hugging Face keeps two lists instead."""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
-        if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
-            raise InputError(
-                f'{place}: "answers" needs as many "answer_start" as "text", in two lists.'
-            )
-        pairs = zip(texts, starts, strict=True)
-        value = [{"text": text, "answer_start": start} for text, start in pairs]
-    if not isinstance(value, list):
-        raise InputError(
-            f'{place}: "answers" is a {type(value).__name__}; expected a list of '
-            '{"text": ..., "answer_start": ...}.'
-        )
+        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+            pairs = zip(texts, starts, strict=True)
+            value = [{"text": text, "answer_start": start} for text, start in pairs]
     answers = []
-    for answer in value:
-        if not isinstance(answer, dict):
-            answer = {}
+    for item in value if isinstance(value, list) else [None]:
+        answer = item if isinstance(item, dict) else {}
         text, start = answer.get("text"), answer.get("answer_start")
         if not isinstance(text, str) or type(start) is not int:
             raise InputError(
-                f'{place}: an answer needs "text" (a text) and "answer_start" (a whole number).'
+                f'{place}: an answer needs "text" (a text) and "answer_start" (a whole number), in '
+                '"answers": [{"text": ..., "answer_start": ...}].'
             )
         # Some exports write "no answer" as an empty text.
         if text.strip():

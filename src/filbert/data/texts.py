@@ -82,11 +82,8 @@ def text_row(item: Any, index: int) -> Row:
     """
     if isinstance(item, dict):
         item = (item.get("text"), item.get("text_pair"))
-    parts = tuple(item) if isinstance(item, list | tuple) else (item, None)
-    if len(parts) != 2 or not isinstance(parts[0], str) or not isinstance(parts[1], str | None):
-        kind = type(item).__name__
-        raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
-    values = {"text": parts[0]} | ({} if parts[1] is None else {"text_pair": parts[1]})
+    text = _checked_text(item, index)
+    values = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
     return Row(values, "texts", index + 1)
 
 
@@ -97,30 +94,26 @@ def refuse_one_text(texts: Iterable[Any]) -> None:
         InputError: it is one.
     """
     if isinstance(texts, str):
-        raise InputError(
-            "A list of texts is wanted, and this is one text. Put it in a list: [text]."
-        )
+        raise InputError("This is one text; a list of texts is expected: [text].")
 
 
 def checked_texts(texts: Iterable[Any]) -> Iterator[Text]:
-    """The same texts and pairs, each looked at.
+    """Check and return texts and pairs, one by one.
 
     Raises:
         InputError: a bare string instead of a list, or something that is no text; with its index.
     """
     refuse_one_text(texts)
     for index, text in enumerate(texts):
-        if isinstance(text, list | tuple) and len(text) == 2:
-            if isinstance(text[0], str) and isinstance(text[1], str):
-                yield (text[0], text[1])
-                continue
-            if isinstance(text[0], str) and text[1] is None:
-                yield text[0]
-                continue
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
-        yield text
+        yield _checked_text(text, index)
+
+
+def _checked_text(item: Any, index: int) -> Text:
+    one, two = item if isinstance(item, list | tuple) and len(item) == 2 else (item, None)
+    if not isinstance(one, str) or not isinstance(two, str | None):
+        kind = type(item).__name__
+        raise InputError(f"Item {index} is a {kind}; a text or a pair of texts is wanted.")
+    return one if two is None else (one, two)
 
 
 # Chunks
@@ -168,15 +161,10 @@ def check_choice_columns(names: ColumnNames) -> None:
     columns = names.choice_columns
     if columns is None:
         return
-    if names.choices_column is not None:
-        raise ConfigError(
-            "--choices-column names a list and --choice-columns one column per choice; give one of "
-            "them."
-        )
-    if len(columns) < 2 or len(set(columns)) < len(columns):
+    if names.choices_column is not None or len(columns) < 2 or len(set(columns)) < len(columns):
         raise ConfigError(
             f"--choice-columns names {', '.join(columns) or 'nothing'}; it takes two or more "
-            "different columns."
+            "different columns and excludes --choices-column."
         )
 
 
@@ -270,18 +258,12 @@ def chosen_index(row: Row, choices: Sequence[str]) -> int:
     number = whole_number(value)
     if number is not None and 0 <= number < len(choices):
         return number
-    places = [i for i, choice in enumerate(choices) if choice == value]
-    if len(places) == 1:
-        return places[0]
-    if places:
+    if list(choices).count(value) != 1:
         raise InputError(
-            f"{row.where}: the label is the text of {len(places)} choices. Give its number, from 0."
+            f"{row.where}: label {printable(repr(value), 40)} is neither a number from 0 to "
+            f"{len(choices) - 1} nor the text of exactly one choice."
         )
-    shown_value = repr(number) if number is not None else f"{printable(repr(value), 40)}"
-    raise InputError(
-        f"{row.where}: label {shown_value} is neither a number from 0 to {len(choices) - 1} nor "
-        "the text of a choice."
-    )
+    return choices.index(value)
 
 
 def label_is_ambiguous(row: Row, choices: Sequence[str]) -> bool:

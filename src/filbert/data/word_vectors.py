@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -67,8 +68,7 @@ def read_vectors(
     lines = Lines(path)
     numbered = enumerate(lines, 1)
     first = list(islice(numbered, _FIRST))
-    _check_first(lines, [line for _, line in first])
-    size, num_words = _dimension(path, [line for _, line in first])
+    size, num_words = _dimension(lines, [line for _, line in first])
     if dim is not None and size != dim:
         raise InputError(
             f"{shown(path)} has {size} numbers a word, and dim is {dim}. Give dim {size}."
@@ -78,19 +78,26 @@ def read_vectors(
     values = array("f")
     num_found = 0
     for number, line in chain(first[num_words is not None :], numbered):
-        if lines.bad:
-            _check_text(lines, number)
+        lines.report_bad(1, number, BadRowReporter(None))
         text = line.rstrip()
         if not text:
             continue
         num_found += 1
-        if text.count(" ") == size and text[0] != " " and "\t" not in text:
-            word, _, rest = text.partition(" ")
-        else:
-            word, rest = _apart(path, number, text, size)
+        if wanted is not None and text.count(" ") == size and text.split(" ", 1)[0] not in wanted:
+            continue  # the usual line, without taking it apart
+        word, *numbers = text.replace("\t", " ").rsplit(" ", size)
+        before = word.split()
+        # A word of several parts ends in letters or begins with a number.
+        is_longer = len(before) > 1 and _is_number(before[-1]) and not _is_number(before[0])
+        if len(numbers) < size or not before or is_longer:
+            raise InputError(
+                f"{shown(path)}:{number}: {printable(text.split()[0], 40)!r} does not have "
+                f"{size} numbers, as the others do. The line is broken; fetch or make the file "
+                "again."
+            )
         if word in kept or (wanted is not None and word not in wanted):
             continue
-        values.extend(_numbers(path, number, word, rest, size))
+        values.extend(_numbers(path, number, word, numbers))
         kept[word] = None
     if num_words is not None and num_found < num_words:
         log.warning(
@@ -109,48 +116,28 @@ def vector_dimension(path: str | Path) -> int:
     """
     require_file(path)
     lines = Lines(path)
-    first = list(islice(lines, _FIRST))
-    _check_first(lines, first)
-    return _dimension(path, first)[0]
+    return _dimension(lines, list(islice(lines, _FIRST)))[0]
 
 
-def _check_first(lines: Lines, first: list[str]) -> None:
-    number = min(lines.bad, default=1)
-    if 1 < number <= len(first) and _is_header(first[0]):
-        # word2vec's other format has the same header, then each word with its numbers as bytes. In
-        # a text of another encoding the word cannot be read, but the numbers can.
-        parts = first[number - 1].split()
-        if not parts or not _is_number(parts[-1]):
-            raise InputError(
-                f"{shown(lines.path)}:{number}: not text, though its first line is. A binary file "
-                "has to be saved as text first."
-            )
-    _check_text(lines, len(first))
-
-
-def _check_text(lines: Lines, number: int) -> None:
-    lines.report_bad(1, number, BadRowReporter(None))
-
-
-def _dimension(path: str | Path, lines: list[str]) -> tuple[int, int | None]:
+def _dimension(lines: Lines, first: list[str]) -> tuple[int, int | None]:
     """Numbers a word, and how many words a header announces; None without a header."""
-    name = shown(path)
-    if not lines:
-        raise InputError(f"{name}: empty. A file of word vectors has a line a word.")
-    if _is_header(lines[0]):
-        head = lines[0].split()
-        if 1 <= int(head[1][:9]) <= LARGEST_DIM:
-            return int(head[1]), int(head[0][:18])
-        raise InputError(f"{name}:1: {head[1]} numbers a word; 1 to {LARGEST_DIM:,} are possible.")
-    # Some files have a tab after the word and spaces between its numbers.
-    counts = Counter(text.count(" ") + text.count("\t") for text in map(str.rstrip, lines) if text)
-    size = min(counts, key=lambda number: (-counts[number], number), default=0)
+    name = shown(lines.path)
+    num_words = None
+    for number in sorted(lines.bad)[:1]:
+        problem = f"{lines.bad[number]} A binary file has to be saved as text first."
+        raise InputError(f"{name}:{number}: {problem}")
+    if first and _is_header(first[0]):
+        num_words, size = (int(part[:18]) for part in first[0].split())
+    else:
+        # Some files have a tab after the word and spaces between its numbers.
+        counts = Counter(len(re.findall(r"[ \t]", text)) for text in map(str.rstrip, first) if text)
+        size = min(counts, key=lambda number: (-counts[number], number), default=0)
     if not 1 <= size <= LARGEST_DIM:
         raise InputError(
-            f"{name}:1: {size:,} numbers; word vectors are a word and its numbers, with "
-            "spaces between. A binary file has to be saved as text first."
+            f"{name}:1: {size:,} numbers a word; 1 to {LARGEST_DIM:,} are possible. A line is a "
+            "word and its numbers, with spaces between; save a binary file as text first."
         )
-    return size, None
+    return size, num_words
 
 
 def _is_header(line: str) -> bool:
@@ -158,35 +145,13 @@ def _is_header(line: str) -> bool:
     return len(head) == 2 and all(part.isascii() and part.isdecimal() for part in head)
 
 
-def _apart(path: str | Path, number: int, text: str, size: int) -> tuple[str, str]:
-    """A word and its numbers where there are too many spaces, or too few."""
-    parts = text.split()
-    surplus = len(parts) - size - 1
-    if surplus < 0:
-        found = f"{max(len(parts) - 1, 0)} numbers"
-    elif surplus and _is_number(parts[-size - 1]) and not _is_number(parts[0]):
-        # The word is before the numbers, and words of several parts end in letters.
-        found = f"{sum(map(_is_number, parts[1:]))} numbers"
-    else:
-        word, *rest = text.rsplit(" ", size)
-        if len(rest) == size and all(rest) and "\t" not in text:
-            return word, " ".join(rest)
-        return " ".join(parts[: surplus + 1]), " ".join(parts[surplus + 1 :])
-    raise InputError(
-        f"{shown(path)}:{number}: {printable(parts[0] if parts else '', 40)!r} has {found}, the "
-        f"others have {size}. The line is broken; fetch or make the file again."
-    )
-
-
-def _numbers(path: str | Path, number: int, word: str, rest: str, size: int) -> Iterator[float]:
-    parts = rest.split()
+def _numbers(path: str | Path, number: int, word: str, parts: list[str]) -> Iterator[float]:
     for part in parts:
         if not _is_number(part) or abs(float(part)) > _MOST:
             raise InputError(
                 f"{shown(path)}:{number}: {printable(word, 40)!r} has {printable(part, 40)!r} "
                 "where a finite number belongs. The line is broken; fetch or make the file again."
             )
-    assert len(parts) == size
     return map(float, parts)
 
 

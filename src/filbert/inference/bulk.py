@@ -68,13 +68,13 @@ class Chunk:
     rows: list[Row]
     digest: str
 
-    def part(self, content: bytes, num_truncated: int) -> Part:
+    def part(self, content: bytes, num_truncated: int) -> ChunkResult:
         """The answers to this chunk."""
-        return Part(self.number, len(self.rows), num_truncated, self.digest, content)
+        return ChunkResult(self.number, len(self.rows), num_truncated, self.digest, content)
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkResult:
     """The answers to a chunk; `content` goes into the file, the rest describes the chunk."""
 
     number: int
@@ -111,7 +111,7 @@ class Answers:
         """The tokens of a chunk; may run in another thread than `answer`."""
         return self.predictor.row_examples(chunk.rows)
 
-    def answer(self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> Part:
+    def answer(self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> ChunkResult:
         """Lines of JSON; `on_batch` is called with the tokens of each batch."""
         answers = self.predictor.answers(examples, on_batch)
         lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
@@ -177,7 +177,7 @@ class Vectors:
         texts = [text_of(row) for row in chunk.rows]
         return self.predictor.text_examples(texts, pooling=self.pooling, layers=self.layers)
 
-    def answer(self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> Part:
+    def answer(self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> ChunkResult:
         """A piece of a vector file."""
         vectors = self.predictor.vectors(
             examples,
@@ -379,7 +379,7 @@ class Stream:
         self.entries: list[Entry] = []
         self._stream = stream
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ChunkResult) -> None:
         """Write the answers."""
         self._stream.write(part.content.decode())
 
@@ -428,7 +428,7 @@ class Unfinished:
         write_journal(self.folder / JOURNAL, plan, self.entries)
         return sum(entry.rows for entry in entries) - self.num_rows
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ChunkResult) -> None:
         """Write the answers; when this returns they survive a kill."""
         assert self._file is not None
         self._file.write(part.content)
@@ -589,7 +589,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 # Engines
 
 
-Engine = Callable[[Iterator[Chunk]], Generator[Part, None, None]]
+Engine = Callable[[Iterator[Chunk]], Generator[ChunkResult, None, None]]
 
 
 def carry_out(
@@ -637,7 +637,7 @@ def local_engine(
         ahead: False for standard input: Python cannot exit while a thread waits for it.
     """
 
-    def answers(chunks: Iterator[Chunk]) -> Generator[Part, None, None]:
+    def answers(chunks: Iterator[Chunk]) -> Generator[ChunkResult, None, None]:
         encoded = ((chunk, work.encode(chunk)) for chunk in chunks)
         with closing(one_ahead(encoded) if ahead else encoded) as ready:
             for chunk, examples in ready:

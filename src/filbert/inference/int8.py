@@ -74,7 +74,7 @@ def float_layers(checkpoint: Checkpoint, model: Model) -> list[str]:
 def quantized(
     model: Model, *, keep: Collection[str] = (), hidden: torch.dtype = torch.float32
 ) -> Model:
-    """The same model with int8 products, for inference on a processor.
+    """Return the same model with int8 products, for inference on a CPU.
 
     Args:
         model: float32; it stays as it is, and shares nothing with the result.

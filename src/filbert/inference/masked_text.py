@@ -47,7 +47,7 @@ _SUMS = (
 _SAMPLED_TOKENS = 4_096
 
 
-def text_figures(
+def text_metrics(
     model: Model | SessionModel,
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
@@ -58,7 +58,7 @@ def text_figures(
     max_tokens: int,
     precision: Precision,
 ) -> dict[str, float]:
-    """The figures of a model on a text file: 15 % of the tokens masked as in BERT, always the same.
+    """Measure a model on a text file, with 15 % of the tokens masked as in BERT, always the same.
 
     Args:
         model: with a masked-LM head, or one for pairs too, in eval mode.
@@ -67,7 +67,7 @@ def text_figures(
         path: text with a blank line between documents, JSON Lines, CSV, TSV or Parquet.
         text_column: of rows, the one with the text.
         max_length: tokens per row, special tokens included.
-        max_tokens: per batch; the figures do not hang on it.
+        max_tokens: per batch; the metrics do not depend on it.
         precision: of the matrix products.
 
     Returns:
@@ -91,30 +91,29 @@ def text_figures(
 
 
 def pretraining_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What filbert.json tells of a model's pre-training: "max_length" and "pair", or neither.
+    """Return "max_length" and "pair" of a model's pre-training from filbert.json, or neither.
 
-    The run that wrote the model says so among its options; a model made of that one by `shrink`
-    keeps these two.
+    They are options of the run that wrote the model; `shrink` copies them to the smaller model.
     """
-    story = checkpoint.filbert or {}
-    made = story.get("command") in ("pretrain", "distill")
-    told = story.get("options" if made else "pretrained")
-    told = told if isinstance(told, dict) else {}
-    return {key: told[key] for key in ("max_length", "pair") if told.get(key) is not None}
+    provenance = checkpoint.filbert or {}
+    is_own_run = provenance.get("command") in ("pretrain", "distill")
+    options = provenance.get("options" if is_own_run else "pretrained")
+    options = options if isinstance(options, dict) else {}
+    return {key: options[key] for key in ("max_length", "pair") if options.get(key) is not None}
 
 
 def pretrained_length(checkpoint: Checkpoint) -> int | None:
-    """Tokens of a row in the first phase of a model's pre-training, where filbert.json tells it."""
+    """Return the row length of a model's first pre-training phase; None if it is not recorded."""
     length = pretraining_of(checkpoint).get("max_length")
     return length if isinstance(length, int) else None
 
 
 def _pair_of(model: Model, checkpoint: Checkpoint) -> str:
-    """What the second half of a pre-training head was asked: its run says so, else its family."""
+    """Return the pair task of a pre-training head: its run's, otherwise its family's."""
     if not isinstance(model.head, PretrainingHead):
         return "none"
-    told = pretraining_of(checkpoint).get("pair")
-    return told if told in ("nsp", "sop") else "sop" if checkpoint.family == "albert" else "nsp"
+    pair = pretraining_of(checkpoint).get("pair")
+    return pair if pair in ("nsp", "sop") else "sop" if checkpoint.family == "albert" else "nsp"
 
 
 def measure(
@@ -126,13 +125,13 @@ def measure(
     precision: Precision,
     seed: int = 0,
 ) -> dict[str, float]:
-    """The figures of held-out sequences.
+    """Return the metrics of held-out sequences.
 
     Args:
         model: as in training; without dropout here.
         task: gives the targets.
         examples: with masks.
-        max_tokens: per batch; the figures do not hang on it.
+        max_tokens: per batch; the metrics do not depend on it.
         precision: of the matrix products.
         seed: of the generator's samples in replaced-token detection.
 

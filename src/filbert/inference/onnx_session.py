@@ -119,7 +119,7 @@ class Session:
         options.intra_op_num_threads = session_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # It lays out memory anew for every size of batch, at the second call of that size.
+        # ONNX Runtime plans memory again for each batch size, at the second call with that size.
         options.enable_mem_pattern = False
         try:
             self._session = onnxruntime.InferenceSession(
@@ -174,7 +174,7 @@ class Session:
 
 
 class SessionEncoder(nn.Module):
-    """Stands for an `Encoder`: gives the last hidden states, and no other layer's."""
+    """Replaces an `Encoder`: computes the last hidden states only."""
 
     def __init__(self, session: Session, config: EncoderConfig) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class SessionEncoder(nn.Module):
 
 
 class SessionModel(nn.Module):
-    """Stands for a `Model` on the CPU.
+    """Replaces a `Model` on the CPU.
 
     Attributes:
         encoder: for vectors.
@@ -207,7 +207,7 @@ class SessionModel(nn.Module):
         self.session = Session(folder / MODEL_FILE)
         noted = (checkpoint.filbert or {}).get("onnx")
         if isinstance(noted, dict) and noted.get("precision") == "int8":
-            # --precision float32 cannot be refused: it is what stands there unasked, too.
+            # --precision float32 cannot be refused, since it is also the default.
             log.info("%s was exported in int8 and computes in it.", folder)
             if not noted.get("exact_products") and products_saturate():
                 log.warning(

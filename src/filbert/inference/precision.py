@@ -51,7 +51,7 @@ def number_format(
     """What a loaded model's products are in: float32, bf16 or int8.
 
     Args:
-        model: its weights tell bf16, which needs no casts then; a graph has none.
+        model: bf16 weights need no casts; a graph has no weights.
         precision: that it runs in.
         checkpoint: notes what a graph was made in.
     """
@@ -187,7 +187,7 @@ def precision_loss(
         for name in names
         if None not in (exact.get(name), other.get(name))
     )
-    # NaN is neither above a limit nor below, and where it stands decides what max makes of it.
+    # NaN is neither above nor below a limit, and the result of max depends on its position.
     shares = [
         change
         for change in changes

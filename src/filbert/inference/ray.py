@@ -28,7 +28,7 @@ import torch
 
 from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FilbertError, RunError, install_hint
-from filbert.inference.bulk import Chunk, Engine, Job, Part, Work, model_digest
+from filbert.inference.bulk import Chunk, ChunkResult, Engine, Job, Work, model_digest
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def cluster(workers: int | None) -> Iterator[Any]:
     """The module ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine.
 
     Args:
-        workers: Workers that a new cluster has to have room for.
+        workers: Number of workers that a new cluster must hold.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -161,8 +161,8 @@ def sizes(there: Sequence[Machine], workers: int | None, on_gpu: bool) -> tuple[
     """
 
     def places(threads: int) -> int:
-        rooms = ((machine.cores // threads, machine.gpus) for machine in there)
-        return sum(min(room) if on_gpu else room[0] for room in rooms)
+        slots = ((machine.cores // threads, machine.gpus) for machine in there)
+        return sum(min(slot) if on_gpu else slot[0] for slot in slots)
 
     if workers is None:
         workers = places(1) if on_gpu else len(there)
@@ -232,7 +232,7 @@ class Worker:
         parts = [asdict(self._part(place)) for place in places["place"].to_pylist()]
         return pa.Table.from_pylist(parts, _PART)
 
-    def _part(self, place: int) -> Part:
+    def _part(self, place: int) -> ChunkResult:
         import ray
 
         packed = ray.get(self._pending.chunk.remote(place))
@@ -328,7 +328,7 @@ def _pipeline(worker: tuple[Any, ...], *, workers: int, threads: int, on_gpu: bo
 
 def _answers(
     ray: Any, pending: Any, parts: Any, chunks: Iterator[Chunk], size: tuple[int, int]
-) -> Generator[Part, None, None]:
+) -> Generator[ChunkResult, None, None]:
     """The parts in order; no more chunks are sent out than the workers need.
 
     A chunk that waits for its turn after a slower one keeps its place, so memory stays bounded.
@@ -351,7 +351,7 @@ def _answers(
         with closing(iter(tables)) as ordered:
             for place, table in enumerate(ordered):
                 (part,) = table.to_pylist()
-                yield Part(**part)
+                yield ChunkResult(**part)
                 ray.get(pending.answered.remote(place))
                 put()
     if bad:

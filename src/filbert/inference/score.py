@@ -26,7 +26,7 @@ from filbert.text.tokenizer import Encoding, Tokenizer
 
 # Each token becomes a sequence of its own, so this is as much work as a chunk is elsewhere.
 _CHUNK_CHARACTERS = 2**16
-# Beyond it a float has no room.
+# A larger exponent overflows a float.
 _LARGEST_EXPONENT = 700.0
 
 

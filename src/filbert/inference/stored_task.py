@@ -49,8 +49,8 @@ def task_of(
 
 
 def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
-    told = (checkpoint.filbert or {}).get("task")
-    stored = told or _implied(checkpoint)
+    recorded = (checkpoint.filbert or {}).get("task")
+    stored = recorded or _implied(checkpoint)
     if stored is None:
         return None
     try:
@@ -67,7 +67,7 @@ def _described(checkpoint: Checkpoint, folder: Path) -> Task | None:
             raise ValueError(f"{spec.name} needs the head {spec.head_kind!r}")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = printable(str(error).rstrip("."), 300)
-        if told is None:
+        if recorded is None:
             # The encoder is of use all the same.
             log.warning("%s: no task, since %s", folder / "config.json", reason)
             return None
@@ -107,7 +107,7 @@ def keeping_answers(fast: Precision, checkpoint: Checkpoint, task: Task | None) 
         return fast
     found = _found(checkpoint, "bf16_loss")
     if found is None:
-        reason = "nobody has measured what bf16 would cost this model's answers"
+        reason = "the cost of bf16 for this model's answers was not measured"
     elif not found["loss"] <= AUTO_MAY_CHANGE:  # NaN is no promise either
         points, metric = 100 * found["loss"], found.get("metric")
         reason = f"bf16 costs {points:.2f} points of {metric} on its dev rows"
@@ -134,20 +134,20 @@ def _found(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
 def int8_warning(
     precision: Precision, checkpoint: Checkpoint | None, task: Task | None
 ) -> str | None:
-    """A sentence where int8 is known to cost a task's answers, or nobody has seen what it costs.
+    """Return a warning if int8 is known to cost accuracy, or if its cost was not measured.
 
     Args:
         precision: that the model runs in.
         checkpoint: whose filbert.json holds what training, a conversion to int8 or an export found.
         task: what the head answers; None where it answers nothing.
     """
-    story = (checkpoint.filbert if checkpoint is not None else None) or {}
-    exported = story.get("onnx")
+    provenance = (checkpoint.filbert if checkpoint is not None else None) or {}
+    exported = provenance.get("onnx")
     if isinstance(exported, dict):
         if task is not None and exported.get("precision") == "int8" and "data" not in exported:
             return "int8 was not compared with float32 on labelled rows: filbert export --data FILE"
         return None
-    if precision.name != "int8" or task is None or isinstance(story.get("int8"), dict):
+    if precision.name != "int8" or task is None or isinstance(provenance.get("int8"), dict):
         return None
     found = None if checkpoint is None else _found(checkpoint, "int8_loss")
     if found is None:

@@ -23,7 +23,7 @@ BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
 )  # fmt: skip
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 INK, QUIET, GREY, FAINT = "#1F2933", "#66727F", "#B8C1CA", "#E3E8ED"
-BLUES, ORANGES = ("#F1F5F8", "#9CC3E0", BLUE), ("#FBF4EE", "#F2C29A", VERMILLION)
+BLUES = ("#F1F5F8", "#9CC3E0", BLUE)
 DASHES = (0, (4, 3))
 WIDTH, HEIGHT, TALL = 4.8, 3.7, 4.5  # inches of 100 page pixels
 PIXELS_PER_INCH = 200
@@ -54,16 +54,15 @@ def stacked_figure(xlabel: str, upper: str, lower: str) -> tuple[Figure, Axes, A
     return figure, top, bottom
 
 
-def panel_grid(
-    num: int, *, columns: int, row_height: float, sharex: bool = True
-) -> tuple[Figure, list[Axes]]:
-    """A figure with `num` small panels, `columns` per row."""
+def panel_grid(num: int, *, row_height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with `num` small panels, three per row, with common axes."""
     from matplotlib.figure import Figure
 
+    columns = 3
     rows = -(-num // columns)
     size = (WIDTH, row_height * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharex).flat)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
     for axes in grid[num:]:
         axes.remove()
     # The last panel of every column has the tick labels, also if the last row is not full.
@@ -107,6 +106,12 @@ def legend_below(figure: Figure) -> None:
     )  # fmt: skip
 
 
+def outer_labels(figure: Figure, xlabel: str, ylabel: str) -> None:
+    """Axis labels of a grid of panels."""
+    figure.supxlabel(xlabel, fontsize=9, color=QUIET)
+    figure.supylabel(ylabel, fontsize=9, color=QUIET)
+
+
 def panel_title(axes: Axes, title: str) -> None:
     """The title of a small panel."""
     axes.set_title(title, fontsize=8, color=INK, loc="left", pad=3)
@@ -123,9 +128,9 @@ def percent_axis(axis: Axis) -> None:
     axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
 
 
-def name_rows(axes: Axes, names: Sequence[str], longest: int = 22) -> None:
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Names at the left of horizontal bars or dots, from the bottom up."""
-    axes.set_yticks(range(len(names)), [plain(name, longest) for name in names])
+    axes.set_yticks(range(len(names)), [plain(name, 22) for name in names])
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(-0.6, len(names) - 0.4)
 
@@ -142,7 +147,7 @@ def plain_logarithm(axis: Axis, low: float, high: float) -> None:
 
 def draw_cells(
     axes: Axes, values: np.ndarray, texts: np.ndarray | None, *, low: float, high: float,
-    size: float, stops: Sequence[str] = BLUES, bold: np.ndarray | None = None,
+    size: float,
 ) -> None:  # fmt: skip
     """Draw a matrix as coloured cells with white borders.
 
@@ -153,20 +158,17 @@ def draw_cells(
         low: Value of the first colour.
         high: Value of the last colour.
         size: Font size.
-        stops: Colours from `low` to `high`.
-        bold: bool (R, C), cells whose text is bold.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    colors = LinearSegmentedColormap.from_list("filbert", stops)
+    colors = LinearSegmentedColormap.from_list("filbert", BLUES)
     axes.imshow(values, cmap=colors, vmin=low, vmax=high, aspect="auto")
     if texts is not None:
         for (row, column), text in np.ndenumerate(texts):
-            is_dark = values[row, column] > low + 0.6 * (high - low) and stops[-1] in SERIES
-            is_bold = bold is not None and bool(bold[row, column])
+            is_dark = values[row, column] > low + 0.6 * (high - low)
             axes.text(
                 column, row, text, ha="center", va="center", fontsize=size, linespacing=1.15,
-                color="white" if is_dark else INK, fontweight="bold" if is_bold else "normal",
+                color="white" if is_dark else INK,
             )  # fmt: skip
     for spine in axes.spines.values():
         spine.set_visible(False)

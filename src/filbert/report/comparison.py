@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from filbert.files import write_atomically
-from filbert.report import canvas, numbers
 from filbert.report import comparison_plots as plots
-from filbert.report.comparison_plots import NOT_SIGNIFICANT, SIGNIFICANT
+from filbert.report import numbers
 from filbert.report.comparison_study import (
     FALLING,
     ContestantEntry,
@@ -28,26 +27,19 @@ from filbert.report.render import (
     Cell,
     Section,
     Table,
-    draw,
     facts_table,
     flatten,
+    gallery,
+    paragraph,
     section,
+    side_by_side,
     write_page,
 )
 from filbert.report.run import label_counts
 from filbert.report.worst_errors import Passages, excerpt
 
-COSTS = (
-    ("training_seconds", "training"),
-    ("cpu_seconds", "CPU time"),
-    ("rows_per_second", "rows/s"),
-    ("latency_seconds", "one text"),
-    ("flops_per_row", "compute"),
-    ("parameters", "parameters"),
-    ("bytes_on_disk", "on disk"),
-    ("weight_bytes", "weights"),
-    ("peak_bytes", "peak memory"),
-)
+# Signs of a table, so that significance is not shown by bold type alone.
+SIGNIFICANT, NOT_SIGNIFICANT = "●", "○"
 SLICE_METRICS = {
     "f1": "F1",
     "macro_f1": "macro F1",
@@ -60,7 +52,6 @@ SLICE_METRICS = {
 }
 SPLITS = ("train", "dev", "test")
 MOST_ROWS = 20
-MOST_SLICES = 6  # in one plot, so that it can be read on a phone
 
 
 def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
@@ -83,14 +74,12 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
     version = f"filbert {study.results.get('filbert', '')}".strip()
     return write_page(
         study.path / "report.html",
-        "report.html",
         title=str(study.results.get("name") or study.path.resolve().name),
         about=[version, "comparison", study.results.get("finished")],
         headline=headline(study),
         notes=[*state(study), *study.notes],
         facts=headline_facts(study),
         sections=[*(one for one in found if one is not None), provenance(study)],
-        sections_template="comparison_sections.html",
         main_class="wide",
     )
 
@@ -165,7 +154,19 @@ def ranking(study: StudyFiles) -> Section | None:
         return None
     shown = [*(study.tested or study.metrics[:3])]
     shown += [column for column in study.metrics if column[0] == "ece" and column not in shown]
-    figures = {f"ranking_{key}": plots.metric_dots(study, key, name) for key, name in shown}
+    has_intervals = any(one.figure(shown[0][0]).get("over_seeds") for one in study.measured)
+    marks = (
+        f" Marker and broad bar: the seed that is best on dev and its {study.level} bootstrap "
+        "interval. Small dots: all seeds. Tall stroke and number: their mean, which decides the "
+        "order."
+        + " Thin line: the interval of the mean, over rows and seeds." * has_intervals
+        + " Hollow: with cleaning." * study.has_cleaning
+    )
+    figures: dict[str, Any] = {}
+    for key, heading in shown:
+        more = marks if not figures else " Less is better." * (key in FALLING)
+        plot = plots.metric_dots(study, key, heading)
+        figures[f"ranking_{key}"] = (plot, f"{_capital(heading)}.{more}")
     best, digits = best_values(study), study.digits
     level = {one.name for one in study.not_significant(study.measured[0])}
     rows: list[list[object]] = []
@@ -173,22 +174,24 @@ def ranking(study: StudyFiles) -> Section | None:
         name = f"{place}. {one.name}{' ≈' if one.name in level else ''}"
         rows.append([name, *(_metric(one, key, best[key], digits) for key, _ in study.metrics)])
     headings = [heading for _, heading in study.metrics]
+    notes = table_notes(study)
+    if level:
+        notes.append(
+            f"≈ no significant difference from the first on {study.decisive[1]}, corrected for all "
+            "comparisons."
+        )
+    every = ["run", *headings, "threshold", "training", "status"]
     return section(
-        "ranking",
         "Ranking",
-        figures=draw(study.path, figures),
-        shown=[(key, heading, key in FALLING) for key, heading in shown],
-        table=Table(["contestant", *headings], rows, css_class="ranking"),
-        every=Table(
-            ["run", *headings, "threshold", "training", "status"], _runs(study), 1, "dense"
-        ),
-        notes=table_notes(study),
-        has_equals=bool(level),
-        has_cleaning=bool(study.cleaned_pairs),
-        has_seed_intervals=any(one.figure(shown[0][0]).get("over_seeds") for one in study.measured),
-        level=study.level,
-        decisive=study.decisive[1],
+        gallery(study.path, figures),
+        Table(["contestant", *headings], rows, css_class="ranking"),
+        " ".join(notes),
+        Table(every, _runs(study), 1, "dense", title="Every run", folded=True),
     )
+
+
+def _capital(heading: str) -> str:
+    return heading[0].upper() + heading[1:]
 
 
 def _runs(study: StudyFiles) -> list[list[object]]:
@@ -232,7 +235,6 @@ def tests(study: StudyFiles) -> Section | None:
     """Differences between contestants: against the first, as matrices, and for every pair."""
     if not study.tested or len(study.measured) < 2:
         return None
-    figures = {f"differences_{key}": plots.differences(study, key) for key, _ in study.tested[:2]}
     first, (key, heading) = study.measured[0].name, study.decisive
     names = [one.name for one in study.measured]
     rows, every = [], []
@@ -255,18 +257,31 @@ def tests(study: StudyFiles) -> Section | None:
     for _, name in study.tested:
         every_head += [f"{name.partition(',')[0]}, difference", ends, "p_holm"]
     pairs = study.results.get("pairs") or ()
-    return section(
-        "tests",
-        "Significance tests",
-        figures=draw(study.path, figures),
-        shown=study.tested[:2],
-        table=Table([*head, *calls_head], rows, 2, "pairwise"),
-        every=Table([*every_head, *calls_head], every, 2, "pairwise"),
-        notes=(study.results.get("statistics") or {}).get("notes") or (),
-        level=study.level,
-        num_pairs=len(pairs),
-        has_seed_intervals=any((pair.get(key) or {}).get("over_seeds") for pair in pairs),
+    over_seeds = any((pair.get(key) or {}).get("over_seeds") for pair in pairs)
+    remark = (
+        f"● and bold: significant. The {study.level} interval of the difference excludes zero and "
+        "p_holm is below 0.05"
+        + over_seeds
+        * (
+            "; where a side of a pair has several seeds, the interval of the difference of their "
+            "means excludes zero as well"
+        )
+        + ". ○: not significant, which is no proof of equality. p_holm is p after Holm's "
+        f"correction for {len(pairs):,} {'pair' if len(pairs) == 1 else 'pairs'}. Both sides of a "
+        "pair are the seeds that are best on dev, measured on the same bootstrap samples. "
+        "McNemar's test uses the rows that only one of the two predicts correctly."
     )
+    return section(
+        "Significance tests",
+        Table([*head, *calls_head], rows, 2, "pairwise"),
+        remark,
+        *(paragraph(note, "note")
+          for note in (study.results.get("statistics") or {}).get("notes") or ()),
+        Table(
+            [*every_head, *calls_head], every if len(pairs) > 1 else [], 2, "pairwise",
+            title=f"All {len(pairs):,} pairs", folded=True,
+        ),
+    )  # fmt: skip
 
 
 def _pair(pair: Pair | None, digits: int, *, with_p: bool = True) -> list[object]:
@@ -302,17 +317,25 @@ def curves(study: StudyFiles) -> Section | None:
     gold = study.answers[study.answered[0].name].gold == study.positive
     if gold.all() or not gold.any():
         return None
-    figures = {kind: plots.ranking_curves(study, kind) for kind in ("pr", "roc")}
-    if len(study.answered) > 2:
-        figures["pr_panels"] = plots.pr_panels(study)
-    figures["calibration"] = plots.reliability_panels(study)
+    label = study.labels[study.positive]
+    cleaned = " Dashed: with cleaning." * study.has_cleaning
+    share = numbers.percent(float(gold.mean()))
+    figures = {
+        "pr": (
+            plots.ranking_curves(study, "pr"),
+            f"Precision-recall curves of label {label}; dashed grey: a random ranking ({share}).",
+        ),
+        "roc": (plots.ranking_curves(study, "roc"), "ROC curves; dashed grey: a random ranking."),
+        "calibration": (
+            plots.reliability_panels(study),
+            f"Calibration: observed frequency of label {label} over its predicted probability. "
+            f"Dashed grey: calibrated; below it the probabilities are too high.{cleaned}",
+        ),
+    }
     return section(
-        "curves",
         "Curves and calibration",
-        figures=draw(study.path, figures),
-        label=study.labels[study.positive],
-        share=float(gold.mean()),
-        has_cleaning=bool(study.cleaned_pairs),
+        "Every curve is of the contestant's seed that is best on dev, with its area.",
+        gallery(study.path, figures),
     )
 
 
@@ -321,27 +344,36 @@ def costs(study: StudyFiles) -> Section | None:
     if not any(one.entry.get("costs") for one in study.measured):
         return None
     shown = [
-        cost for cost in plots.COSTS if sum(bool(one.cost(cost.key)) for one in study.measured) > 1
-    ]
-    figures = {f"cost_{cost.key}": plots.cost_plot(study, cost) for cost in shown}
+        cost for cost in plots.COSTS
+        if cost.axis and sum(bool(one.cost(cost.key)) for one in study.measured) > 1
+    ]  # fmt: skip
+    figures = {}
+    for cost in shown:
+        side, gain = ("right", "faster") if cost.more_is_better else ("left", "cheaper")
+        caption = (
+            f"{_capital(cost.axis)}. Better is up and to the {side}. Large markers: no other "
+            f"contestant is at least as good and {gain} (Pareto front)."
+        )
+        figures[f"cost_{cost.key}"] = (plots.cost_plot(study, cost), caption)
     known = known_costs(study)
     rows = [
         [one.name, *(numbers.cost(key, one.cost(key)) for key, _ in known)]
         for one in study.measured
     ]
+    is_one_machine = (study.results.get("machine") or {}).get("same_for_all_runs")
     return section(
-        "costs",
         "Quality and cost",
-        figures=draw(study.path, figures),
-        shown=shown,
-        table=Table(["contestant", *(heading for _, heading in known)], rows, 1, "pairwise"),
-        is_one_machine=(study.results.get("machine") or {}).get("same_for_all_runs"),
+        gallery(study.path, figures),
+        Table(["contestant", *(heading for _, heading in known)], rows, 1, "pairwise"),
+        "Medians over the seeds, each measured in the process of the run."
+        + " All ran on the machine named below." * bool(is_one_machine),
     )
 
 
 def known_costs(study: StudyFiles) -> list[tuple[str, str]]:
     """(key, heading) of the costs that were measured."""
-    return [(k, h) for k, h in COSTS if any(one.cost(k) is not None for one in study.measured)]
+    known = [c for c in plots.COSTS if any(one.cost(c.key) is not None for one in study.measured)]
+    return [(cost.key, cost.heading) for cost in known]
 
 
 def students(study: StudyFiles) -> Section | None:
@@ -366,12 +398,15 @@ def students(study: StudyFiles) -> Section | None:
         "rows/s", "speed-up", "one text", "on disk", "weights", "training in total",
     ]  # fmt: skip
     return section(
-        "students",
         "Teacher and students",
-        table=Table(head, rows, 2, "ranking"),
-        why=study.choice,
-        decisive=study.decisive[1],
-        teachers=", ".join(map(named, teachers)),
+        paragraph(study.choice or "", "verdict"),
+        Table(head, rows, 2, "ranking"),
+        f"Share: the {study.decisive[1]} divided by that of {', '.join(map(named, teachers))}, "
+        "means over the seeds on the test rows, with an interval over rows, and over seeds where "
+        "there are several. Difference: of the seeds that are best on dev, tested as above. "
+        "Compute: matrix products of the encoder for one row, relative to the first line. "
+        "One text: median latency of a single text. Weights: size of the loaded model. "
+        "Training in total: with the training of the models it was made from.",
     )
 
 
@@ -420,53 +455,35 @@ def training_in_total(study: StudyFiles, one: ContestantEntry) -> float | None:
     return None if before is None else seconds + before
 
 
-def cleaning(study: StudyFiles) -> Section | None:
-    """Every model without and with cleaning of its texts, by the decisive metric."""
-    if not study.cleaned_pairs:
-        return None
-    key, heading = study.decisive
-    rows: list[list[object]] = []
-    steps: dict[str, list[str]] = {}
-    for plain, cleaned in study.cleaned_pairs:
-        name = study.cleaned_name(cleaned)
-        values = [fixed(one.value(key), study.digits) for one in (plain, cleaned)]
-        pair = study.pair(cleaned.name, plain.name, key)
-        rows.append([name, *values, *_pair(pair, study.digits, with_p=False)])
-        steps.setdefault(", ".join(map(str, cleaned.entry["cleaning"])), []).append(name)
-    head = ["model", "without", "with", "difference", f"{study.level} interval", "p_holm"]
-    return section(
-        "cleaning",
-        "With and without cleaning",
-        table=Table(head, rows, css_class="pairwise"),
-        decisive=heading,
-        steps=sorted(steps.items()),
-    )
-
-
 def decisions(study: StudyFiles) -> Section | None:
     """Confusion matrices, agreement, and the calibration of more than two labels."""
     figures = {}
     if study.answered:
-        figures["confusions"] = plots.confusions(study)
+        at = "at the threshold that was tuned on dev"
+        caption = "gold in rows, predicted in columns, share of the row."
         if study.positive is None:
-            figures["calibration"] = plots.reliability_panels(study)
+            at = "of the most probable label"
+            figures["calibration"] = (
+                plots.reliability_panels(study),
+                "Calibration: share of correct rows over the probability of the predicted label. "
+                "Dashed grey: calibrated.",
+            )
+        figures["confusions"] = (plots.confusions(study), f"Confusion matrices {at}: {caption}")
     found = study.results.get("agreement") or {}
     names = [one.name for one in study.measured if one.name in (found.get("names") or ())]
     if len(names) > 1:
-        at = [found["names"].index(name) for name in names]
-        matrix = [[found["matrix"][row][column] for column in at] for row in at]
-        figures["agreement"] = plots.agreement(names, matrix)
-    if not figures:
-        return None
-    images, is_binary = draw(study.path, figures), study.positive is not None
-    return section("decisions", "Decisions", figures=images, is_binary=is_binary)
+        places = [found["names"].index(name) for name in names]
+        plot = plots.agreement(names, np.array(found["matrix"])[np.ix_(places, places)])
+        caption = "Rows for which two contestants predict the same label, in percent."
+        figures["agreement"] = (plot, caption)
+    return section("Decisions", gallery(study.path, figures)) if figures else None
 
 
 # Rows and slices
 
 
 def slices(study: StudyFiles) -> Section | None:
-    """Metrics on parts of the test rows, as plots and in a table."""
+    """Metrics on parts of the test rows."""
     parts: list[dict[str, Any]] = list(study.results.get("slices") or ())
     names = [one.name for one in study.measured]
     known = [
@@ -476,15 +493,6 @@ def slices(study: StudyFiles) -> Section | None:
     ]
     if not known:
         return None
-    figures, shown = {}, []
-    for number, (by, some) in enumerate(_slice_groups(parts), start=1):
-        for metric in dict.fromkeys([known[0], *(k for k in known if k == "false_positive_rate")]):
-            values = [[_value(part, name, metric) for _, part in some] for name in names]
-            figures[f"slices_{number}_{metric}"] = plots.slices(
-                names, [_slice_name(name, part) for name, part in some],
-                np.array(values, dtype=float), falling=metric == "false_positive_rate",
-            )  # fmt: skip
-            shown.append((f"slices_{number}_{metric}", SLICE_METRICS[metric], by))
     rows: list[list[object]] = []
     for part in parts:
         for name in names:
@@ -497,41 +505,17 @@ def slices(study: StudyFiles) -> Section | None:
             counts = [numbers.count(part["rows"]), numbers.count(part.get("positives"))]
             rows.append([part["by"], part["slice"], name, *counts, *cells])
     head = ["by", "slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
-    return section(
-        "slices",
-        "Metrics by slice",
-        figures=draw(study.path, figures),
-        shown=shown,
-        table=Table(head, rows, 3, "dense"),
-        has_positives=any(part.get("positives") is not None for part in parts),
-    )
-
-
-def _slice_groups(
-    parts: list[dict[str, Any]],
-) -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
-    """(criterion, (name, slice) pairs) of every plot; yes/no columns share plots of their "yes"."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for part in parts:
-        groups.setdefault(str(part["by"]), []).append(part)
-    answers = {"yes", "no", "not stated"}
-    columns = [by for by, some in groups.items() if {str(p["slice"]) for p in some} <= answers]
-    found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for by, some in groups.items():
-        if len(columns) > 1 and by in columns:
-            yes = [(by, part) for part in some if part["slice"] == "yes"]
-            found.setdefault("column, where it says yes", []).extend(yes)
-        else:
-            found[by] = [(str(part["slice"]), part) for part in some]
-    for by, pairs in found.items():
-        for start in range(0, len(pairs), MOST_SLICES):
-            yield by, pairs[start : start + MOST_SLICES]
-
-
-def _slice_name(name: str, part: dict[str, Any]) -> str:
-    positives = part.get("positives")
-    lines = [canvas.plain(name, 12), f"n {part['rows']:,}"]
-    return "\n".join(lines if positives is None else [*lines, f"+ {positives:,}"])
+    remark = ""
+    if any(part.get("positives") is not None for part in parts):
+        remark += (
+            "F1 and PR AUC grow with the share of positives, so compare contestants within a "
+            "slice, not slices with each other. "
+        )
+    remark += "Metrics of small slices vary by chance."
+    table = Table(
+        head, rows, 3, "dense", title="Slices in numbers", folded=len(rows) > MOST_ROWS
+    )  # fmt: skip
+    return section("Metrics by slice", remark, table)
 
 
 def _value(part: dict[str, Any], name: str, metric: str) -> float | None:
@@ -564,7 +548,7 @@ def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
     shown = {int(first.rows[n]): study.labels[first.gold[n]]
              for n in [*disputed[:MOST_ROWS], *lost[:MOST_ROWS]]}  # fmt: skip
     texts, why = passages(study.path, shown) if show_texts else ({}, "")
-    listings = []
+    blocks: list[Any] = []
     for title, at in (("Most disputed rows", disputed), ("Rows that all get wrong", lost)):
         rows = []
         for n in at[:MOST_ROWS].tolist():
@@ -577,10 +561,18 @@ def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
         head = ["gold", "correct contestants", "correct", "row", "mean score of gold"]
         below = [texts[int(first.rows[n])] for n in at[:MOST_ROWS]] if texts else ()
         share = numbers.percent(len(at) / len(first.gold))
-        text = f"{len(at):,} of {len(first.gold):,} test rows ({share})."
-        listings.append((title, text, Table(head, rows, 2, "dense", passages=below)))
+        blocks += [
+            f"{title}: {len(at):,} of {len(first.gold):,} test rows ({share}).",
+            Table(head, rows, 2, "dense", passages=below),
+        ]
     return section(
-        "hard_rows", "Disputed and hard rows", listings=listings, show_texts=show_texts, why=why
+        "Disputed and hard rows",
+        *blocks,
+        "Disputed rows: the most evenly split first. Wrong rows: the lowest mean score of the gold "
+        "label first. Rows count from 0 in data/test.jsonl.gz."
+        + " Texts are shown only with --show-texts."
+        * (not show_texts),
+        paragraph(why, "note"),
     )
 
 
@@ -625,9 +617,11 @@ def data(study: StudyFiles) -> Section | None:
     ]  # fmt: skip
     if not rows:
         return None
-    near = facts_table(_spaced(facts.get("near_duplicates") or {}))
-    table = Table(["split", "labels", "rows"], rows, 2, "counts")
-    return section("data", "Data", table=table, near=near)
+    return section(
+        "Data",
+        Table(["split", "labels", "rows"], rows, 2, "counts"),
+        facts_table(_spaced(facts.get("near_duplicates")), "Near-duplicates and leakage"),
+    )
 
 
 def _spaced(values: Any) -> dict[str, Any]:
@@ -657,7 +651,7 @@ def failures(study: StudyFiles) -> Section | None:
     if not rows:
         return None
     table = Table(["contestant", "status", "message"], rows, 3, "failures")
-    return section("failures", "Failed and missing", table=table)
+    return section("Failed and missing", table, "These are not part of any metric above.")
 
 
 def provenance(study: StudyFiles) -> Section:
@@ -680,27 +674,28 @@ def provenance(study: StudyFiles) -> Section:
     if seconds:
         about["training of all runs"] = f"{numbers.seconds(sum(seconds))} ({len(seconds):,} runs)"
     tables = [
-        ("Study", facts_table(about)),
-        ("Machine", facts_table(_spaced(results.get("machine")))),
-        ("Options", facts_table(_spaced(results.get("options")))),
-        ("Data and the sha256 of its bytes", Table((), hashes, 2, "pairs")),
+        facts_table(about, "Study"),
+        facts_table(_spaced(results.get("machine")), "Machine"),
+        facts_table(_spaced(results.get("options")), "Options"),
+        Table((), hashes, 2, "pairs", title="Data and the sha256 of its bytes"),
     ]
     for one in study.contestants:
         own = {"kind": one.entry.get("kind"), "cleaning": one.entry.get("cleaning") or "none"}
         if one.entry.get("best_seed") is not None:
             own["seed best on dev"] = one.entry["best_seed"]
-        tables.append((one.name, facts_table(own | _spaced(one.entry.get("options")))))
+        tables.append(facts_table(own | _spaced(one.entry.get("options")), one.name))
     known = {one.name: dict(flatten(_spaced(one.entry["effective"])))
              for one in study.contestants if one.entry.get("effective")}  # fmt: skip
     names = list(dict.fromkeys(name for options in known.values() for name in options))
     rows = [[one, *(options.get(name, MISSING) for name in names)]
             for one, options in known.items()]  # fmt: skip
-    effective = Table(["contestant", *names], rows, 1, "dense")
-    return section("provenance", "How it was made", tables=tables, effective=effective)
+    title = "Options in effect, with defaults"
+    effective = Table(["contestant", *names], rows, 1, "dense", title=title, folded=True)
+    return section("How it was made", side_by_side(tables), effective)
 
 
 SECTIONS: Sequence[Callable[[StudyFiles], Section | None]] = (
-    ranking, tests, curves, costs, students, cleaning, decisions, slices,
+    ranking, tests, curves, costs, students, decisions, slices,
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Plots of a study: metrics with intervals, costs, differences, curves, confusions and slices."""
+"""Plots of a study: metrics with intervals, costs, curves, confusions and agreement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
 from filbert.report.canvas import DASHES, GREY
 from filbert.report.comparison_study import ContestantEntry, StudyFiles
-from filbert.report.numbers import fixed, signed
+from filbert.report.numbers import fixed
 from filbert.report.plots import Ranking, draw_confusion, ranking_plot
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_NUMBERED = 6
 NUM_BINS = 10
-# Signs of tables and plots, so that significance is not shown by colour alone.
-SIGNIFICANT, NOT_SIGNIFICANT = "●", "○"
 
 
 def metric_dots(study: StudyFiles, metric: str, heading: str) -> Figure:
@@ -68,21 +66,33 @@ def _beside(axes: Axes, place: int, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A cost of results.json on the x axis: its key, its name and what to divide it by."""
+    """A cost of results.json.
+
+    Attributes:
+        key: Its key.
+        heading: Of its column in tables.
+        axis: Name of the x axis; empty for no plot.
+        divisor: What to divide the value by on this axis.
+        more_is_better: As for a speed.
+    """
 
     key: str
     heading: str
+    axis: str = ""
     divisor: float = 1.0
     more_is_better: bool = False
 
 
 COSTS = (
-    Cost("training_seconds", "training, seconds"),
-    Cost("rows_per_second", "inference, rows per second", more_is_better=True),
-    Cost("latency_seconds", "latency of one text, milliseconds", 1e-3),
-    Cost("bytes_on_disk", "size on disk, MB", 1e6),
-    Cost("weight_bytes", "weights in memory, MB", 1e6),
-    Cost("peak_bytes", "peak memory of training, MB", 1e6),
+    Cost("training_seconds", "training", "training, seconds"),
+    Cost("cpu_seconds", "CPU time"),
+    Cost("rows_per_second", "rows/s", "inference, rows per second", more_is_better=True),
+    Cost("latency_seconds", "one text", "latency of one text, milliseconds", 1e-3),
+    Cost("flops_per_row", "compute"),
+    Cost("parameters", "parameters"),
+    Cost("bytes_on_disk", "on disk", "size on disk, MB", 1e6),
+    Cost("weight_bytes", "weights", "weights in memory, MB", 1e6),
+    Cost("peak_bytes", "peak memory", "peak memory of training, MB", 1e6),
 )
 
 
@@ -114,7 +124,7 @@ def cost_plot(study: StudyFiles, cost: Cost) -> Figure:
     points = [(x, y) for _, x, y in shown]
     best = pareto(points, more_is_better=cost.more_is_better)
     height = 3.9 + 0.1 * len(shown)
-    figure, axes = canvas.new_figure(f"{cost.heading} (logarithmic)", heading, height=height)
+    figure, axes = canvas.new_figure(f"{cost.axis} (logarithmic)", heading, height=height)
     axes.set_xscale("log")
     front = sorted(point for point, is_best in zip(points, best, strict=True) if is_best)
     axes.plot(
@@ -146,32 +156,18 @@ def ranking_curves(study: StudyFiles, kind: str) -> Figure:
     return ranking_plot(sorted(curves, key=lambda one: -one.area(kind)), kind)
 
 
-def pr_panels(study: StudyFiles) -> Figure:
-    """A panel for each model, with and without cleaning; the curves of all others in grey."""
-    at = study.positive or 0
-    curves = {
-        one.name: Ranking(one.name, a.gold == at, a.probabilities[:, at]).curve("pr")
-        for one in study.answered
-        for a in [study.answers[one.name]]
-    }
-
-    def draw(axes: Axes, ones: Sequence[ContestantEntry]) -> None:
-        for x, y in curves.values():
-            axes.plot(x, y, color=canvas.FAINT, linewidth=0.8, zorder=1)
-        for one in ones:
-            axes.plot(*curves[one.name], color=one.color, linestyle=one.line, linewidth=1.7)
-
-    return _panels(study, draw, "recall", "precision")
-
-
 def reliability_panels(study: StudyFiles) -> Figure:
     """Observed frequency over predicted probability, a panel for each model.
 
     For two labels the probability is that of the positive label, otherwise of the predicted label.
     Bins with fewer than five rows are left out.
     """
-
-    def draw(axes: Axes, ones: Sequence[ContestantEntry]) -> None:
+    groups: dict[str, list[ContestantEntry]] = {}
+    for one in study.answered:
+        groups.setdefault(one.base, []).append(one)
+    figure, grid = canvas.panel_grid(len(groups), row_height=1.62)
+    for axes, (base, ones) in zip(grid, groups.items(), strict=True):
+        canvas.quieten(axes, "", "")
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHES, zorder=1)
         for one in ones:
             answers, at = study.answers[one.name], study.positive
@@ -184,39 +180,20 @@ def reliability_panels(study: StudyFiles) -> Figure:
                 color=one.color, linestyle=one.line, linewidth=1.5, marker=one.marker,
                 markersize=4, markerfacecolor=one.fill, markeredgewidth=1,
             )  # fmt: skip
-
-    of_label = "" if study.positive is not None else " of the predicted label"
-    return _panels(study, draw, f"probability{of_label}", "observed frequency")
-
-
-def _panels(
-    study: StudyFiles,
-    draw: Callable[[Axes, Sequence[ContestantEntry]], None],
-    xlabel: str,
-    ylabel: str,
-) -> Figure:
-    """A small unit square for each model; `draw` gets the contestants with the same base."""
-    groups: dict[str, list[ContestantEntry]] = {}
-    for one in study.answered:
-        groups.setdefault(one.base, []).append(one)
-    figure, grid = canvas.panel_grid(len(groups), columns=3, row_height=1.62)
-    for axes, (base, ones) in zip(grid, groups.items(), strict=True):
-        canvas.quieten(axes, "", "")
-        draw(axes, ones)
         canvas.unit_square(axes)
         canvas.panel_title(axes, canvas.plain(base, 18))
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         axes.tick_params(labelsize=7.5)
-    figure.supxlabel(xlabel, fontsize=9, color=canvas.QUIET)
-    figure.supylabel(ylabel, fontsize=9, color=canvas.QUIET)
+    of_label = "" if study.positive is not None else " of the predicted label"
+    canvas.outer_labels(figure, f"probability{of_label}", "observed frequency")
     return figure
 
 
 def confusions(study: StudyFiles) -> Figure:
     """A confusion matrix for each contestant: rows are gold, columns predicted."""
     shown, num = study.answered, len(study.labels)
-    figure, grid = canvas.panel_grid(len(shown), columns=3, row_height=1.5)
+    figure, grid = canvas.panel_grid(len(shown), row_height=1.5)
     names = [canvas.plain(label, 11) for label in study.labels] if num <= MOST_NUMBERED else []
     for axes, one in zip(grid, shown, strict=True):
         answers = study.answers[one.name]
@@ -229,76 +206,23 @@ def confusions(study: StudyFiles) -> Figure:
         axes.set_xticks(ticks, names, rotation=0 if num == 2 else 90)
         axes.set_yticks(ticks, names)
         axes.tick_params(labelsize=6.8, pad=1)
-    figure.supxlabel("predicted", fontsize=9, color=canvas.QUIET)
-    figure.supylabel("gold", fontsize=9, color=canvas.QUIET)
+    canvas.outer_labels(figure, "predicted", "gold")
     return figure
 
 
-# Matrices
-
-
-def differences(study: StudyFiles, metric: str) -> Figure:
-    """Row minus column in a metric, in thousandths, for every pair.
-
-    Significant differences are bold and coloured: blue if the row is better, orange if worse.
-    """
-    names = [one.name for one in study.measured]
-    values = np.full((len(names), len(names)), np.nan)
-    texts = np.full(values.shape, "", dtype=object)
-    for row, one in enumerate(names):
-        values[row, row] = 2
-        for column, other in enumerate(names[row + 1 :], start=row + 1):
-            pair = study.pair(one, other, metric)
-            if pair is not None:
-                texts[row, column] = signed(1000 * pair.difference, 0).removeprefix("+")
-                if pair.is_significant:
-                    values[row, column] = 1 if pair.difference > 0 else 3
-    stops = ("#CFE6F3", "#EEF1F4", "#F9DFCB")
-    bold = np.isin(values, (1, 3))
-    return _matrix(names, names, values, texts, low=1, high=3, stops=stops, bold=bold)
-
-
-def agreement(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Figure:
-    """Percentage of the rows for which two contestants predict the same label."""
-    shown = np.where(np.tri(len(names), k=-1, dtype=bool), 100 * np.array(matrix), np.nan)
-    return _matrix(names, names, shown, _texts(shown, 1))
-
-
-def slices(
-    names: Sequence[str], columns: Sequence[str], values: np.ndarray, *, falling: bool
-) -> Figure:
-    """A metric of R contestants on S slices, float (R, S), NaN where it is undefined.
-
-    With `falling` less is better, and high values are orange.
-    """
-    texts = np.where(np.isfinite(values), _texts(values, 3), "–")
-    stops = canvas.ORANGES if falling else canvas.BLUES
-    return _matrix(names, columns, values, texts, stops=stops, turn=0)
-
-
-def _texts(values: np.ndarray, digits: int) -> np.ndarray:
-    shown = [[f"{v:.{digits}f}" if np.isfinite(v) else "" for v in row] for row in values.tolist()]
-    return np.array(shown, dtype=object).reshape(values.shape)
-
-
-def _matrix(
-    rows: Sequence[str], columns: Sequence[str], values: np.ndarray, texts: np.ndarray, *,
-    low: float | None = None, high: float | None = None, turn: int = 90, **style: Any,
-) -> Figure:  # fmt: skip
-    """A matrix with names at the left and above, and a text in every cell."""
+def agreement(names: Sequence[str], matrix: np.ndarray) -> Figure:
+    """Percentage of the rows for which two contestants predict the same label, float (R, R)."""
+    values = np.where(np.tri(len(names), k=-1, dtype=bool), 100 * matrix, np.nan)
     known = values[np.isfinite(values)]
-    if low is None or high is None:
-        low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
-        high = max(high, low + 1e-3)
-    if turn:
-        columns = [canvas.plain(name, 22) for name in columns]
-    longest = max((len(name) for name in columns), default=0) if turn else 18
-    height = 0.35 + 0.27 * len(rows) + min(0.068 * longest, 1.7)
+    texts = np.array([["" if np.isnan(v) else f"{v:.1f}" for v in row] for row in values.tolist()])
+    shown = [canvas.plain(name, 22) for name in names]
+    height = 0.35 + 0.27 * len(names) + min(0.068 * max(map(len, shown)), 1.7)
     figure, axes = canvas.new_figure("", "", height=height, grid="none")
-    size = 8.5 if len(columns) <= 10 else 7 if len(columns) <= 14 else 6
-    canvas.draw_cells(axes, values, texts, low=low, high=high, size=size, **style)
-    axes.set_xticks(range(len(columns)), columns, rotation=turn, fontsize=8 if turn else 7.2)
-    axes.set_yticks(range(len(rows)), [canvas.plain(name, 22) for name in rows], fontsize=8)
+    low, high = known.min(), max(known.max(), known.min() + 1e-3)
+    size = 8.5 if len(names) <= 10 else 7 if len(names) <= 14 else 6
+    canvas.draw_cells(axes, values, texts, low=low, high=high, size=size)
+    axes.set_xticks(range(len(shown)), shown, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(shown)), shown, fontsize=8)
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False,
                      labelcolor=canvas.INK)  # fmt: skip
     return figure

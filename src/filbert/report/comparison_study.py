@@ -269,20 +269,11 @@ class StudyFiles:
         pairs = [(one, self.pair(first.name, one.name, key)) for one in self.measured]
         return [one for one, pair in pairs if pair is not None and not pair.is_significant]
 
-    @cached_property
-    def cleaned_pairs(self) -> list[tuple[ContestantEntry, ContestantEntry]]:
-        """(without, with cleaning) of every contestant that was measured both ways."""
-        by_name = {one.name: one for one in self.measured}
-        return [
-            (by_name[one.base], one)
-            for one in self.measured
-            if one.name != one.base and one.base in by_name
-        ]
-
-    def cleaned_name(self, cleaned: ContestantEntry) -> str:
-        """The name of the base; the full name if the base has several cleanings."""
-        bases = [one.base for _, one in self.cleaned_pairs]
-        return cleaned.base if bases.count(cleaned.base) == 1 else cleaned.name
+    @property
+    def has_cleaning(self) -> bool:
+        """Whether a contestant was measured both with and without cleaning."""
+        names = {one.name for one in self.measured}
+        return any(one.name != one.base and one.base in names for one in self.measured)
 
 
 def named(name: object) -> str:

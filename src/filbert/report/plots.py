@@ -390,17 +390,16 @@ def wilson_interval(share: float, num_rows: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def label_bars(labels: Sequence[str], f1: Sequence[float], support: Sequence[int]) -> Figure:
-    """F1 of every label, the best on top, with the number of gold rows."""
-    order = sorted(range(len(labels)), key=lambda c: f1[c])
-    figure, axes = canvas.new_figure("F1", "", height=max(0.7 + 0.24 * len(labels), 1.6), grid="x")
-    axes.barh(range(len(order)), [f1[c] for c in order], 0.62, color=canvas.BLUE)
-    canvas.name_rows(axes, [labels[c] for c in order])
-    for place, c in enumerate(order):
-        axes.text(
-            f1[c] + 0.012, place, f"{f1[c]:.2f}  (n = {support[c]:,})", va="center", fontsize=8,
-            color=canvas.QUIET,
-        )  # fmt: skip
+def label_bars(metrics: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """`f1` of every label, the best on top, with `support`, its number of gold rows."""
+    height = max(0.7 + 0.24 * len(metrics), 1.6)
+    figure, axes = canvas.new_figure("F1", "", height=height, grid="x")
+    order = sorted(metrics, key=lambda label: float(metrics[label]["f1"]))
+    values = [metrics[label]["f1"] for label in order]
+    bars = axes.barh(range(len(order)), values, 0.62, color=canvas.BLUE)
+    names = [f"{metrics[label]['f1']:.2f}  (n = {metrics[label]['support']:,})" for label in order]
+    axes.bar_label(bars, names, padding=3, fontsize=8, color=canvas.QUIET)
+    canvas.name_rows(axes, order)
     axes.set_xlim(0, 1.25)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     return figure
@@ -465,44 +464,12 @@ def share_bars(
     for number, ((name, values), color) in enumerate(zip(shares.items(), colors, strict=False)):
         at = np.arange(len(names)) - 0.4 + width * (number + 0.5)
         label = name if len(shares) > 1 else None
-        axes.bar(at, values, width * 0.94, color=color, label=label)
-        for x, value in zip(at.tolist(), values, strict=True):
-            axes.annotate(
-                f"{100 * value:.0f}", (x, value), xytext=(0, 2), textcoords="offset points",
-                ha="center", fontsize=7.5, color=canvas.QUIET,
-            )  # fmt: skip
+        bars = axes.bar(at, values, width * 0.94, color=color, label=label)
+        percents = [f"{100 * value:.0f}" for value in values]
+        axes.bar_label(bars, percents, padding=2, fontsize=7.5, color=canvas.QUIET)
     ticks = [f"{canvas.plain(n, 14)}\nn = {size:,}" for n, size in zip(names, sizes, strict=True)]
     axes.set_xticks(range(len(names)), ticks, fontsize=8 if len(names) <= 7 else 6.5)
     axes.set_ylim(0, 1.08)
     canvas.percent_axis(axes.yaxis)
     canvas.add_legend(axes, "above")
-    return figure
-
-
-def seed_dots(
-    panels: Sequence[tuple[str, Sequence[tuple[str, float]]]], best: str, xlabel: str
-) -> Figure:
-    """One panel per metric with one dot per seed, the kept seed in red.
-
-    The grey bar is the mean ± one standard deviation.
-
-    Args:
-        panels: (name of the metric, (seed, value) of every run); at least one.
-        best: The kept seed.
-        xlabel: Below the last panel.
-    """
-    figure, grid = canvas.panel_grid(len(panels), columns=1, row_height=0.78, sharex=False)
-    for number, (axes, (name, runs)) in enumerate(zip(grid, panels, strict=True)):
-        canvas.quieten(axes, xlabel if number == len(panels) - 1 else "", "", grid="x")
-        values = np.array([value for _, value in runs])
-        mean, deviation = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
-        axes.barh(0, 2 * deviation, 0.5, left=mean - deviation, color=canvas.FAINT, zorder=1)
-        axes.vlines(mean, -0.25, 0.25, color=canvas.QUIET, linewidth=1.4, zorder=2)
-        colors = [canvas.VERMILLION if seed == best else canvas.BLUE for seed, _ in runs]
-        axes.scatter(
-            values, np.zeros(len(values)), s=34, c=colors, alpha=0.85, linewidths=0, zorder=3
-        )
-        canvas.name_rows(axes, [name], 16)
-        axes.margins(x=0.08)
-        axes.locator_params(axis="x", nbins=5)
     return figure

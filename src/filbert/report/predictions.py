@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from filbert.metrics.classification import label_metrics
 from filbert.metrics.entities import entities_of, entity_metrics, split
 from filbert.metrics.squad import answer_scores, normalize
 from filbert.report import canvas, numbers, plots
-from filbert.report.folder import CLASSIFICATIONS, RunFolder
+from filbert.report.folder import RunFolder
 from filbert.report.plots import MOST_LABELS, Ranking
-from filbert.report.render import Section, Table, draw, section
+from filbert.report.render import Block, Figures, Section, Table, gallery, section
 from filbert.report.table import model_name
 
 MOST_CURVES = 6
@@ -45,35 +46,38 @@ def num_rows(folder: RunFolder, what: str = "rows") -> str:
 
 def ranking(folder: RunFolder) -> Section | None:
     """ROC and precision-recall curves, scores by class, and other thresholds."""
-    if not folder.rows or folder.problem not in ("binary", "multilabel"):
-        return None
     is_binary, positive = folder.problem == "binary", folder.positive
     curves, without = rankings(folder)
-    figures = {}
+    figures: dict[str, Any] = {}
     if curves:
-        figures["roc"] = plots.ranking_plot(curves, "roc")
-        figures["pr"] = plots.ranking_plot(curves, "pr", show_random=is_binary)
+        random = " Dashed: a random ranking."
+        figures["roc"] = (
+            plots.ranking_plot(curves, "roc"), f"ROC curves with their areas.{random}"
+        )  # fmt: skip
+        figures["pr"] = (
+            plots.ranking_plot(curves, "pr", show_random=is_binary),
+            f"Precision-recall curves with their average precision.{random * is_binary}",
+        )
     if is_binary and positive is not None:
         negative = next((label for label in folder.labels if label != positive), "other")
         gold, scores = folder.gold_is(positive), folder.scores_of(positive)
         threshold = folder.shown_metrics.get("threshold", folder.run.get("threshold"))
-        names = (negative, positive)
-        figures["scores"] = plots.class_histogram(
-            scores, gold, names, threshold, xlabel="score", edges=np.linspace(0, 1, 31), log=True
-        )
+        plot = plots.class_histogram(
+            scores, gold, (negative, positive), threshold, xlabel="score",
+            edges=np.linspace(0, 1, 31), log=True,
+        )  # fmt: skip
+        caption = "Scores by true class. Rows on the wrong side of the threshold are errors."
+        figures["scores"] = (plot, caption)
         if gold.any():
-            figures["threshold"] = plots.threshold_plot(gold, scores, threshold)
+            on = "these rows" if folder.shown_split == "dev" else "dev, not on these rows"
+            figures["threshold"] = (
+                plots.threshold_plot(gold, scores, threshold),
+                "Precision, recall and F1 at other thresholds. The threshold in use was chosen on "
+                f"{on}.",
+            )
     if not figures:
         return None
-    return section(
-        "ranking",
-        "Ranking",
-        rows=num_rows(folder),
-        without_curve=without,
-        figures=draw(folder.path, figures),
-        is_binary=is_binary,
-        split=folder.shown_split,
-    )
+    return section("Ranking", num_rows(folder), without, gallery(folder.path, figures))
 
 
 def rankings(folder: RunFolder) -> tuple[list[Ranking], str]:
@@ -102,33 +106,36 @@ def rankings(folder: RunFolder) -> tuple[list[Ranking], str]:
 
 def decisions(folder: RunFolder) -> Section | None:
     """Confusion matrix and the metrics of every label."""
-    if not folder.rows or folder.problem not in CLASSIFICATIONS or not folder.labels:
+    if not folder.labels:
         return None
     table = per_label(folder)
-    frequent = sorted(folder.labels, key=lambda label: -table[label]["support"])[:MOST_LABELS]
-    shown = [label for label in folder.labels if label in frequent]
+    shown, only = most_frequent(table)
     figures = {}
     if folder.problem != "multilabel":
-        figures["confusion"] = plots.confusion_plot(confusion(folder, shown), shown)
-    figures["label_f1"] = plots.label_bars(
-        shown, [table[label]["f1"] for label in shown], [table[label]["support"] for label in shown]
+        caption = f"Confusion matrix: colour is the share of the gold label.{only}"
+        figures["confusion"] = (plots.confusion_plot(confusion(folder, shown), shown), caption)
+    figures["label_f1"] = (
+        plots.label_bars({label: table[label] for label in shown}),
+        f"F1 of every label; n is the number of gold rows.{only}",
     )
     keys = ["precision", "recall", "f1", "support", "roc_auc", "pr_auc", "threshold"]
     keys = [key for key in keys if any(key in scores for scores in table.values())]
     headings = {"f1": "F1", "support": "gold rows", "roc_auc": "ROC AUC", "pr_auc": "PR AUC"}
+    head = ["label", *(headings.get(key, key) for key in keys)]
     rows = [[label, *(numbers.metric(table[label].get(key)) for key in keys)] for label in table]
     return section(
-        "decisions",
         "Decisions",
-        rows=num_rows(folder),
-        figures=draw(folder.path, figures),
-        only=_only(shown, folder.labels),
-        table=Table(["label", *(headings.get(key, key) for key in keys)], rows),
+        num_rows(folder),
+        gallery(folder.path, figures),
+        Table(head, rows, title="Metrics by label"),
     )
 
 
-def _only(shown: list[str], labels: Any) -> str:
-    return f" Only the {MOST_LABELS} most frequent ones." if len(shown) < len(labels) else ""
+def most_frequent(table: dict[str, dict[str, Any]]) -> tuple[list[str], str]:
+    """The MOST_LABELS labels with the most gold rows, in their order, and a remark."""
+    frequent = sorted(table, key=lambda label: -table[label]["support"])[:MOST_LABELS]
+    shown = [label for label in table if label in frequent]
+    return shown, f" Only the {MOST_LABELS} most frequent ones." * (len(shown) < len(table))
 
 
 def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
@@ -144,65 +151,73 @@ def per_label(folder: RunFolder) -> dict[str, dict[str, Any]]:
 def confusion(folder: RunFolder, labels: list[str]) -> np.ndarray:
     """Rows by gold label (down) and predicted label (across), int64 (C, C)."""
     number = {label: c for c, label in enumerate(labels)}
-    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for row in folder.rows:
-        gold, predicted = number.get(row["gold"]), number.get(row["label"])
-        if gold is not None and predicted is not None:
-            counts[gold, predicted] += 1
+    pairs = [(number.get(row["gold"]), number.get(row["label"])) for row in folder.rows]
+    return crossed([pair for pair in pairs if None not in pair], len(labels))
+
+
+def crossed(pairs: Sequence[tuple[Any, ...]], size: int) -> np.ndarray:
+    """Number of pairs by their first number (down) and second number (across), int64 (C, C)."""
+    counts = np.zeros((size, size), dtype=np.int64)
+    for pair in pairs:
+        counts[pair] += 1
     return counts
 
 
 def calibrated(folder: RunFolder) -> Section | None:
     """Observed frequency by score, for tasks with probabilities."""
-    if not folder.rows:
-        return None
     rows, positive = folder.rows, folder.positive
-    if folder.problem == "binary" and positive is not None:
+    meaning = "share of correct rows"
+    if folder.problem == "binary":
+        if positive is None:
+            return None
         is_true, confidence = folder.gold_is(positive), folder.scores_of(positive)
         meaning = f"share of {positive}"
     elif folder.problem == "multiclass":
         is_true = np.array([row["label"] == row["gold"] for row in rows])
         confidence = np.array([max(row["scores"].values()) for row in rows])
-        meaning = "share of correct rows"
     elif folder.problem == "multilabel":
         is_true = np.concatenate([folder.gold_is(label) for label in folder.labels])
         confidence = np.concatenate([folder.scores_of(label) for label in folder.labels])
         meaning = "share of gold labels"
-    elif folder.problem == "multiple_choice" and all(row.get("scores") for row in rows):
+    else:
+        if not all(row.get("scores") for row in rows):
+            return None
         is_true = np.array([row["choice"] == row["gold"] for row in rows])
         confidence = np.array([max(row["scores"]) for row in rows])
-        meaning = "share of correct rows"
-    else:
-        return None
     bins = calibration.reliability_bins(is_true, confidence)
     plot = plots.reliability_plot(bins, xlabel="score", ylabel=canvas.plain(meaning))
+    error = calibration.expected_calibration_error(is_true, confidence)
+    caption = (
+        "Reliability diagram: on the dashed line the model is calibrated. Vertical bars: "
+        "95\N{NO-BREAK SPACE}% intervals. Expected calibration error: "
+        f"{numbers.metric(error)} (15 bins)."
+    )
     lines = [
         [f"{b.lower:.2f} – {b.upper:.2f}", numbers.count(b.num_rows), numbers.metric(b.confidence),
          numbers.metric(b.frequency)]
         for b in bins
     ]  # fmt: skip
-    return section(
-        "calibration",
-        "Calibration",
-        rows=num_rows(folder),
-        figures=draw(folder.path, {"reliability": plot}),
-        error=calibration.expected_calibration_error(is_true, confidence),
-        table=Table(["score", "rows", "mean score", meaning], lines, css_class="dense"),
-    )
+    table = Table(["score", "rows", "mean score", meaning], lines, css_class="dense")
+    figures = {"reliability": (plot, caption)}
+    return section("Calibration", num_rows(folder), gallery(folder.path, figures, table))
 
 
 # Regression and embeddings
 
 
-def scores(folder: RunFolder) -> Section | None:
+def scores(folder: RunFolder) -> Section:
     """Predicted over gold scores, and the residuals of a regression."""
-    if folder.problem != "regression" or not folder.rows:
-        return None
     gold, values = gold_and_predicted(folder)
     residuals = values - gold
     figures = {
-        "scores": plots.scatter(gold, values, xlabel="gold", ylabel="predicted", identity=True),
-        "residuals": plots.residual_histogram(residuals),
+        "scores": (
+            plots.scatter(gold, values, xlabel="gold", ylabel="predicted", identity=True),
+            "Predicted over gold scores, one dot per row. Dashed: exact prediction.",
+        ),
+        "residuals": (
+            plots.residual_histogram(residuals),
+            "Residuals: to the right of 0 the prediction is too high, to the left too low.",
+        ),
     }
     errors = np.abs(residuals)
     lines = {
@@ -214,8 +229,7 @@ def scores(folder: RunFolder) -> Section | None:
     }
     rows = [[name, numbers.metric(float(value))] for name, value in lines.items()]
     table = Table(("", "score"), rows, css_class="dense")
-    images = draw(folder.path, figures)
-    return section("scores", "Scores", rows=num_rows(folder), figures=images, table=table)
+    return section("Scores", num_rows(folder), gallery(folder.path, figures), table)
 
 
 def gold_and_predicted(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
@@ -227,9 +241,8 @@ def gold_and_predicted(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
 
 def similarity(folder: RunFolder) -> Section | None:
     """Cosines of pairs over their gold scores, and the rank of the own pair."""
-    if folder.problem != "embedding" or not folder.rows:
-        return None
-    figures, depths, pool = {}, [], ""
+    figures: dict[str, Any] = {}
+    depths = []
     ranked = [row for row in folder.rows if "rank" in row]
     if ranked:
         ranks = np.array([row["rank"] for row in ranked])
@@ -237,10 +250,12 @@ def similarity(folder: RunFolder) -> Section | None:
         pool = f"{pools[-1]:,}" if len(pools) == 1 else f"{pools[0]:,} to {pools[-1]:,}"
         starts = [start for start in RANKS if start <= pools[-1]]
         counts = np.histogram(ranks, [*starts, np.inf])[0]
-        figures["ranks"] = plots.share_bars(
+        plot = plots.share_bars(
             group_names(starts), {"share": (counts / len(ranks)).tolist()}, counts.tolist(),
             xlabel="rank of the own pair", ylabel="share of the rows",
         )  # fmt: skip
+        caption = f"Rank of the own pair among {pool} candidates; 1 is correct."
+        figures["ranks"] = (plot, caption)
         depths = [
             [f"among the first {depth}" if depth > 1 else "first",
              numbers.percent(float((ranks <= depth).mean()))]
@@ -250,19 +265,16 @@ def similarity(folder: RunFolder) -> Section | None:
         depths.append(["median rank", f"{np.median(ranks):g}"])
     gold, values = gold_and_predicted(folder)
     if len(gold):
-        figures["cosines"] = plots.scatter(
-            gold, values, xlabel="gold score of the pair", ylabel="cosine", identity=False
+        labels = {"xlabel": "gold score of the pair", "ylabel": "cosine"}
+        figures["cosines"] = (
+            plots.scatter(gold, values, **labels, identity=False),
+            "Cosine over gold score, one dot per pair. The cosine should rise with the score; its "
+            "scale is arbitrary.",
         )
     if not figures:
         return None
-    return section(
-        "similarity",
-        "Similarity",
-        rows=num_rows(folder),
-        figures=draw(folder.path, figures),
-        pool=pool,
-        depths=Table(["own pair", "rows"], depths, css_class="dense"),
-    )
+    table = Table(["own pair", "rows"], depths, css_class="dense")
+    return section("Similarity", num_rows(folder), gallery(folder.path, figures, table))
 
 
 def group_names(starts: list[int]) -> list[str]:
@@ -279,24 +291,26 @@ def group_names(starts: list[int]) -> list[str]:
 
 def entities(folder: RunFolder) -> Section | None:
     """Metrics of every entity type, their confusion by word, and the kinds of errors."""
-    if folder.problem != "tagging" or not folder.rows:
-        return None
     types = per_type(folder)
     if not types:
         return None
-    frequent = sorted(types, key=lambda kind: -types[kind]["support"])[:MOST_LABELS]
-    shown = [kind for kind in types if kind in frequent]
+    shown, only = most_frequent(types)
     # Tags without B- and I-, such as parts of speech, are of single words.
     is_tags = any(not split(tag)[0] for row in folder.rows for tag in row["gold"] if tag != "O")
     kind, unit = ("tag", "words") if is_tags else ("type", "gold entities")
     counts, names = confusion_by_word(folder, shown), [*shown, "another" if is_tags else NO_ENTITY]
     if is_tags and not (counts[-1].any() or counts[:, -1].any()):
         counts, names = counts[:-1, :-1], shown
+    by = "their tag" if is_tags else "the type of their entity"
     figures = {
-        "label_f1": plots.label_bars(
-            shown, [types[one]["f1"] for one in shown], [types[one]["support"] for one in shown]
+        "label_f1": (
+            plots.label_bars({name: types[name] for name in shown}),
+            f"F1 of every {kind}; n is the number of {unit}.{only}",
         ),
-        "confusion": plots.confusion_plot(counts, names),
+        "confusion": (
+            plots.confusion_plot(counts, names),
+            f"Words by {by}; colour is the share of the gold {kind}.{only}",
+        ),
     }
     rows = [
         [name, *(numbers.metric(metrics[key]) for key in ("precision", "recall", "f1", "support"))]
@@ -309,17 +323,18 @@ def entities(folder: RunFolder) -> Section | None:
         for one, text in OUTCOMES.items()
         if found
     ]
+    head, errors = (
+        [kind, "precision", "recall", "F1", unit],
+        ["outcome", "entities", "of the gold entities"],
+    )
+    tables = (
+        Table(head, rows, title=f"Metrics by {kind}"),
+        Table(errors, outcomes, title="Kinds of errors"),
+    )
     return section(
-        "entities",
         "Tags" if is_tags else "Entities",
-        rows=num_rows(folder, "sentences"),
-        figures=draw(folder.path, figures),
-        kind=kind,
-        unit=unit,
-        only=_only(shown, types),
-        is_tags=is_tags,
-        table=Table([kind, "precision", "recall", "F1", unit], rows),
-        outcomes=Table(["outcome", "entities", "of the gold entities"], outcomes),
+        num_rows(folder, "sentences"),
+        gallery(folder.path, figures, *tables),
     )
 
 
@@ -339,13 +354,16 @@ def confusion_by_word(folder: RunFolder, types: list[str]) -> np.ndarray:
     The last row and column are for words of no entity or of a type that is not in `types`.
     """
     number = {kind: c for c, kind in enumerate(types)}
-    counts = np.zeros((len(types) + 1, len(types) + 1), dtype=np.int64)
-    for row in folder.rows:
-        for pair in zip(row["gold"], row["tags"], strict=True):
-            kinds = (NO_ENTITY if tag == "O" else split(tag)[1] for tag in pair)
-            gold, predicted = (number.get(kind, len(types)) for kind in kinds)
-            counts[gold, predicted] += 1
-    return counts
+
+    def at(tag: str) -> int:
+        return number.get(NO_ENTITY if tag == "O" else split(tag)[1], len(types))
+
+    pairs = [
+        (at(gold), at(predicted))
+        for row in folder.rows
+        for gold, predicted in zip(row["gold"], row["tags"], strict=True)
+    ]
+    return crossed(pairs, len(types) + 1)
 
 
 def kinds_of_errors(folder: RunFolder) -> Counter[str]:
@@ -385,48 +403,56 @@ def _overlap(one: Entity, other: Entity) -> bool:
 # Questions and choices
 
 
-def answers(folder: RunFolder) -> Section | None:
+def answers(folder: RunFolder) -> Section:
     """F1 and exact match by the length of answer and context; unanswerable questions."""
-    if folder.problem != "span_qa" or not folder.rows:
-        return None
     scores = question_scores(folder.rows)
     names = ["none", *group_names(list(ANSWER_WORDS))]
     words = [
         max(min(len(normalize(text).split()) for text in row["gold"]), 1) if row["gold"] else 0
         for row in folder.rows
     ]
-    figures = {
-        "answers_by_length": _bars(np.searchsorted(ANSWER_WORDS, words, "right"), names, scores,
-                                   "words of the shortest gold answer, 'none': unanswerable")
-    }  # fmt: skip
+    plot = _bars(np.searchsorted(ANSWER_WORDS, words, "right"), names, scores,
+                 "words of the shortest gold answer, 'none': unanswerable")  # fmt: skip
+    by = "F1 and exact match by the length of"
+    figures = {"answers_by_length": (plot, f"{by} the gold answer; n is the number of questions.")}
     sizes = np.array([row["num_tokens"] for row in folder.rows])
     borders = sorted({int(border) for border in np.quantile(sizes, [0.25, 0.5, 0.75])})
     groups = np.searchsorted(borders, sizes)
     if len(set(groups.tolist())) > 1:
         names = [*(f"to {border:,}" for border in borders), f"over {borders[-1]:,}"]
-        plot = _bars(groups, names, scores, "tokens of question and context")
-        figures["answers_by_context"] = plot
-    has_answer = np.array([bool(row["gold"]) for row in folder.rows])
-    answered: list[list[str]] = []
-    if not has_answer.all():
-        is_given = np.array([bool(row["answer"]) for row in folder.rows])
-        null_scores = np.array([row["null_score"] for row in folder.rows], dtype=float)
-        threshold = null_threshold(folder)
-        figures["null_scores"] = plots.class_histogram(
-            null_scores, ~has_answer, ("answerable", "unanswerable"), threshold,
-            xlabel='score of "no answer"', edges=np.histogram_bin_edges(null_scores, 40),
-        )  # fmt: skip
-        answered = [
-            [name, *(numbers.count(int((gold & given).sum())) for given in (is_given, ~is_given))]
-            for name, gold in (("answerable", has_answer), ("unanswerable", ~has_answer))
-        ]
+        figures["answers_by_context"] = (
+            _bars(groups, names, scores, "tokens of question and context"),
+            f"{by} question and context, in four groups of about equal size.",
+        )
     return section(
-        "answers",
         "Answers",
-        rows=num_rows(folder, "questions"),
-        figures=draw(folder.path, figures),
-        answered=Table(["questions", "answered", "left empty"], answered),
+        num_rows(folder, "questions"),
+        gallery(folder.path, figures),
+        _unanswerable(folder),
     )
+
+
+def _unanswerable(folder: RunFolder) -> Block:
+    """Scores of "no answer" and counts of empty answers, if there are unanswerable questions."""
+    has_answer = np.array([bool(row["gold"]) for row in folder.rows])
+    if has_answer.all():
+        return {}
+    is_given = np.array([bool(row["answer"]) for row in folder.rows])
+    null_scores = np.array([row["null_score"] for row in folder.rows], dtype=float)
+    plot = plots.class_histogram(
+        null_scores, ~has_answer, ("answerable", "unanswerable"), null_threshold(folder),
+        xlabel='score of "no answer"', edges=np.histogram_bin_edges(null_scores, 40),
+    )  # fmt: skip
+    caption = (
+        "Score of “no answer” minus the score of the best span. To the right of the threshold, "
+        "which was chosen on dev, the answer is empty."
+    )
+    rows = [
+        [name, *(numbers.count(int((gold & given).sum())) for given in (is_given, ~is_given))]
+        for name, gold in (("answerable", has_answer), ("unanswerable", ~has_answer))
+    ]
+    head, title = ["questions", "answered", "left empty"], "Answerable and unanswerable questions"
+    return gallery(folder.path, {"null_scores": (plot, caption)}, Table(head, rows, title=title))
 
 
 def question_scores(rows: list[dict[str, Any]]) -> np.ndarray:
@@ -459,24 +485,15 @@ def _bars(groups: np.ndarray, names: list[str], scores: np.ndarray, xlabel: str)
     )
 
 
-def choices(folder: RunFolder) -> Section | None:
+def choices(folder: RunFolder) -> Section:
     """Gold and chosen positions, and the accuracy by gold position."""
-    if folder.problem != "multiple_choice" or not folder.rows:
-        return None
     counts = positions(folder)
     total, names = int(counts.sum()), [str(position) for position in range(len(counts))]
     gold, chosen, correct = counts.sum(1), counts.sum(0), counts.diagonal()
-    figures = {}
+    figures: Figures = {}
     if len(counts) <= MOST_LABELS:
-        known = np.flatnonzero(gold)
-        figures["confusion"] = plots.confusion_plot(counts, names)
-        figures["accuracy_by_place"] = plots.share_bars(
-            [names[position] for position in known],
-            {"accuracy": correct[known] / gold[known]},
-            gold[known].tolist(),
-            xlabel="position of the right answer",
-            ylabel="accuracy",
-        )
+        caption = "Rows by the position of the right and of the chosen answer."
+        figures = {"confusion": (plots.confusion_plot(counts, names), caption)}
     lines = []
     for at, name in enumerate(names):
         accuracy = float(correct[at] / gold[at]) if gold[at] else None
@@ -484,27 +501,26 @@ def choices(folder: RunFolder) -> Section | None:
             (numbers.count(int(n[at])), numbers.percent(n[at] / total)) for n in (gold, chosen)
         ]
         lines.append([name, *shares[0], *shares[1], numbers.metric(accuracy)])
-    return section(
-        "choices",
-        "Choices",
-        rows=num_rows(folder),
-        figures=draw(folder.path, figures),
-        table=Table(["position", "right", "share", "chosen", "share", "accuracy"], lines),
-    )
+    head = ["position", "right", "share", "chosen", "share", "accuracy"]
+    remark = f"{num_rows(folder)} Positions are counted from 0, as in the data."
+    return section("Choices", remark, gallery(folder.path, figures, Table(head, lines)))
 
 
 def positions(folder: RunFolder) -> np.ndarray:
     """Rows by gold position (down) and chosen position (across), int64 (C, C)."""
     pairs = [(int(row["gold"]), int(row["choice"])) for row in folder.rows]
-    size = max(
-        1 + max(max(pair) for pair in pairs), *(len(r.get("scores") or ()) for r in folder.rows)
-    )
-    counts = np.zeros((size, size), dtype=np.int64)
-    for pair in pairs:
-        counts[pair] += 1
-    return counts
+    num_choices = [len(row.get("scores") or ()) for row in folder.rows]
+    return crossed(pairs, max(1 + max(map(max, pairs)), *num_choices))
 
 
-SECTIONS = (
-    ranking, decisions, scores, similarity, entities, answers, choices, calibrated,
-)  # fmt: skip
+# problem -> its sections
+SECTIONS: dict[str, tuple[Callable[[RunFolder], Section | None], ...]] = {
+    "binary": (ranking, decisions, calibrated),
+    "multiclass": (decisions, calibrated),
+    "multilabel": (ranking, decisions, calibrated),
+    "regression": (scores,),
+    "embedding": (similarity,),
+    "tagging": (entities,),
+    "span_qa": (answers,),
+    "multiple_choice": (choices, calibrated),
+}

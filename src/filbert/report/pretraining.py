@@ -6,7 +6,7 @@ from typing import Any
 
 from filbert.report import numbers, plots
 from filbert.report.folder import RunFolder
-from filbert.report.render import Section, Table, draw, section
+from filbert.report.render import Figures, Section, Table, gallery, section
 from filbert.report.table import PRETRAINING_METRICS
 
 SHARES = tuple(key for key, (_, is_share) in PRETRAINING_METRICS.items() if is_share)
@@ -82,59 +82,75 @@ def results(folder: RunFolder) -> Section | None:
             row += [_metric(key, values[0]), _metric(key, best(known, default=None))]
         row.append(_metric(key, metrics[key]))
         rows.append([*row, _metric(key, teacher.get(key))] if teacher else row)
-    return section(
-        "results",
-        "Results",
-        table=Table([*head, "teacher"] if teacher else head, rows),
-        first_step=dev[0]["step"] if has_course else None,
+    remark = (
+        "Always the same sequences with the same masks. A masked word is one token of the "
+        "vocabulary, so these metrics cannot be compared between models with different "
+        "vocabularies. Perplexity is the exponential of the masked-word loss."
     )
+    if has_course:
+        remark += f" First: after step {dev[0]['step']:,}."
+    return section("Results", Table([*head, "teacher"] if teacher else head, rows), remark)
 
 
 def training(folder: RunFolder) -> Section | None:
-    """Loss over steps and time, perplexity, accuracies, gradient norm and batch size."""
+    """Loss, perplexity and accuracies over the steps, and the gradient norm."""
     run, steps, dev = folder.run, folder.steps, folder.dev_evaluations
     if not steps:
         return None
-    borders, options = phases(folder), run.get("options") or {}
-    key, ylabel = "mlm_loss", "loss (nats per masked word)"
+    borders = phases(folder)
+    key, ylabel, name = "mlm_loss", "loss (nats per masked word)", "Loss of the masked words"
     if run.get("teacher"):
-        key, ylabel = "loss", "weighted sum of the losses"
-    figures = {}
-    figures["loss"] = plots.loss_curve(
+        key, ylabel, name = "loss", "weighted sum of the losses", "Loss"
+    plot = plots.loss_curve(
         steps, dev, key=key, dev_key=key, ylabel=ylabel, phases=borders, zoom=True
     )
+    caption = f"{name} and learning rate. The first steps may be above the plotted range."
+    figures = {"loss": (plot, caption)}
     if any(line["metrics"].get("perplexity") is not None for line in dev):
-        columns = [("perplexity", "perplexity")]
-        figures["perplexity"] = plots.metric_curves(
-            dev, columns, ylabel="dev perplexity", phases=borders
-        )
+        metric = [("perplexity", "perplexity")]
+        plot = plots.metric_curves(dev, metric, ylabel="dev perplexity", phases=borders)
+        figures["perplexity"] = (plot, "Perplexity on held-out text.")
     shares = [(key, PRETRAINING_METRICS[key][0]) for key in SHARES
               if any(line["metrics"].get(key) is not None for line in dev)]  # fmt: skip
     if shares:
-        figures["dev_metric"] = plots.metric_curves(dev, shares)
-    if any((line.get("grad_norm") or 0) > 0 for line in steps):
-        figures["grad_norm"] = plots.gradient_curve(steps, options.get("clip"))
-    images = draw(folder.path, figures)
-    return section("training", "Training", figures=images, throughput=_throughput(run), key=key)
+        figures["dev_metric"] = (plots.metric_curves(dev, shares), "Accuracies on dev.")
+    figures |= gradient_norm(folder)
+    return section("Training", " · ".join(_about(run)), gallery(folder.path, figures))
 
 
-def _throughput(run: dict[str, Any]) -> list[str]:
-    options = run.get("options") or {}
-    pair = {"nsp": " and next sentence", "sop": " and sentence order"}.get(str(options.get("pair")))
-    words = "replaced" if options.get("objective") == "replaced" else "masked"
-    parts = [f"objective: {words} words{pair or ''}"]
-    if run.get("teacher"):
-        parts = [f"distillation method: {run.get('method')}"]
+def gradient_norm(folder: RunFolder) -> Figures:
+    """The plot of the gradient norm, if it was recorded."""
+    if not any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
+        return {}
+    plot = plots.gradient_curve(folder.steps, (folder.run.get("options") or {}).get("clip"))
+    caption = "Norm of the gradient before clipping. A rising norm is a sign of unstable training."
+    return {"grad_norm": (plot, caption)}
+
+
+def throughput(run: dict[str, Any]) -> list[str]:
+    """Steps, epochs, tokens per second and share of real tokens, as far as they are known."""
+    parts = []
     if run.get("steps") is not None:
         parts.append(f"{run['steps']:,} steps")
+    if run.get("epochs") is not None:
+        parts.append(f"{run['epochs']:g} epochs")
     if run.get("tokens_per_second") is not None:
         parts.append(f"{run['tokens_per_second']:,.0f} tokens/s")
     if run.get("fill") is not None:
         parts.append(f"{numbers.percent(run['fill'])} of the computed tokens are real tokens")
-    lengths = [str(options[key]) for key in ("max_length", "second_length") if options.get(key)]
-    if lengths:
-        parts.append(f"sequences of up to {', then '.join(lengths)} tokens")
     return parts
+
+
+def _about(run: dict[str, Any]) -> list[str]:
+    options = run.get("options") or {}
+    pair = {"nsp": " and next sentence", "sop": " and sentence order"}.get(str(options.get("pair")))
+    words = "replaced" if options.get("objective") == "replaced" else "masked"
+    objective = f"objective: {words} words{pair or ''}"
+    if run.get("teacher"):
+        objective = f"distillation method: {run.get('method')}"
+    lengths = [str(options[key]) for key in ("max_length", "second_length") if options.get(key)]
+    limit = [f"sequences of up to {', then '.join(lengths)} tokens"] * bool(lengths)
+    return [objective, *throughput(run), *limit]
 
 
 def corpora(folder: RunFolder) -> Section | None:
@@ -147,14 +163,17 @@ def corpora(folder: RunFolder) -> Section | None:
         [split, facts.get("path", ""), *(numbers.count(facts.get(key)) for key in counted)]
         for split, facts in data.items()
     ]
-    return section(
-        "corpora",
-        "Text",
-        table=Table(["split", "corpus", *counted], rows, 2),
-        tokens=run.get("tokens"),
-        corpus_tokens=(data.get("train") or {}).get("tokens"),
-        tokenizer=run.get("tokenizer") or {},
-    )
+    read, corpus = run.get("tokens"), (data.get("train") or {}).get("tokens")
+    tokenizer, remarks = run.get("tokenizer") or {}, []
+    if read and corpus:
+        remarks.append(
+            f"Training read {read:,} tokens, special tokens included: {read / corpus:.1f} times "
+            "the corpus."
+        )
+    if tokenizer.get("vocab_size"):
+        kind = tokenizer.get("kind", "")
+        remarks.append(f"The vocabulary is {kind} with {tokenizer['vocab_size']:,} entries.")
+    return section("Text", Table(["split", "corpus", *counted], rows, 2), " ".join(remarks))
 
 
 SECTIONS = (results, training, corpora)

@@ -1,13 +1,13 @@
 """Renders a report to one HTML file with Jinja2.
 
-Templates escape every value. The page holds its images and loads neither scripts nor anything from
-outside. Python computes numbers, tables and plots; the wording is in templates/*.html.
+Templates escape every value and compute nothing. A page is a list of sections, a section a list of
+blocks, and a block a plain dict. The page holds its images and loads nothing from outside.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,6 +55,8 @@ class Table:
         num_text_columns: Number of left-aligned columns.
         css_class: plain, results, pairs, counts, dense, ranking, pairwise or failures.
         passages: (name, text) pairs below each row; empty for none.
+        title: A heading above the table.
+        folded: Whether only the title is visible until it is clicked.
     """
 
     head: Sequence[object]
@@ -62,41 +64,64 @@ class Table:
     num_text_columns: int = 1
     css_class: str = "plain"
     passages: Sequence[Sequence[tuple[str, str]]] = ()
+    title: str = ""
+    folded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A plot that was saved as a PNG, to be embedded in the page."""
-
-    name: str
-    base64: str
-    width: int
-
-
+Block = dict[str, Any]
 Section = dict[str, Any]
+# Name of the file -> the plot and its caption.
+Figures = Mapping[str, "tuple[Figure, str]"]
 
 
-def section(macro: str, title: str, **values: Any) -> Section:
-    """A section of the page: its title and what its macro in the sections template shows."""
+def section(title: str, *blocks: Block | Table | str) -> Section:
+    """A section of the page; empty blocks are left out.
+
+    Args:
+        title: Its heading, and its id in other letters.
+        blocks: Of `paragraph`, `gallery` or `side_by_side`; a string is a remark.
+    """
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
-    return {"macro": macro, "title": title, "id": "-".join(words), **values}
+    shown = [block for block in map(_block, blocks) if block]
+    return {"title": title, "id": "-".join(words), "blocks": shown}
 
 
-def draw(folder: Path, figures: dict[str, Figure]) -> dict[str, Image]:
-    """Save figures as plots/NAME.png below `folder` and return them for the page."""
-    images = {}
-    for name, figure in figures.items():
+def _block(content: Block | Table | str) -> Block:
+    if isinstance(content, Table):
+        return {"kind": "table", "table": content} if content.rows else {}
+    return paragraph(content) if isinstance(content, str) else content
+
+
+def paragraph(words: str, css_class: str = "remark") -> Block:
+    """A paragraph: remark, note, verdict, or "" for plain text; nothing without words."""
+    return {"kind": "text", "text": words, "css_class": css_class} if words.strip() else {}
+
+
+def side_by_side(tables: Iterable[Table]) -> Block:
+    """Tables with titles in two columns."""
+    return {"kind": "columns", "tables": [table for table in tables if table.rows]}
+
+
+def gallery(folder: Path, figures: Figures, *tables: Table) -> Block:
+    """Plots with their captions, then tables next to them; plots become `folder`/plots/NAME.png."""
+    images = []
+    for name, (figure, caption) in figures.items():
         path = folder / "plots" / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
         canvas.save(figure, path)
-        data = base64.b64encode(path.read_bytes()).decode("ascii")
-        images[name] = Image(name, data, round(100 * canvas.WIDTH))
-    return images
+        images.append({
+            "base64": base64.b64encode(path.read_bytes()).decode("ascii"),
+            "alt": f"Plot: {name.replace('_', ' ')}",
+            "width": round(100 * canvas.WIDTH),
+            "caption": caption,
+        })  # fmt: skip
+    shown = [table for table in tables if table.rows]
+    return {"kind": "gallery", "images": images, "tables": shown} if images or shown else {}
 
 
-def facts_table(values: dict[str, Any]) -> Table:
+def facts_table(values: dict[str, Any], title: str = "") -> Table:
     """A table of names and values; nested values are flattened, long lists shortened."""
-    return Table((), list(flatten(values)), 2, "pairs")
+    return Table((), list(flatten(values)), 2, "pairs", title=title)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
@@ -120,29 +145,26 @@ def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, obj
 def _listed(values: Sequence[Any]) -> str:
     if any(isinstance(value, list | dict) for value in values):
         return f"{len(values):,} entries"
-    text = ", ".join(map(str, values[:MOST_ITEMS])) or numbers.MISSING
+    shown = ", ".join(map(str, values[:MOST_ITEMS])) or numbers.MISSING
     more = len(values) - MOST_ITEMS
-    return f"{text} and {more:,} more" if more > 0 else text
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 @cache
 def environment() -> Environment:
     """The Jinja2 environment: autoescape is on, and an undefined name is an error."""
-    found = Environment(
+    return Environment(
         loader=PackageLoader("filbert", "report/templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["percent"] = numbers.percent
-    found.filters["metric"] = numbers.metric
-    return found
 
 
-def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Render a template and replace the file `path` by it; an error leaves the old file."""
-    html = environment().get_template(template).render(**values)
+def write_page(path: Path, **values: Any) -> Path:
+    """Render report.html to the file `path`; an error leaves the old file."""
+    html = environment().get_template("report.html").render(**values)
     # A lone surrogate, as in a damaged name, cannot be written as UTF-8.
     write_atomically(path, html.encode("utf-8", "replace"))
     return path

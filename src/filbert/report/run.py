@@ -13,9 +13,11 @@ from filbert.report.render import (
     Cell,
     Section,
     Table,
-    draw,
     facts_table,
+    gallery,
+    paragraph,
     section,
+    side_by_side,
     write_page,
 )
 from filbert.report.table import (
@@ -31,7 +33,6 @@ from filbert.report.table import (
 from filbert.report.worst_errors import worst_errors
 
 MOST_LABEL_COUNTS = 8
-MOST_SEED_PLOTS = 5
 
 
 def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
@@ -50,33 +51,26 @@ def write_run_report(run_folder: Path, *, show_texts: bool = False) -> Path:
         FormatError: A file is damaged.
     """
     folder = read_run_folder(Path(run_folder))
-    if pretraining.is_pretraining(folder.run):
-        template = "pretraining_sections.html"
+    run = folder.run
+    if pretraining.is_pretraining(run):
         found = [make(folder) for make in pretraining.SECTIONS]
-        what: Any = "distillation" if folder.run.get("teacher") else "pre-training"
+        what: Any = "distillation" if run.get("teacher") else "pre-training"
         headline, facts = pretraining.headline(folder), pretraining.headline_facts(folder)
     else:
-        template = "run_sections.html"
         found = [results(folder), seeds(folder), training(folder)]
-        found += [make(folder) for make in predictions.SECTIONS]
+        if folder.rows:
+            found += [make(folder) for make in predictions.SECTIONS.get(folder.problem or "", ())]
         found += [lengths(folder), worst_errors(folder, show_texts=show_texts)]
-        what = folder.run.get("task")
-        headline = f"{verdict(folder.run)} {spread_of_seeds(folder.run)}"
-        facts = headline_facts(folder.run)
+        what = run.get("task")
+        headline, facts = f"{verdict(run)} {spread_of_seeds(run)}", headline_facts(run)
     return write_page(
         folder.path / "report.html",
-        "report.html",
         title=title_of(folder),
-        about=[
-            f"filbert {folder.run.get('filbert', '')}".strip(),
-            what,
-            folder.run.get("finished"),
-        ],
+        about=[f"filbert {run.get('filbert', '')}".strip(), what, run.get("finished")],
         headline=[headline],
         notes=_notes(folder),
         facts=facts,
         sections=[*(one for one in found if one is not None), provenance(folder)],
-        sections_template=template,
         main_class="",
     )
 
@@ -168,15 +162,24 @@ def results(folder: RunFolder) -> Section | None:
     for metrics in measured.values():
         keys |= {k: None for k, v in metrics.items() if not isinstance(v, (dict, list))}
     every = [[key, *(numbers.metric(m.get(key)) for m in measured.values())] for key in keys]
+    num_rows = numbers.count(((run.get("data") or {}).get(split) or {}).get("rows"))
+    remark = f"Measured on {num_rows} {split} rows. The best value of a column is bold."
+    if split == "dev":
+        remark += " The model was chosen on these rows, so expect a slightly lower quality on new "
+        remark += "rows."
+    temperature = run.get("temperature")
     return section(
-        "results",
         "Results",
-        table=Table(head, rows, css_class="results"),
-        every=Table(["metric", *measured], every, css_class="dense"),
-        num_rows=numbers.count(((run.get("data") or {}).get(split) or {}).get("rows")),
-        split=split,
-        temperature=run.get("temperature"),
-        left_out={name: m["left_out"] for name, m in measured.items() if m.get("left_out")},
+        Table(head, rows, css_class="results"),
+        remark,
+        Table(["metric", *measured], every, css_class="dense", title="Every metric"),
+        f"Temperature, fitted on dev: {numbers.metric(temperature)}." if temperature else "",
+        *(
+            f"Not part of the mean areas of {name}, because their rows have one class only: "
+            f"{', '.join(metrics['left_out'])}."
+            for name, metrics in measured.items()
+            if metrics.get("left_out")
+        ),
     )
 
 
@@ -185,7 +188,18 @@ def seeds(folder: RunFolder) -> Section | None:
     spread = folder.run.get("seeds")
     if not spread or not spread.get("runs"):
         return None
-    splits, figures = [], {}
+    best, value = str(spread["best"]), spread.get("best_value")
+    about = (
+        f"{len(spread['runs'])} seeds were trained. Seed {best} was kept: it is the best on dev by "
+        f"{heading_of(str(spread['metric']))}"
+        f"{'' if value is None else f' ({numbers.metric(value)})'}. The dev value of the best seed "
+        "is biased upwards; the mean estimates the value of a new seed."
+    )
+    failed = Table(
+        ["seed", "error"], list((spread.get("failed") or {}).items()), 2,
+        title="Failed seeds, which are not part of these metrics",
+    )  # fmt: skip
+    tables = []
     for split in reversed(SPLITS):
         known = (spread.get("figures") or {}).get(split) or {}
         order = dict.fromkeys([str(spread.get("metric")), *dict(short_columns(folder.run))])
@@ -196,12 +210,6 @@ def seeds(folder: RunFolder) -> Section | None:
             seed: [float(run["metrics"][split][key]) for key in keys]
             for seed, run in spread["runs"].items()
         }
-        panels = [
-            (heading_of(key), [(seed, own[at]) for seed, own in values.items()])
-            for at, key in enumerate(keys[:MOST_SEED_PLOTS])
-        ]
-        best = str(spread["best"])
-        figures[f"seeds_{split}"] = plots.seed_dots(panels, best, f"{split} metric")
         rows: list[list[object]] = [
             [Cell(f"seed {seed}, kept" if seed == best else f"seed {seed}", strong=seed == best),
              *map(numbers.metric, own)]
@@ -211,19 +219,9 @@ def seeds(folder: RunFolder) -> Section | None:
             [name, *(numbers.metric(known[key][name]) for key in keys)]
             for name in ("mean", "deviation")
         ]
-        splits.append((split, Table(["", *map(heading_of, keys)], rows, css_class="dense")))
-    failed = Table(["seed", "error"], list((spread.get("failed") or {}).items()), 2)
-    return section(
-        "seeds",
-        "Seeds",
-        num_runs=len(spread["runs"]),
-        best=spread["best"],
-        metric=heading_of(str(spread["metric"])),
-        best_value=spread.get("best_value"),
-        failed=failed,
-        splits=splits,
-        figures=draw(folder.path, figures),
-    )
+        head = ["", *map(heading_of, keys)]
+        tables.append(Table(head, rows, css_class="dense", title=f"On {split}"))
+    return section("Seeds", paragraph(about, ""), failed, *tables)
 
 
 def spread_of_seeds(run: dict[str, Any]) -> str:
@@ -243,35 +241,26 @@ def training(folder: RunFolder) -> Section | None:
     run, dev = folder.run, folder.dev_evaluations
     if not folder.steps and not folder.evaluations:
         return None
-    figures = {}
+    figures: dict[str, Any] = {}
     is_squared = folder.problem in ("regression", "embedding") and any(
         line["metrics"].get("mse") is not None for line in dev
     )
     if folder.steps:
-        figures["loss"] = plots.loss_curve(
-            folder.steps,
-            dev,
-            dev_key="mse" if is_squared else "loss",
-            ylabel="mean squared error" if is_squared else "loss (nats)",
-        )
-    columns = [(key, heading) for key, heading in short_columns(run) if key not in FALLING]
+        dev_key, ylabel = ("mse", "mean squared error") if is_squared else ("loss", "loss (nats)")
+        plot = plots.loss_curve(folder.steps, dev, dev_key=dev_key, ylabel=ylabel)
+        figures["loss"] = (plot, "Training loss, dev loss and learning rate.")
+    metrics = [(key, heading) for key, heading in short_columns(run) if key not in FALLING]
     best = run.get("best") or {}
-    if dev and columns:
-        figures["dev_metric"] = plots.metric_curves(dev, columns, kept_step=best.get("step"))
-    if any((line.get("grad_norm") or 0) > 0 for line in folder.steps):
-        clip = (run.get("options") or {}).get("clip")
-        figures["grad_norm"] = plots.gradient_curve(folder.steps, clip)
-    throughput = []
-    if run.get("steps") is not None:
-        throughput.append(f"{run['steps']:,} steps")
-    if run.get("epochs") is not None:
-        throughput.append(f"{run['epochs']:g} epochs")
-    if run.get("tokens_per_second") is not None:
-        throughput.append(f"{run['tokens_per_second']:,.0f} tokens/s")
-    if run.get("fill") is not None:
-        throughput.append(f"{numbers.percent(run['fill'])} of the computed tokens are real tokens")
-    images = draw(folder.path, figures)
-    return section("training", "Training", throughput=throughput, figures=images, best=best)
+    if dev and metrics:
+        caption = "Metrics on dev."
+        if best.get("step") is not None:
+            caption += f" The weights of step {best['step']:,} were kept: {best['metric']} "
+            caption += f"{numbers.metric(best['value'])}."
+        plot = plots.metric_curves(dev, metrics, kept_step=best.get("step"))
+        figures["dev_metric"] = (plot, caption)
+    figures |= pretraining.gradient_norm(folder)
+    throughput = " · ".join(pretraining.throughput(run))
+    return section("Training", throughput, gallery(folder.path, figures))
 
 
 def lengths(folder: RunFolder) -> Section | None:
@@ -312,22 +301,15 @@ def lengths(folder: RunFolder) -> Section | None:
         limit = None if is_sum else data[sampled].get("max_length")
         xlabel = _COUNTED.get(folder.problem or "", "tokens per text, before cutting")
         plot = plots.length_histogram(known[sampled], limit, beyond=beyond, xlabel=xlabel)
-        figures["lengths"] = plot
+        figures["lengths"] = (plot, f"Lengths of {len(known[sampled]):,} {sampled} rows.")
     quantiles = [
         [split, *(f"{round(float(q)):,}" for q in np.quantile(values, [0, 0.5, 0.9, 0.99, 1]))]
         for split, values in known.items()
         if values
     ]
-    return section(
-        "lengths",
-        "Data and lengths",
-        table=table,
-        rule=rule,
-        figures=draw(folder.path, figures),
-        num_sampled=len(known[sampled]) if sampled else 0,
-        sampled=sampled,
-        quantiles=Table(["tokens", "minimum", "median", "90 %", "99 %", "maximum"], quantiles),
-    )
+    head = ["tokens", "minimum", "median", "90 %", "99 %", "maximum"]
+    by_length = Table(head, quantiles, title="Quantiles of the number of tokens")
+    return section("Data and lengths", table, rule, gallery(folder.path, figures, by_length))
 
 
 _COUNTED = {
@@ -403,11 +385,11 @@ def provenance(folder: RunFolder) -> Section:
     ]
     versions = {"filbert": run.get("filbert", numbers.MISSING), **(run.get("versions") or {})}
     tables = [
-        ("Run", facts_table(when)),
-        ("Machine", facts_table(device)),
-        ("Versions", facts_table(versions)),
-        ("Model", facts_table(model | ((run.get("model") or {}).get("config") or {}))),
-        ("Options", facts_table(options)),
-        ("Data files and the sha256 of their bytes", Table((), hashes, 2, "pairs")),
+        facts_table(when, "Run"),
+        facts_table(device, "Machine"),
+        facts_table(versions, "Versions"),
+        facts_table(model | ((run.get("model") or {}).get("config") or {}), "Model"),
+        facts_table(options, "Options"),
+        Table((), hashes, 2, "pairs", title="Data files and the sha256 of their bytes"),
     ]
-    return section("provenance", "How it was made", tables=tables)
+    return section("How it was made", side_by_side(tables))

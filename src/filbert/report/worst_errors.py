@@ -14,7 +14,7 @@ from filbert.metrics.classification import SMALLEST_PROBABILITY
 from filbert.report import numbers
 from filbert.report.folder import RunFolder, gold_labels, predicted_labels
 from filbert.report.predictions import Entity, mistakes, question_scores
-from filbert.report.render import Section, Table, section
+from filbert.report.render import Section, Table, paragraph, section
 
 if TYPE_CHECKING:
     from filbert.data.records import Row
@@ -27,86 +27,83 @@ LONGEST, BEFORE = 300, 100
 
 Prediction = dict[str, Any]
 Passages = list[tuple[str, str]]
+Columns = dict[str, Callable[[Prediction], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The errors of a run in a table.
+class ErrorRule:
+    """What the errors of a problem are, and how they are listed.
 
     Attributes:
-        text: What is listed, and in which order.
-        head: Headings before and after the columns "row" and "line".
-        errors: Predictions, the worst first, and the cells below these headings.
+        text: A sentence with {wrong} such as "12 of 400 test", {share}, {all} and {shown} rows.
+        before: Heading -> text of a cell, left of the row number.
+        after: The same, right of the line.
+        order: A key to sort by, the worst error first; None if the prediction is correct.
+        derived: Gives predictions with more keys, which need all predictions.
     """
 
     text: str
-    head: tuple[list[str], list[str]]
-    errors: list[tuple[Prediction, list[str], list[str]]]
+    before: Columns
+    after: Columns
+    order: Callable[[Prediction], Any]
+    derived: Callable[[list[Prediction]], list[Prediction]] = list
 
 
 def worst_errors(folder: RunFolder, *, show_texts: bool = False) -> Section | None:
     """The rows with the largest errors; their texts only with `show_texts`."""
-    make = _LISTINGS.get(folder.problem or "")
-    listing = make(folder) if make and folder.rows else None
-    if listing is None:
+    rule = rule_of(folder)
+    if rule is None:
         return None
+    keyed = [(rule.order(row), row) for row in rule.derived(folder.rows)]
+    errors = [(key, row) for key, row in keyed if key is not None]
+    shown = [row for _, row in sorted(errors, key=lambda pair: pair[0])[:MOST_ERRORS]]
     path = ((folder.run.get("data") or {}).get(folder.shown_split or "") or {}).get("path")
-    shown = listing.errors[:MOST_ERRORS]
+    about = rule.text.format(
+        wrong=f"{len(errors):,} of {len(folder.rows):,} {folder.shown_split}",
+        share=numbers.percent(len(errors) / len(folder.rows)),
+        shown=len(shown),
+        all=f"{len(folder.rows):,} {folder.shown_split}",
+    )
     rows = [
-        [*before, numbers.count(row.get("row")), numbers.count(row.get("line")), *after,
+        [*(show(row) for show in rule.before.values()),
+         numbers.count(row.get("row")), numbers.count(row.get("line")),
+         *(show(row) for show in rule.after.values()),
          numbers.count(row.get("num_tokens")), "cut" if row.get("truncated") else ""]
-        for row, before, after in shown
+        for row in shown
     ]  # fmt: skip
-    before, after = listing.head
-    texts: dict[int, Passages] = {}
-    why = ""
-    if show_texts and shown:
-        texts, why = passages(folder, [row for row, _, _ in shown])
+    texts, why = passages(folder, shown) if show_texts and shown else ({}, "")
+    below = [texts.get(row["row"], []) for row in shown] if texts else ()
+    columns = [*rule.before, "row", "line", *rule.after, "tokens", ""]
     return section(
-        "worst_errors",
         "Worst errors",
-        text=listing.text + (f" Rows count from 0; lines are those of {path}." if path else ""),
-        why_no_texts=why,
-        table=Table(
-            [*before, "row", "line", *after, "tokens", ""],
-            rows,
-            len(before),
-            "dense",
-            passages=[texts.get(row["row"], []) for row, _, _ in shown] if texts else (),
-        ),
+        about + (f" Rows count from 0; lines are those of {path}." if path else ""),
+        paragraph(why, "note"),
+        Table(columns, rows, len(rule.before), "dense", below),
     )
 
 
-def _share(folder: RunFolder, count: int, of_what: str) -> str:
-    share = numbers.percent(count / len(folder.rows))
-    return f"{count:,} of {len(folder.rows):,} {folder.shown_split} {of_what} ({share})."
+def rule_of(folder: RunFolder) -> ErrorRule | None:
+    """The rule of the run's problem; of embeddings, by what their rows have."""
+    problem, rows = folder.problem or "", folder.rows
+    if not rows:
+        return None
+    if problem == "embedding":
+        if all("rank" in row for row in rows):
+            return RULES["ranks"]
+        return RULES["cosines"] if any(map(_has_gold, rows)) else None
+    return RULES.get(problem)
 
 
-def _largest(folder: RunFolder, what: str) -> str:
-    shown = min(MOST_ERRORS, len(folder.rows))
-    return f"The {shown} of {len(folder.rows):,} {folder.shown_split} rows with the {what}."
+def _has_gold(row: Prediction) -> bool:
+    return row.get("gold") is not None and "value" in row
 
 
-def _labels(folder: RunFolder) -> Listing:
-    wrong = [row for row in folder.rows if set(predicted_labels(row)) != set(gold_labels(row))]
-    wrong.sort(key=lambda row: -surprise(row))
-    errors = []
-    for row in wrong:
-        names = [
-            ", ".join(found(row)) or numbers.MISSING for found in (gold_labels, predicted_labels)
-        ]
-        if "labels" in row:
-            worst = max(row["scores"], key=lambda label: _label_loss(row, label))
-            after = [worst, numbers.metric(float(row["scores"][worst]))]
-        else:
-            after = [numbers.metric(float(row["scores"][row["gold"]]))]
-        errors.append((row, names, after))
-    columns = ["worst label", "its score"] if folder.problem == "multilabel" else ["score of gold"]
-    text = (
-        _share(folder, len(wrong), "rows are wrong")
-        + " Lowest probability of the gold label first."
-    )
-    return Listing(text, (["gold", "predicted"], columns), errors)
+def _number(key: str) -> Callable[[Prediction], str]:
+    """The cell of a number; `-` if there is none."""
+    return lambda row: numbers.metric(None if row.get(key) is None else float(row[key]))
+
+
+# Classification
 
 
 def surprise(row: Prediction) -> float:
@@ -122,60 +119,41 @@ def _label_loss(row: Prediction, label: str) -> float:
     return -float(np.log(max(probability, SMALLEST_PROBABILITY)))
 
 
-def _regression(folder: RunFolder) -> Listing:
-    rows = sorted(folder.rows, key=lambda row: -abs(row["value"] - row["gold"]))
-    errors = [
-        (row, [numbers.metric(float(row[key])) for key in ("gold", "value")],
-         [f"{row['value'] - row['gold']:+.4f}"])
-        for row in rows
-    ]  # fmt: skip
-    text = _largest(folder, "largest difference")
-    return Listing(text, (["gold", "predicted"], ["difference"]), errors)
+def _worst_label(row: Prediction) -> str:
+    scores: dict[str, float] = row["scores"]
+    return max(scores, key=lambda label: _label_loss(row, label))
 
 
-def _pairs(folder: RunFolder) -> Listing | None:
-    if all("rank" in row for row in folder.rows):
-        lost = [row for row in folder.rows if row["rank"] > 1]
-        lost.sort(key=lambda row: (-row["rank"], row["value"]))
-        ranked = [
-            (row, [f"{row['rank']:,} of {row['pool_size']:,}"],
-             [numbers.metric(float(row["value"]))])
-            for row in lost
-        ]  # fmt: skip
-        text = _share(folder, len(lost), "rows do not rank their own pair first") + " Worst first."
-        return Listing(text, (["rank of own pair"], ["cosine"]), ranked)
-    known = [row for row in folder.rows if row.get("gold") is not None and "value" in row]
-    if not known:
-        return None
-    # The scale of cosines is arbitrary, so their order is compared.
-    gold, cosine = (mean_ranks([row[key] for row in known]) for key in ("gold", "value"))
-    errors = [
-        (known[i], [numbers.metric(float(known[i][key])) for key in ("gold", "value")],
-         [f"{round(gold[i]):,}", f"{round(cosine[i]):,}"])
-        for i in np.argsort(-np.abs(cosine - gold), kind="stable").tolist()
-    ]  # fmt: skip
-    text = _largest(folder, "largest difference of their ranks, lowest value first")
-    return Listing(text, (["gold", "cosine"], ["rank by gold", "rank by cosine"]), errors)
+def _labels(after: Columns) -> ErrorRule:
+    def order(row: Prediction) -> float | None:
+        is_right = set(predicted_labels(row)) == set(gold_labels(row))
+        return None if is_right else -surprise(row)
+
+    before: Columns = {
+        "gold": lambda row: ", ".join(gold_labels(row)) or numbers.MISSING,
+        "predicted": lambda row: ", ".join(predicted_labels(row)) or numbers.MISSING,
+    }
+    text = "{wrong} rows are wrong ({share}). Lowest probability of the gold label first."
+    return ErrorRule(text, before, after, order)
 
 
-def mean_ranks(values: list[float]) -> np.ndarray:
-    """Ranks in ascending order from 1; equal values share their mean rank. float64 (N,)."""
+# Other problems
+
+
+def _ranked(rows: list[Prediction]) -> list[Prediction]:
+    """Pairs with the ranks of their gold score and cosine, as the scale of cosines is arbitrary."""
     from scipy.stats import rankdata
 
-    return np.asarray(rankdata(values), dtype=float)
-
-
-def _tagging(folder: RunFolder) -> Listing:
-    found = [(row, *mistakes(row)) for row in folder.rows]
-    wrong = [(row, missed, invented) for row, missed, invented in found if missed or invented]
-    wrong.sort(key=lambda one: -len(one[1]) - len(one[2]))
-    errors = [
-        (row, [_entities(missed), _entities(invented)], [numbers.count(len(row["tags"]))])
-        for row, missed, invented in wrong
+    known = [row for row in rows if _has_gold(row)]
+    ranks = [rankdata([row[key] for row in known]).tolist() for key in ("gold", "value")]
+    return [
+        row | {"gold_rank": gold, "value_rank": value}
+        for row, gold, value in zip(known, *ranks, strict=True)
     ]
-    text = _share(folder, len(wrong), "sentences have a wrong entity")
-    text += " Those with most errors first; words count from 1."
-    return Listing(text, (["missed, at words", "spurious, at words"], ["words"]), errors)
+
+
+def _with_mistakes(rows: list[Prediction]) -> list[Prediction]:
+    return [row | dict(zip(("missed", "spurious"), mistakes(row), strict=True)) for row in rows]
 
 
 def _entities(entities: list[Entity]) -> str:
@@ -188,59 +166,89 @@ def _entities(entities: list[Entity]) -> str:
     return ", ".join(names) or numbers.MISSING
 
 
-def _questions(folder: RunFolder) -> Listing:
-    scores = question_scores(folder.rows).tolist()
-    wrong = [(f1, row) for (exact, f1), row in zip(scores, folder.rows, strict=True) if not exact]
-    wrong.sort(key=lambda pair: (pair[0], -float(pair[1].get("score") or 0.0)))
-    # Answers are texts of the data, so only their lengths are shown.
-    errors = [
-        (
-            row,
-            [
-                f"{min(map(len, row['gold'])):,} characters" if row["gold"] else "none",
-                f"{len(row['answer']):,} characters" if row["answer"] else "none",
-            ],
-            [
-                numbers.percent(f1),
-                numbers.MISSING if row.get("start") is None else f"{row['start']}–{row['end']}",
-                numbers.metric(row.get("score")),
-                numbers.metric(row.get("null_score")),
-            ],
-        )
-        for f1, row in wrong
-    ]
-    text = _share(folder, len(wrong), "questions have no exact match")
-    text += " Lowest F1 first, then the highest score."
-    head = (["gold answer", "predicted answer"], ["F1", "predicted at", "score", "null score"])
-    return Listing(text, head, errors)
+def _scored(rows: list[Prediction]) -> list[Prediction]:
+    scores = question_scores(rows).tolist()
+    return [row | {"exact": exact, "f1": f1} for row, (exact, f1) in zip(rows, scores, strict=True)]
 
 
-def _choices(folder: RunFolder) -> Listing:
-    def score(row: Prediction, key: str) -> float | None:
-        return float(row["scores"][row[key]]) if row.get("scores") else None
-
-    wrong = [row for row in folder.rows if row["choice"] != row["gold"]]
-    wrong.sort(key=lambda row: score(row, "gold") or 0.0)
-    keys = ("gold", "choice")
-    errors = [
-        (row, [str(row[key]) for key in keys], [numbers.metric(score(row, key)) for key in keys])
-        for row in wrong
-    ]
-    text = _share(folder, len(wrong), "rows are wrong") + " Lowest score of the right answer first."
-    head = (["right", "chosen"], ["score of right", "score of chosen"])
-    return Listing(text, head, errors)
+def _length(texts: list[str]) -> str:
+    """Answers are texts of the data, so only their lengths are shown."""
+    return f"{min(map(len, texts)):,} characters" if any(texts) else "none"
 
 
-_LISTINGS: dict[str, Callable[[RunFolder], Listing | None]] = {
-    "binary": _labels,
-    "multiclass": _labels,
-    "multilabel": _labels,
-    "regression": _regression,
-    "tagging": _tagging,
-    "span_qa": _questions,
-    "multiple_choice": _choices,
-    "embedding": _pairs,
-}
+def _score(row: Prediction, key: str) -> float | None:
+    """The score of the choice that `row[key]` names."""
+    return float(row["scores"][row[key]]) if row.get("scores") else None
+
+
+_SINGLE = _labels({"score of gold": lambda row: numbers.metric(float(row["scores"][row["gold"]]))})
+RULES = {
+    "binary": _SINGLE,
+    "multiclass": _SINGLE,
+    "multilabel": _labels({
+        "worst label": _worst_label,
+        "its score": lambda row: numbers.metric(float(row["scores"][_worst_label(row)])),
+    }),
+    "regression": ErrorRule(
+        "The {shown} of {all} rows with the largest difference.",
+        {"gold": _number("gold"), "predicted": _number("value")},
+        {"difference": lambda row: f"{row['value'] - row['gold']:+.4f}"},
+        lambda row: -abs(row["value"] - row["gold"]),
+    ),
+    "ranks": ErrorRule(
+        "{wrong} rows do not rank their own pair first ({share}). Worst first.",
+        {"rank of own pair": lambda row: f"{row['rank']:,} of {row['pool_size']:,}"},
+        {"cosine": _number("value")},
+        lambda row: (-row["rank"], row["value"]) if row["rank"] > 1 else None,
+    ),
+    "cosines": ErrorRule(
+        "The {shown} of {all} rows with the largest difference of their ranks, lowest value first.",
+        {"gold": _number("gold"), "cosine": _number("value")},
+        {
+            "rank by gold": lambda row: f"{round(row['gold_rank']):,}",
+            "rank by cosine": lambda row: f"{round(row['value_rank']):,}",
+        },
+        lambda row: -abs(row["value_rank"] - row["gold_rank"]),
+        _ranked,
+    ),
+    "tagging": ErrorRule(
+        "{wrong} sentences have a wrong entity ({share}). Those with most errors first; words "
+        "count from 1.",
+        {
+            "missed, at words": lambda row: _entities(row["missed"]),
+            "spurious, at words": lambda row: _entities(row["spurious"]),
+        },
+        {"words": lambda row: numbers.count(len(row["tags"]))},
+        lambda row: -len(row["missed"] + row["spurious"]) or None,
+        _with_mistakes,
+    ),
+    "span_qa": ErrorRule(
+        "{wrong} questions have no exact match ({share}). Lowest F1 first, then the highest score.",
+        {
+            "gold answer": lambda row: _length(row["gold"]),
+            "predicted answer": lambda row: _length([row["answer"]]),
+        },
+        {
+            "F1": lambda row: numbers.percent(row["f1"]),
+            "predicted at": lambda row: (
+                numbers.MISSING if row.get("start") is None else f"{row['start']}–{row['end']}"
+            ),
+            "score": _number("score"),
+            "null score": _number("null_score"),
+        },
+        lambda row: None if row["exact"] else (row["f1"], -float(row.get("score") or 0.0)),
+        _scored,
+    ),
+    "multiple_choice": ErrorRule(
+        "{wrong} rows are wrong ({share}). Lowest score of the right answer first.",
+        {"right": lambda row: str(row["gold"]), "chosen": lambda row: str(row["choice"])},
+        {
+            "score of right": lambda row: numbers.metric(_score(row, "gold")),
+            "score of chosen": lambda row: numbers.metric(_score(row, "choice")),
+        },
+        lambda row: None if row["choice"] == row["gold"] else _score(row, "gold") or 0.0,
+    ),
+}  # fmt: skip
 
 
 # Texts of the rows
@@ -269,15 +277,8 @@ def passages(
         if file_digest(path) != digest:
             return {}, f"The texts are not shown: {path} has changed since the run."
         return _read(folder, path, {row["row"]: row for row in predictions}), ""
-    except (
-        InputError,
-        ConfigError,
-        FormatError,
-        OSError,
-        TypeError,
-        ValueError,
-        KeyError,
-    ) as error:
+    except (InputError, ConfigError, FormatError, OSError, TypeError, ValueError,
+            KeyError) as error:  # fmt: skip
         return {}, f"The texts are not shown: {path} cannot be read as in the run. {error}"
 
 

@@ -113,7 +113,7 @@ def build(checkpoint: Checkpoint, task: Task, reinit_layers: int = 0) -> Model:
 
 
 def freeze(model: Trainable, asked: str | None) -> bool:
-    """Switch off the gradients of what the user names, and of a pooler that nobody reads.
+    """Freeze the parts that the user names, and a pooler that no head reads.
 
     Args:
         model: changed in place.
@@ -187,7 +187,7 @@ def _parts(asked: str, num_layers: int) -> set[int]:
 
 
 def reinitialize_top(model: Trainable, num_layers: int) -> None:
-    """Draw the pooler and the top layers anew, from torch's default generator.
+    """Draw new weights for the pooler and the top layers, from torch's default generator.
 
     The top layers of a pre-trained encoder are specialised for its own objective and start worse
     than random ones on small data sets. Source: Zhang et al. 2021, section 5.

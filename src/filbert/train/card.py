@@ -146,7 +146,7 @@ def distilled_card(recorded: Mapping[str, Any]) -> str:
         f"filbert {recorded['filbert']}.",
         call=_FILL if fills else 'model.embed(["A sentence of yours."]).shape',
         commands=_FINETUNE,
-        limits=[*limits, "It has learnt the errors of its teacher, too."],
+        limits=[*limits, "It also repeats the errors of its teacher."],
     )
 
 

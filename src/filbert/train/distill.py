@@ -246,8 +246,8 @@ def _check_options(options: DistillOptions, task: Task) -> None:
         raise ConfigError(f"metric {metric!r} is not one of {list(metrics)}.")
     if task.spec.whole_batch and alpha:
         raise ConfigError(
-            f"alpha is {alpha}; the teacher learnt from pairs without labels, so only its vectors "
-            "can be learnt. Leave it out."
+            f"alpha is {alpha}; the teacher was trained on pairs without labels, so a student "
+            "can only learn its vectors. Leave alpha out."
         )
     chooses = task.spec.labels is not None or task.spec.head_kind in ("choices", "spans")
     if temperature is not None and not chooses:

@@ -120,7 +120,7 @@ class LossOptions:
         beta: weight of pkd's distances, each the mean over the width as in the published code.
         layer_map: pkd, tinybert: for each student layer the number of the teacher layer that it
             learns from, from 0, such as 1,3,5; spread evenly when not given. pkd leaves the last
-            pair out: there the answers are learnt.
+            pair out, since the prediction loss trains that layer.
         hidden_share: tinybert on rows: share of the run that goes before the answers.
         hidden_lr: highest learning rate of that share; `lr` when not given.
         hidden_schedule: its schedule, as `schedule`, which is taken when not given; constant does
@@ -129,7 +129,7 @@ class LossOptions:
         mlm_weight: distilbert: of the masked words themselves.
         cosine_weight: distilbert: of the cosine of the last hidden states.
         soft_on: distilbert: all tokens or only the masked ones have the teacher's word scores.
-        teacher_layer: minilm: number of the teacher layer whose relations are learnt, from 0; the
+        teacher_layer: minilm: number of the teacher layer whose relations are copied, from 0; the
             last when not given.
         relation_heads: minilm: heads that queries, keys and values are split into; 48 (64 for a
             teacher of width 1,024 and more) where that divides both widths, else as many as the

@@ -163,7 +163,7 @@ def _describe_teacher(
     }
     if dev and student.head is not None:
         exact = for_pretraining(whole, "masked_lm").build().to(teacher.device)
-        plain, most = Precision("float32", "final figures"), default_max_tokens(teacher.device)
+        plain, most = Precision("float32", "final metrics"), default_max_tokens(teacher.device)
         metrics = measure(exact, Pretraining(), dev, max_tokens=most, precision=plain)
         entry["metrics"] = {"dev": metrics}
     return {"teacher": entry, "method": method}

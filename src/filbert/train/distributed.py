@@ -106,7 +106,7 @@ class Parallel:
             return getattr(model, method)  # type: ignore[no-any-return]
 
         def run(*inputs: Any) -> Any:
-            # DDP calls `forward` and nothing else; what stands on the instance comes first.
+            # DDP calls `forward` only; an instance attribute takes precedence over the method.
             model.__dict__["forward"] = getattr(model, method)
             try:
                 return wrapped(*inputs)
@@ -143,7 +143,7 @@ class Parallel:
         Returns:
             The weights, by the names of Model.state_dict(), and the optimiser's tensors, by
             "exp_avg.<parameter>" and so on; none without `optimizer`. On the host, and in the
-            memory of the model itself where that lies there: clone what must not change.
+            memory of the model itself if the model is on the host: clone what must not change.
         """
         model = unwrapped(wrapped)
         weights = self._gathered(model.state_dict())
@@ -277,7 +277,7 @@ def start(kind: str | None = None, device: str | None = None) -> Iterator[Parall
     on_gpu = own.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(own)
-    # Numbers on the host go by gloo, so that nobody waits for a GPU's queue because of them.
+    # Numbers on the host use gloo, so that they do not wait for the GPU's queue.
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     is_done = False
     try:

@@ -349,7 +349,7 @@ def measure(
     """
     task, splits = prepared.task, prepared.splits
     # Final metrics are computed in float32, as in `predict` and `evaluate`.
-    exact = Precision("float32", "final figures")
+    exact = Precision("float32", "final metrics")
     outputs = {n: _outputs(model, split, exact) for n, split in splits.items() if n != "train"}
     fitted = task
     if "dev" in splits:

@@ -40,12 +40,12 @@ def progress_bar(*columns: str) -> Progress:
 
 
 class RunLog:
-    """Takes the figures of one run.
+    """Logs the metrics of one run.
 
     Args:
         folder: where metrics.jsonl is written; None for no file.
         tensorboard: also write event files to folder/tensorboard.
-        resume: keep what an interrupted run wrote, up to the step that `start` is told.
+        resume: keep what an interrupted run wrote, up to the step given to `start`.
         quiet: print nothing; for all ranks but the first.
     """
 
@@ -111,17 +111,17 @@ class RunLog:
             name, total=int(whole), completed=int(done), loss="", speed=""
         )
 
-    def step(self, place: float, **figures: float) -> None:
-        """One optimiser step; how far the run is, and the figures of metrics.jsonl by name."""
-        self._write(figures)
+    def step(self, place: float, **metrics: float) -> None:
+        """Log an optimiser step: how far the run is, and the metrics for metrics.jsonl by name."""
+        self._write(metrics)
         if self._bar is not None:
             self._progress.update(
                 self._bar,
                 completed=int(place),
-                loss=f"loss {figures['loss']:.4f}",
-                speed=f"{figures['tokens_per_second']:,.0f} tokens/s",
+                loss=f"loss {metrics['loss']:.4f}",
+                speed=f"{metrics['tokens_per_second']:,.0f} tokens/s",
             )
-        self._scalars("train", int(figures["step"]), figures)
+        self._scalars("train", int(metrics["step"]), metrics)
 
     def evaluation(self, step: int, epoch: float, metrics: dict[str, Any]) -> None:
         """Dev metrics after a step."""
@@ -147,9 +147,9 @@ class RunLog:
         if self._file is not None:
             self._file.write(json.dumps(content) + "\n")
 
-    def _scalars(self, group: str, step: int, figures: dict[str, Any]) -> None:
+    def _scalars(self, group: str, step: int, metrics: dict[str, Any]) -> None:
         if self._board is not None:
-            for name, value in figures.items():
+            for name, value in metrics.items():
                 self._board.add_scalar(f"{group}/{name}", value, step)
 
 

@@ -81,9 +81,9 @@ def baseline_lines(baseline: dict[str, Any] | None, predictions: Sequence[Predic
     """Say that a model does not beat its baseline, or predicts no label before any fitting."""
     lines = []
     if baseline is not None and not baseline["is_beaten"]:
-        figures = "{metric} {model:.4f} against {value:.4f}".format(**baseline)
+        values = "{metric} {model:.4f} against {value:.4f}".format(**baseline)
         where = "the model does not beat {name} on {split}".format(**baseline)
-        lines.append(f"baseline: {where}: {figures}")
+        lines.append(f"baseline: {where}: {values}")
     if predictions and all(prediction.get("labels") == [] for prediction in predictions):
         lines.append("baseline: at 0.5 the model predicts no label for any dev row")
     return lines
@@ -170,10 +170,10 @@ def precision_losses(
         device: where the model runs.
 
     Returns:
-        `bf16_loss`, what `--precision auto` goes by, and `int8_loss`, what is told of int8. Each
+        `bf16_loss`, which `--precision auto` reads, and `int8_loss`, for the warning on int8. Each
         has `metric`, the one that falls most, its values in `float32` and `bf16` or `int8`, `loss`
         (the first less the second, as a share), `change` (the largest of any metric, up or down)
-        and `rows`. None where that format is not fast, so that nobody would take it, for a task
+        and `rows`. None where that format is not fast and so not used, for a task
         whose metrics are no shares or correlations, and where one of them is no longer defined.
     """
     # Nothing that was noted on int8 of the weights before training is true of these.

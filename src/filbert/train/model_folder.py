@@ -28,7 +28,7 @@ def save_model(
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
     task: Task,
-    story: dict[str, Any],
+    provenance: dict[str, Any],
 ) -> None:
     """Write the model folder of a fine-tuned model.
 
@@ -40,20 +40,20 @@ def save_model(
         tokenizer: Of the model.
         checkpoint: Family, configuration and labels of the model.
         task: For the model card.
-        story: For filbert.json; digests of the weight files are added.
+        provenance: For filbert.json; digests of the weight files are added.
 
     Raises:
         InputError: The disk is full.
     """
     with model_folder(
-        folder, weights, tokenizer, checkpoint, story, model_card(task, story)
+        folder, weights, tokenizer, checkpoint, provenance, model_card(task, provenance)
     ) as new:
         pooling = task.spec.pooling
         if pooling is not None:
             # "cls" of a causal encoder is the last token; other tools call that "last".
             is_last = pooling == "cls" and checkpoint.config.attention.causal
             pooling = "last" if is_last else pooling
-            vectors = SentenceVectors(pooling, max_length=story["max_length"])
+            vectors = SentenceVectors(pooling, max_length=provenance["max_length"])
             write_sentence_vectors(new, vectors, checkpoint.config.hidden_size)
 
 
@@ -63,7 +63,7 @@ def model_folder(
     weights: dict[str, Tensor],
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
-    story: dict[str, Any],
+    provenance: dict[str, Any],
     card: str,
 ) -> Iterator[Path]:
     """Write a model folder and move it into place when the block ends; the block may add files."""
@@ -71,8 +71,12 @@ def model_folder(
     with replace_folder(folder) as new:
         digests = huggingface.write(checkpoint, new)
         huggingface.write_tokenizer(tokenizer, checkpoint, new)
-        story = story | {"files": {name: {"sha256": digest} for name, digest in digests.items()}}
-        (new / "filbert.json").write_text(json.dumps(story, indent=2, default=list) + "\n", "utf-8")
+        provenance = provenance | {
+            "files": {name: {"sha256": digest} for name, digest in digests.items()}
+        }
+        (new / "filbert.json").write_text(
+            json.dumps(provenance, indent=2, default=list) + "\n", "utf-8"
+        )
         (new / "README.md").write_text(card, "utf-8")
         yield new
 
@@ -86,17 +90,17 @@ def record_seeds(folder: Path, run: dict[str, Any]) -> None:
     """
     seeds = run["seeds"]
     spread = seeds["figures"]["dev"].get(seeds["metric"]) or {}
-    story = read_json(folder / "filbert.json")
-    story["seeds"] = {
+    provenance = read_json(folder / "filbert.json")
+    provenance["seeds"] = {
         "count": len(seeds["runs"]),
         "metric": seeds["metric"],
         "values": spread.get("values"),
         "mean": spread.get("mean"),
         "deviation": spread.get("deviation"),
     }
-    task = task_from_dict(task_class(run["options"]["task"]), story["task"])
-    write_json(folder / "filbert.json", story)
-    write_atomically(folder / "README.md", model_card(task, story))
+    task = task_from_dict(task_class(run["options"]["task"]), provenance["task"])
+    write_json(folder / "filbert.json", provenance)
+    write_atomically(folder / "README.md", model_card(task, provenance))
 
 
 def save_pretrained(
@@ -104,7 +108,7 @@ def save_pretrained(
     weights: dict[str, Tensor],
     tokenizer: Tokenizer,
     checkpoint: Checkpoint,
-    story: dict[str, Any],
+    provenance: dict[str, Any],
     generator: EncoderConfig | None,
 ) -> None:
     """Write the model folder of a model that was trained on raw text; see `save_model`.
@@ -114,11 +118,15 @@ def save_pretrained(
     Raises:
         InputError: The disk is full.
     """
-    card = distilled_card(story) if story["command"] == "distill" else pretrained_card(story)
+    card = (
+        distilled_card(provenance)
+        if provenance["command"] == "distill"
+        else pretrained_card(provenance)
+    )
     if generator is None:
-        with model_folder(folder, weights, tokenizer, checkpoint, story, card):
+        with model_folder(folder, weights, tokenizer, checkpoint, provenance, card):
             return
     model, small = split_replaced(checkpoint, weights, generator)
-    with model_folder(folder, model.tensors, tokenizer, model, story, card) as new:
+    with model_folder(folder, model.tensors, tokenizer, model, provenance, card) as new:
         huggingface.write(small, new / "generator")
         tokenizer.save(new / "generator")

@@ -34,7 +34,7 @@ _MOMENTUM = 0.95
 _USUAL_RMS = 0.2
 
 
-class _Kind(NamedTuple):
+class _GroupKey(NamedTuple):
     """The properties that all parameters of a group share; see `new_optimizer`."""
 
     share: float
@@ -60,11 +60,11 @@ def new_optimizer(
     "in_layer" is true for parameters of the layers, false for those of embeddings and heads.
     """
     shares = rate_shares(model, options.layer_decay)
-    kinds: dict[_Kind, list[Tensor]] = {}
+    kinds: dict[_GroupKey, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             in_layer = _IN_LAYER.search(name) is not None
-            kind = _Kind(shares[name], _parts(name, parameter), in_layer)
+            kind = _GroupKey(shares[name], _parts(name, parameter), in_layer)
             kinds.setdefault(kind, []).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": some, "weight_decay": options.weight_decay * bool(kind.parts)} | kind._asdict()

@@ -189,7 +189,7 @@ def _train(
     if not parallel.is_first or not job.dev:
         return outcome, {}
     whole.load_state_dict(outcome.weights)
-    return outcome, {"dev": job.measure(whole, Precision("float32", "final figures"))}
+    return outcome, {"dev": job.measure(whole, Precision("float32", "final metrics"))}
 
 
 def _announcement(job: TextRun, run: dict[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ class ModelOptions:
         name: folder, built-in name or Hub id to continue from; a new model when not given.
         new_tokens: file of words, one a line, that become vocabulary entries of their own.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
-            model tells which words are not the original).
+            model detects replaced tokens).
         generator_share: width of ELECTRA's generator as a share of the model's.
         family: of a new model: bert, roberta, distilbert, albert, electra or modernbert.
         num_hidden_layers: of a new model, as all that follow; the family's base model otherwise.

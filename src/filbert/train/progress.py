@@ -16,10 +16,10 @@ from filbert.train.schedule import rate_at_fraction, rate_at_step
 
 # Metrics of which lower values are better.
 FALLING = ("loss", "mse", "mlm_loss", "replaced_loss", "perplexity")
-# With a time budget and nothing else said, dev is measured so many times at most, and not again
-# before everything beside training has become this share of the time.
+# With a time budget and no interval given, dev is measured so many times at most, and not again
+# before everything except training has become this share of the time.
 _EVALUATIONS = 20
-_BESIDE = 0.05
+_EVALUATION_SHARE = 0.05
 
 
 @dataclass
@@ -172,7 +172,9 @@ class Schedule:
         if self.seconds is not None:
             part = self.seconds / _EVALUATIONS
             is_time = int(progress.clock / part) > int(clock_before / part)
-            return is_time and progress.clock - progress.seconds <= _BESIDE * progress.clock
+            return (
+                is_time and progress.clock - progress.seconds <= _EVALUATION_SHARE * progress.clock
+            )
         return progress.step % (self.interval or self.loader(progress).steps_per_epoch) == 0
 
     def position(self, progress: Progress) -> tuple[float, float]:

@@ -61,7 +61,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _CARD_CHARACTERS = 2**16
 
 
-class Prepared(Protocol):
+class PreparedRun(Protocol):
     """What `begun` reads of a run that is ready to begin: a job on rows or on raw text."""
 
     @property
@@ -79,7 +79,7 @@ class Prepared(Protocol):
 
 
 def begun(
-    job: Prepared, model: Trainable, *, out: str, started: datetime, parallel: Parallel
+    job: PreparedRun, model: Trainable, *, out: str, started: datetime, parallel: Parallel
 ) -> dict[str, Any]:
     """Return the part of run.json that every run has before its first step.
 
@@ -274,8 +274,8 @@ def _declared(card: Path | None) -> dict[str, Any]:
 def fingerprint(options: Any, model: Trainable, digests: Mapping[str, str]) -> str:
     """sha256 over all that decides what a run computes: options, data and starting weights.
 
-    Of a path its last part, where it is absolute: what lies there is in `digests` and in the
-    weights, and a run's folder may be moved.
+    Only the last part of an absolute path counts: a run's folder may be moved, and the content is
+    in `digests` and in the weights.
     """
     defaults = {name: option.default for name, option in options_in(type(options)).items()}
     values = flat(options)

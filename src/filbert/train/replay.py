@@ -162,7 +162,7 @@ def _read_record(name: str) -> tuple[Path, dict[str, Any]]:
     path = folder / "filbert.json"
     if not path.is_file():
         raise FormatError(
-            f"{name} has no filbert.json, so nothing tells how it was trained. Name one that "
+            f"{name} has no filbert.json, so its training is not recorded. Name one that "
             f"filbert trained."
         )
     record = read_json(path)

@@ -154,7 +154,7 @@ def folder_of_all(run: RunOptions, facts: dict[str, Any], parallel: Parallel) ->
 
 @contextmanager
 def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
-    """The folder to write a run in: `out`, or a hidden sibling while an earlier run stands there.
+    """Yield the folder to write a run in: `out`, or a hidden sibling if `out` holds an earlier run.
 
     The sibling takes the earlier run's place at the end. When the block fails, what it wrote is
     removed, except after an interruption or a RunError: there the log is what the user needs to
@@ -184,9 +184,9 @@ def run_folder(out: Path, *, resume: bool = False) -> Iterator[Path]:
     try:
         yield folder
     except BaseException as error:
-        tells = isinstance(error, KeyboardInterrupt | RunError) and not replaces
+        keeps_log = isinstance(error, KeyboardInterrupt | RunError) and not replaces
         has_states = any(any(folder.glob(pattern)) for pattern in _STATES)
-        if not continues and not tells and not has_states:
+        if not continues and not keeps_log and not has_states:
             shutil.rmtree(folder, ignore_errors=True)
             for path in made[1:]:
                 path.rmdir()

@@ -34,7 +34,7 @@ def run(options: FinetuneOptions) -> dict[str, Any]:
 def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
     """Train with `run.seeds` seeds, from `run.seed` on; the best one becomes the run.
 
-    Each seed's run lies in out/seeds/N. A seed that fails is named and counts as failed.
+    Each seed's run is in out/seeds/N. A seed that fails is named and counts as failed.
 
     Returns:
         The content of run.json: that of the best seed's run, and "seeds" with mean, deviation
@@ -102,11 +102,11 @@ def _check_finished(options: FinetuneOptions, done: dict[str, Any], numbers: ran
 
 def spread_lines(seeds: dict[str, Any]) -> list[str]:
     """Mean, deviation and best of the metric that chose, as sentences."""
-    figures = seeds["figures"]["dev"].get(seeds["metric"])
+    summary = seeds["figures"]["dev"].get(seeds["metric"])
     about = "not defined for every seed"
-    if figures is not None:
-        deviation = figures["deviation"]
-        about = f"mean {figures['mean']:.4f}"
+    if summary is not None:
+        deviation = summary["deviation"]
+        about = f"mean {summary['mean']:.4f}"
         about += "" if deviation is None else f", deviation {deviation:.4f}"
     if seeds["best_value"] is not None:
         about += f", best {seeds['best_value']:.4f} (seed {seeds['best']})"
@@ -124,10 +124,10 @@ def _value(run: dict[str, Any]) -> float:
 
 
 def _spread(runs: dict[str, Any], failed: dict[str, str], best: str) -> dict[str, Any]:
-    figures: dict[str, dict[str, Any]] = {}
+    summaries: dict[str, dict[str, Any]] = {}
     for split in next(iter(runs.values()))["metrics"]:
         found = [run["metrics"][split] for run in runs.values()]
-        figures[split] = {
+        summaries[split] = {
             name: _summary([metrics[name] for metrics in found])
             for name, value in found[0].items()
             if all(isinstance(metrics.get(name), float) for metrics in found)
@@ -139,7 +139,7 @@ def _spread(runs: dict[str, Any], failed: dict[str, str], best: str) -> dict[str
         "best": best,
         "metric": chosen["metric"],
         "best_value": runs[best]["metrics"]["dev"].get(chosen["metric"], chosen["value"]),
-        "figures": figures,
+        "figures": summaries,
     }
 
 

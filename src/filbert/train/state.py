@@ -139,7 +139,7 @@ def newest_state(folder: Path) -> tuple[State | None, list[str]]:
 
 
 def clean_state(folder: Path) -> None:
-    """Remove what killed writers have left. Nobody may be saving in `folder` meanwhile.
+    """Remove what killed writers have left. No process may save in `folder` meanwhile.
 
     A state that was moved aside for a new one of the same step, which never came, is put back.
     """

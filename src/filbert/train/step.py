@@ -25,7 +25,7 @@ Forward = Callable[[Sequence[Example], Targets], Output]
 
 @dataclass(frozen=True)
 class Gradient:
-    """What one step came to; the gradient itself lies in the parameters.
+    """The losses of one step; the gradient itself is in the parameters.
 
     Attributes:
         loss: the sum of `parts`.
@@ -169,7 +169,7 @@ def _output_gradients(
     micro-batch, and the result that of the whole batch. Source: Gao et al. 2021, section 3.
 
     Returns:
-        One float32 tensor like each micro-batch's output (zeros where it stands in), and the sum of
+        One float32 tensor like each micro-batch's output (zeros for a placeholder), and the sum of
         the losses on all ranks.
     """
     with torch.no_grad():

@@ -195,7 +195,7 @@ def exact_outputs(teacher: Predictor, examples: Sequence[Example]) -> list[Tenso
         model = teacher.checkpoint.build().to(teacher.device)
         if teacher.checkpoint.head is None:
             model.head = head
-    precision = Precision("float32", "final figures")
+    precision = Precision("float32", "final metrics")
     return run_model(model, examples, max_tokens=teacher.max_tokens, precision=precision)
 
 

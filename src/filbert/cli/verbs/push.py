@@ -32,15 +32,15 @@ def push(
     """
     from pathlib import Path
 
-    from filbert.checkpoints import hub
+    from filbert.checkpoints import upload
 
-    hub.check_repo(repo)
+    upload.check_repo(repo)
     folder = Path(model).expanduser()
     if dry_run:
-        _print_files(hub.files_to_push(folder))
+        _print_files(upload.files_to_push(folder))
         print(f"dry run: nothing was sent to {repo}")
         return
-    url = hub.push(
+    url = upload.push(
         folder,
         repo,
         private=private,

@@ -1,0 +1,176 @@
+"""Uploads model folders to the Hugging Face Hub with huggingface_hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filbert.checkpoints.families import (
+    GOOGLE_CONFIGS,
+    PICKLES,
+    SAFETENSORS,
+)
+from filbert.checkpoints.hub import (
+    bars_on_a_terminal_only,
+    explained,
+    hub_failures,
+    is_offline,
+    is_published,
+    module_weights,
+)
+from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
+from filbert.checkpoints.weights import weight_files
+from filbert.errors import ConfigError, FormatError, InputError, printable, unreadable_as
+from filbert.files import read_json
+
+log = logging.getLogger(__name__)
+
+
+def check_repo(repo_id: str) -> None:
+    """Check that a repository id has the form "owner/name".
+
+    Raises:
+        ConfigError: It has not.
+    """
+    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
+        raise ConfigError(f"{printable(repo_id)!r} is no repository: give owner/name.")
+
+
+@unreadable_as(InputError)
+def files_to_push(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each file that `push` uploads, after loading the model.
+
+    Args:
+        folder: A model folder in Hugging Face's layout. Names are relative to it.
+
+    Raises:
+        FormatError: No model, one that filbert cannot load, weights in a pickle, or a file whose
+            digest is not the one in filbert.json.
+        InputError: No such folder.
+    """
+    from filbert.checkpoints.huggingface import check_digests
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no local folder; only a folder can be uploaded.")
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    convert = f"Convert it first: filbert convert {folder} DIR --to huggingface"
+    if "config.json" not in names:
+        if names & set(GOOGLE_CONFIGS) or any(name.endswith(".index") for name in names):
+            raise FormatError(f"{folder} holds a TensorFlow checkpoint. {convert}")
+        hint = f" Did you mean {folder / 'model'}?" if "model/config.json" in names else ""
+        raise FormatError(f"{folder} is no model: no config.json.{hint}")
+    weights = {path.name for path in weight_files(folder)}
+    if any(PICKLES.fullmatch(Path(name).name) for name in weights | module_weights(names)):
+        raise FormatError(f"{folder} holds weights in a pickle, which can run code. {convert}")
+    for part in (folder, folder / "generator"):
+        if (part / "config.json").is_file():
+            read_checkpoint(part)
+    read_tokenizer(folder)
+    if "filbert.json" in names:
+        filbert = read_json(folder / "filbert.json")
+        listed = [name for name in filbert.get("files") or () if is_published(name)]
+        if missing := sorted(set(listed) - names):
+            raise FormatError(
+                f"{folder}/filbert.json lists {printable(missing[0])}; it is missing."
+            )
+        check_digests(folder, filbert, [folder / name for name in listed])
+    chosen = {
+        n for n in names if is_published(n) and (n in weights or not SAFETENSORS.fullmatch(n))
+    }
+    return {name: (folder / name).stat().st_size for name in sorted(chosen)}
+
+
+def push(
+    folder: Path,
+    repo_id: str,
+    *,
+    private: bool = False,
+    token: str | None = None,
+    revision: str | None = None,
+    message: str | None = None,
+    announce: Callable[[dict[str, int]], object] = lambda files: None,
+) -> str:
+    """Upload a model folder to the Hub in one commit, and return the model's address.
+
+    The commit deletes weights and tokenizer files of another model in the repository, which a
+    loader would read. All other files stay.
+
+    Args:
+        folder: A model folder; `files_to_push` chooses the files.
+        repo_id: "owner/name"; created if missing.
+        private: Create a private repository.
+        token: With the right to write; by default huggingface_hub's own (HF_TOKEN or the login).
+        revision: A branch, created if missing; by default the main branch.
+        message: Message of the commit.
+        announce: Called with size by file name before the upload.
+
+    Raises:
+        FormatError: As `files_to_push`, or the Hub does not accept the README.md.
+        ConfigError: An invalid repository id, or a private upload to a public repository.
+        InputError: No token or not the right one, no network, or the Hub refused.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    files = files_to_push(folder)
+    check_repo(repo_id)
+    if is_offline(None):
+        raise InputError("HF_HUB_OFFLINE switches the network off. Unset it to upload.")
+    token = token or huggingface_hub.get_token()
+    if not token:
+        raise InputError(
+            "Uploading needs a token: set HF_TOKEN to one with the right to write, or log in with "
+            "hf auth login."
+        )
+    announce(files)
+    try:
+        with bars_on_a_terminal_only():
+            api = huggingface_hub.HfApi(token=token)
+            _commit(api, folder, files, repo_id, private, revision, message)
+    except hub_failures() as error:
+        if isinstance(error, ValueError) and "README.md" in str(error):
+            reason = printable(" ".join(str(error).split()), 300)
+            raise FormatError(
+                f"{folder / 'README.md'}: the Hub does not accept its metadata: {reason}"
+            ) from error
+        raise InputError(explained(error, repo_id, revision)) from error
+    branch = f"/tree/{revision}" if revision not in (None, "main") else ""
+    return f"{constants.ENDPOINT}/{repo_id}{branch}"
+
+
+def _commit(
+    api: Any,
+    folder: Path,
+    files: dict[str, int],
+    repo_id: str,
+    private: bool,
+    revision: str | None,
+    message: str | None,
+) -> None:
+    """Create repository and branch if missing, and replace the model there in one commit."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    api.create_repo(repo_id, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo_id).private:
+        raise ConfigError(
+            f"{repo_id} is already public; nothing was uploaded. Make it private on its page, or "
+            "choose another name."
+        )
+    if revision not in (None, "main"):
+        api.create_branch(repo_id, branch=str(revision), exist_ok=True)
+    siblings = api.model_info(repo_id, revision=revision).siblings or ()
+    existing = {file.rfilename for file in siblings} - {"README.md"}
+    stale = {n for n in existing if is_published(n) or PICKLES.fullmatch(n)} - files.keys()
+    if stale:
+        log.info("deleting files of another model: %s", ", ".join(sorted(stale)))
+    api.create_commit(
+        repo_id,
+        operations=[
+            *(CommitOperationAdd(name, folder / name) for name in files),
+            *(CommitOperationDelete(name) for name in sorted(stale)),
+        ],
+        commit_message=message or "Upload a model with filbert",
+        revision=revision,
+    )
