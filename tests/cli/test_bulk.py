@@ -271,7 +271,7 @@ def test_sigterm_ends_a_run_with_130_and_a_word_on_how_to_go_on(call, model, tmp
     assert "rows are kept; with --resume" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "answers.jsonl").exists()
-    monkeypatch.setattr("filbert.cli.counts._WORTH_TELLING", 0)
+    monkeypatch.setattr("filbert.cli.bulk._SPEED_AFTER", 0)
     done = call(*command("predict", model, source, tmp_path, "--resume"))
     assert done.status == 0, done.err
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 10_000
@@ -373,7 +373,7 @@ def test_a_run_that_waits_for_standard_input_ends_at_once_when_told_to(model, tm
 
 
 def test_speed_and_time_left_are_told_without_a_terminal_too(call, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("filbert.cli.counts._BETWEEN_LINES", 0)
+    monkeypatch.setattr("filbert.cli.bulk._BETWEEN_LINES", 0)
     source = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": texts()}), source)
     done = call("predict", model, source, "--out", tmp_path / "a.jsonl")

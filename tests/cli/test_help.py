@@ -92,7 +92,7 @@ def test_zsh_and_fish_complete_file_names_where_a_value_or_an_argument_may_be_on
     zsh = completion("zsh", tmp_path / "_filbert")
     assert "'*--train[training rows.]:train:_files'" in zsh
     assert "'1:folder, built-in name or Hub id of a fine-tuned model.:_files'" in zsh
-    assert "'--json[print the metrics as JSON.]'" in zsh, "a flag has no value"
+    assert "'--json[print JSON.]'" in zsh, "a flag has no value"
     assert zsh.count("_filbert()") == 1 and "_cyclopts" not in zsh
     fish = completion("fish", tmp_path / "filbert.fish")
     assert re.search(r"using_command finetune' -l train -r -d", fish)

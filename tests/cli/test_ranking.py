@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from filbert.cli.ranking import ranking_table
+from filbert.cli.verbs.compare import print_ranking
 
 
 def contestant(name, value, **more):
@@ -29,7 +29,7 @@ def printed(*contestants):
         "statistics": {"level": 0.95},
     }
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    console.print(ranking_table(results))
+    print_ranking(results, console)
     return console.file.getvalue()
 
 

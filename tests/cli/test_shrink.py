@@ -22,7 +22,7 @@ def test_a_smaller_model_is_written_and_every_step_is_shown(call, source, films,
     assert lines[0].split() == ["parameters", "saved", "MB", "roc_auc", "lost"]
     titles = [line.split("  ")[0] for line in lines[1:4]]
     assert titles == ["as it was", "1 of 2 layers", "18 of 34 entries"]
-    assert "0 of its texts otherwise than before." in done.out
+    assert "0 of its texts have other tokens." in done.out
     note = "vocabulary entries kept: 18 of 34."
     assert f"note: {note}" in done.out and f"- {note}" in (out / "README.md").read_text("utf-8")
     assert call("predict", out, stdin='{"text": "the film was good"}\n').status == 0

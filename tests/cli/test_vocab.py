@@ -91,9 +91,7 @@ def test_a_sample_is_announced_with_its_share(tmp_path, capsys):
 def test_a_folder_is_replaced_only_when_asked_and_only_a_vocabulary(text, tmp_path):
     out = tmp_path / "v"
     vocab((text,), out=out, kind="wordpiece", size=80)
-    with pytest.raises(
-        ConfigError, match="already there. Name another folder, or give --overwrite"
-    ):
+    with pytest.raises(ConfigError, match="exists. Name another folder, or add --overwrite"):
         vocab((text,), out=out, kind="wordpiece", size=90)
     vocab((text,), out=out, kind="unigram", size=60, overwrite=True)
     assert Tokenizer.load(out).kind == "unigram"

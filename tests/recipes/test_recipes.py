@@ -121,7 +121,7 @@ def test_a_recipe_says_what_it_is_for_and_how_it_is_started(name):
 
 def test_the_help_names_every_recipe_and_no_other():
     assert "pretrain" in VERBS
-    told = " ".join((verb.__doc__ or "").split()).partition("brings along:")[2].partition(".")[0]
+    told = " ".join((verb.__doc__ or "").split()).partition("built-in recipe:")[2].partition(".")[0]
     assert sorted(told.replace(",", "").split()) == NAMES
 
 

@@ -1,4 +1,4 @@
-"""`filbert`: finds the verb, turns every deliberate error into a sentence and an exit status."""
+"""Parses the command line, calls the verb and turns exceptions into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from filbert import __version__
-from filbert.cli.completion import completion_command
-from filbert.cli.flags import (
-    disguised,
-    files_last,
-    refuse_stdout,
-    unabbreviated,
-    undisguised,
-)
-from filbert.cli.help_page import print_panel, shown_default
+from filbert.cli.flags import disguised, files_last, unabbreviated, undisguised
+from filbert.cli.help import completion_command, print_panel, shown_default
+from filbert.cli.output import refuse_stdout
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.recipes import built_in, call_of_study, read_recipe, recipe_path
@@ -34,18 +28,18 @@ from filbert.train.pretrain_options import PretrainOptions
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
 
-# What the system says of places that the user may not, or cannot, read or write.
+# Errors of the system for files that cannot be read or written.
 _CLOSED = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG,
     errno.EEXIST,
 )  # fmt: skip
 _MEMORY = (
-    "Out of memory. Lower --max-tokens, --max-length or --batch-size, take a smaller model, or end "
+    "Out of memory. Lower --max-tokens, --max-length or --batch-size, use a smaller model, or end "
     "other programs."
 )
 
 # Each is a module of cli/verbs with a function of the same name; none imports torch at the top.
-# They stand in the order and under the titles of `filbert --help`.
+# Titles and order are those of `filbert --help`.
 GROUPS = {
     "First steps": ("quickstart", "doctor"),
     "Data and text": ("check", "tokenize", "vocab", "corpus"),
@@ -59,16 +53,16 @@ GROUPS = {
 }  # fmt: skip
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 NAMES = tuple(verb.replace("_", "-") for verb in VERBS)
-# Commands below a verb, functions of its module: filbert inspect heads.
+# Subcommands of a verb, functions of its module: filbert inspect heads.
 SUBCOMMANDS = {"inspect": ("heads", "neighbours", "layers")}
 
-# Their --out may be -; what others write is a folder, or several files.
+# Their --out may be -; other verbs write a folder, or several files.
 TO_STDOUT = (
     "predict", "embed", "fill", "score", "inspect", "explain",
 )  # fmt: skip
-# Their first argument is a recipe: a TOML file, or the name of one that comes with filbert.
+# Their first argument is a recipe: a TOML file, or the name of a built-in one.
 RECIPE_VERBS = ("pretrain", "distill")
-# It reads its recipe itself, with the tables in it.
+# This verb reads its recipe and the tables in it itself.
 STUDY_VERB = "compare"
 # Classes whose inner values are the tables of a recipe.
 RECIPE_OPTIONS: dict[str, type] = {
@@ -80,7 +74,7 @@ RECIPE_OPTIONS: dict[str, type] = {
 app = App(
     name="filbert",
     help="One tool for the whole life of a BERT-family encoder.\n\n"
-    "Begin with filbert quickstart; filbert COMMAND --help says what a command takes.",
+    "Start with filbert quickstart; filbert COMMAND --help lists the options of a command.",
     group_commands=Group("Help", sort_key=len(GROUPS)),
     version=__version__,
     default_parameter=Parameter(
@@ -119,9 +113,9 @@ def command_app(path: Sequence[str]) -> App:
 
 
 def without_overruled(content: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """A recipe without the lengths of a run that a flag for another kind of length overrules.
+    """Return a recipe without the run length that a flag for another kind of length replaces.
 
-    Of time, steps and epochs the first that is given counts; a flag must not lose to a recipe.
+    Of time, steps and epochs the first that is given counts; a flag takes precedence.
     """
     flags = {token.split("=")[0].lstrip("-") for token in tokens if token.startswith("--")}
     dropped: set[str] = set()
@@ -144,7 +138,7 @@ def launch(
     Parameters
     ----------
     recipe:
-        TOML file with the options of the verb; flags win over it.
+        TOML file with the options of the command; flags take precedence.
     """
     if tokens[:1] and tokens[0] in RECIPE_VERBS and recipe is None and len(tokens) > 1:
         verb, first, *rest = tokens
@@ -162,13 +156,13 @@ def launch(
             f"Which command is {recipe} for? Write: filbert COMMAND --recipe {recipe}"
         )
     known = tokens[:1] and tokens[0] in NAMES
-    # The verb, or the verb and its subcommand.
+    # The verb, with its subcommand.
     path = tokens[: 2 if tokens[1:2] and tokens[1] in SUBCOMMANDS.get(tokens[0], ()) else 1]
     if known:
         refuse_fractions(command_app(path), flags_with_values(tokens[len(path) :]))
         tokens = files_last(command_app(path), tokens)
     if recipe is not None:
-        # Below the verb's name: without it, cyclopts would take a key such as "corpus" for a verb.
+        # Under the verb's name: otherwise cyclopts would read a key such as "corpus" as a verb.
         content = without_overruled(_flat_recipe(recipe, tokens[0]), tokens)
         if known:
             refuse_fractions(command_app(path), content.items(), str(recipe))
@@ -207,10 +201,10 @@ def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
 
 
 def _recipes_among(tokens: Sequence[str]) -> list[Path]:
-    """The recipe of a study, wherever it stands between flags."""
+    """Return the recipe of a study, which may be anywhere between flags."""
     known = [path.stem for path in built_in(STUDY_VERB)]
-    found = [token for token in tokens if token.endswith(".toml") or token in known]
-    return [recipe_path(token, STUDY_VERB) for token in found[:1]]
+    recipes = [token for token in tokens if token.endswith(".toml") or token in known]
+    return [recipe_path(token, STUDY_VERB) for token in recipes[:1]]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -227,12 +221,12 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         return _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
     except SystemExit as error:
-        # What rich, which prints the tables, makes of the same.
+        # rich, which prints the tables, raises this for a broken pipe.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
         return 0
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is wrong.
+        # The reader of the output closed it (`| head`): no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -243,7 +237,7 @@ def run(arguments: Sequence[str]) -> int:
             return _fail("A file would be larger than `ulimit -f` allows. Raise it.", EXIT_INPUT)
         if error.errno in _CLOSED and error.filename:
             why = f"{printable(str(error.filename), 200)}: {error.strerror}"
-            return _fail(f"{why}. Name another place, or change this one.", EXIT_INPUT)
+            return _fail(f"{why}. Name another file or folder, or change this one.", EXIT_INPUT)
         raise
     except (MemoryError, RuntimeError, ImportError) as error:
         if not _is_out_of_memory(error):
@@ -254,9 +248,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Also torch's: its class on a GPU, on a processor what its allocator says, and what the
-    system says where not even its libraries fit.
-    """
+    """Also recognises the errors of torch on a GPU, on the CPU and while its libraries load."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -268,10 +260,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def main() -> None:
     """Entry point of the `filbert` command."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed, as service managers may leave it
+        if getattr(sys, name) is None:  # closed, for example by a service manager
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # Lone surrogates in a file's names must not break the sentence that tells of them.
+        # Lone surrogates in file names must not break the message that names them.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("filbert").setLevel(logging.INFO)

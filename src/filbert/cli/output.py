@@ -1,47 +1,83 @@
-"""What verbs print next to their results: tables, HTML pages, progress lines and warnings."""
+"""What verbs print and write: JSON, tables, files, pages, progress lines and warnings."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from filbert.cli.flags import STDIO, check_file, output
-from filbert.errors import ConfigError
+from filbert.cli.flags import STDIO
+from filbert.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from filbert.inference.predictor import Predictor
 
 # Seconds between two progress lines.
 INTERVAL = 10.0
+# Endings of formats that are not JSON Lines.
+_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".csv", ".tsv", ".npy")
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document on stdout."""
+    print(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
 def print_table(
     headings: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[str | Text]],
     *,
     texts: Sequence[int] = (),
     console: Console | None = None,
 ) -> None:
-    """Print a table on stdout or `console`; columns numbered in `texts` are texts, the others
-    numbers.
+    """Print a table on stdout or `console`.
+
+    Args:
+        headings: One for each column; without any text there is no heading line.
+        rows: Cells, which are never read as markup.
+        texts: Numbers of the columns with texts, which may wrap; the others are numbers.
+        console: Where to print.
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="dim",
+        show_header=any(headings),
+    )
     for number, heading in enumerate(headings):
         is_text = number in texts
-        justify: Any = "left" if is_text else "right"
-        table.add_column(heading, justify=justify, no_wrap=not is_text, overflow="fold")
+        table.add_column(
+            Text(heading),
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
+        )
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     (console or Console(emoji=False)).print(table, highlight=False)
+
+
+def metric_lines(exact: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return a line for every metric that both have: before and after."""
+    return [
+        f"  {name}  {value:.4f} -> {other[name]:.4f}"
+        for name, value in exact.items()
+        if isinstance(value, float) and isinstance(other.get(name), float)
+    ]
 
 
 def progress_printer(*, terminal: bool = False) -> Callable[[str], None]:
@@ -69,6 +105,123 @@ def warn_of_int8(predictor: Predictor) -> None:
     warning = int8_warning(predictor.precision, predictor.checkpoint, predictor.task)
     if warning is not None:
         print(warning, file=sys.stderr)
+
+
+def refuse_own_source(source: str, out: str | None) -> None:
+    """Raise a ConfigError if the output would replace the file that is read."""
+    if out is None or STDIO in (out, source):
+        return
+    try:
+        is_same = os.path.samefile(source, out)
+    except OSError:  # one of them does not exist
+        return
+    if is_same:
+        raise ConfigError(
+            f"--out {out} is the file that is read. Name another, or it would be lost."
+        )
+
+
+def refuse_stdout(given: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if the folder to write is named -."""
+    for name in ("out", "target"):
+        for holder in (given, *(vars(v) for v in given.values() if is_dataclass(v))):
+            if str(holder.get(name)) == STDIO:
+                raise ConfigError(
+                    f"- is standard output, and a folder is written here. Name one as {name}."
+                )
+
+
+def check_lines_file(out: str | None) -> None:
+    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format."""
+    if Path(out or "").suffix.lower() in _OTHER_FORMATS:
+        raise ConfigError(
+            f"--out {out}: the output is JSON Lines, not compressed. Name a file that ends in "
+            ".jsonl."
+        )
+
+
+def check_max_loss(max_loss: float | None) -> None:
+    """Raise a ConfigError if the largest allowed loss of a metric is negative or no number."""
+    if max_loss is not None and not max_loss >= 0:
+        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
+
+
+def check_target(target: Path, place: Path, *, overwrite: bool, markers: tuple[str, ...]) -> str:
+    """Check that a folder may be written, and return the file that allows replacing it.
+
+    Args:
+        target: The folder to write.
+        place: The model that it is made from.
+        overwrite: Whether the target may exist.
+        markers: Files of which a replaceable folder has one.
+
+    Raises:
+        InputError: The target exists, or it is the source.
+    """
+    home = (place if place.is_dir() else place.parent).resolve()
+    resolved = target.resolve()
+    if home == resolved or resolved in home.parents:
+        raise InputError(f"{target} holds the source. Name another folder to write to.")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return markers[0]
+    if not overwrite:
+        raise InputError(f"{target} exists. Name another folder, or add --overwrite.")
+    return next((name for name in markers if (target / name).is_file()), markers[0])
+
+
+@contextmanager
+def output(out: str | None) -> Iterator[IO[str]]:
+    """Open stdout, or a file that appears under its name only when it is complete."""
+    if out is None or out == STDIO:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    # Half a surrogate pair, of a text that was cut, is written as JSON writes it.
+    with (
+        unfinished(Path(out)) as path,
+        path.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        yield file
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """Give a name next to `path` to write to; it is renamed at the end, or removed on an error.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    part = _begun(path)
+    if part is None:
+        yield path
+        return
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Raise an InputError, before anything is computed, if the file cannot be written."""
+    if (part := _begun(path)) is not None:
+        part.unlink(missing_ok=True)
+
+
+def _begun(path: Path) -> Path | None:
+    """Create an empty file next to `path`; return None if `path` is a device or a pipe."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; --out names a file.")
+        if path.exists() and not path.is_file():
+            return None
+        part.touch()
+    except OSError as error:
+        exists = path.parent.exists()
+        way = "Name another." if exists else f"Make the folder {path.parent} first."
+        raise InputError(f"{path} cannot be written: {error.strerror}. {way}") from error
+    return part
 
 
 def check_page(out: str | None, *, printed: str | None = None) -> None:
@@ -103,9 +256,6 @@ def write_page(out: str | None, make: Callable[[], str]) -> bool:
 
     Returns:
         Whether stdout is free for tables.
-
-    Raises:
-        InputError: The file cannot be written.
     """
     if out is None:
         return True

@@ -1,4 +1,4 @@
-"""A command line that cannot be meant, in a sentence: what was typed, and what is allowed."""
+"""Messages for wrong command lines and recipes: what was typed, and what is allowed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from filbert.errors import ConfigError, printable
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 _FRACTION = re.compile(r"[+-]?\d*\.\d+")
 
-# What other programs call an option of ours, where no likeness of letters would tell.
+# Names of options in other programs that are not similar to ours.
 _ELSEWHERE = {
     "adam-epsilon": "eps",
     "bert-config-file": "model",
@@ -64,7 +64,7 @@ _ELSEWHERE = {
 
 
 def sentence(error: CycloptsError) -> str:
-    """What was wrong with a command line or a recipe, and what to do about it."""
+    """Return what is wrong with a command line or a recipe, and what to do about it."""
     if isinstance(error, UnknownOptionError):
         return _unknown_option(error)
     if isinstance(error, MissingArgumentError):
@@ -73,7 +73,8 @@ def sentence(error: CycloptsError) -> str:
         return _wrong_type(error)
     if isinstance(error, UnusedCliTokensError):
         left = " ".join(error.unused_tokens or ())
-        return f"{_verb(error)} has no place for {left!r}. Quote a text with blanks. {_see(error)}"
+        problem = f"{_verb(error)} takes no further argument {left!r}"
+        return f"{problem}. Quote a text with blanks. {_see(error)}"
     if isinstance(error, UnknownCommandError):
         what = _plain(str(error)).split(" Available commands:")[0]
         return f"{what} See filbert --help; options go after the command."
@@ -81,18 +82,18 @@ def sentence(error: CycloptsError) -> str:
 
 
 def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "") -> None:
-    """Whole numbers are asked for as they are: cyclopts would round 1.5 without a word.
+    """Refuse a fraction for a whole number, which cyclopts would round silently.
 
     Args:
-        app: of the verb.
-        pairs: names of options, as flags or as keys, with what they were given.
-        source: the recipe, if they are keys.
+        app: The app of the verb.
+        pairs: Names of options, as flags or as keys, with their values.
+        source: The recipe, if they are keys.
 
     Raises:
-        ConfigError: a whole number has a fraction.
+        ConfigError: A whole number has a fraction.
     """
-    found = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
-    if not found:
+    fractions = [(name, str(value)) for name, value in pairs if _FRACTION.fullmatch(str(value))]
+    if not fractions:
         return
     whole = {
         name.removeprefix("--")
@@ -100,14 +101,14 @@ def refuse_fractions(app: App, pairs: Iterable[tuple[str, Any]], source: str = "
         for name in argument.names
         if argument.hint is int or int in get_args(argument.hint)
     }
-    for name, value in found:
+    for name, value in fractions:
         if name.removeprefix("--").replace("_", "-") in whole:
             place = f"{source}: {name}" if source else name
             raise ConfigError(f"{place} is {value}; it must be a whole number.")
 
 
 def flags_with_values(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """`--flag value` and `--flag=value` on a command line."""
+    """Yield each `--flag value` and `--flag=value` of a command line."""
     for at, token in enumerate(tokens):
         flag, equals, value = token.partition("=")
         if flag.startswith("--"):
@@ -115,7 +116,7 @@ def flags_with_values(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _unknown_option(error: UnknownOptionError) -> str:
-    """The nearest flag or key: of a recipe, cyclopts itself would name none."""
+    """Return a message with the nearest flag or key, which cyclopts does not name for a recipe."""
     known = [name for argument in error.argument_collection for name in argument.names]
     in_recipe = error.token.source != "cli"
     asked = error.token.keyword or error.token.value
@@ -125,7 +126,7 @@ def _unknown_option(error: UnknownOptionError) -> str:
         if key is not None:
             return (
                 f"{error.token.source}: there is no table [{table}]; {_verb(error)} reads keys "
-                "that stand above all tables. Put its keys there."
+                "above all tables. Put its keys there."
             )
         near = _nearest(table, known)
         hint = f"Did you mean {near.removeprefix('--').replace('-', '_')}?" if near else _see(error)
@@ -137,13 +138,13 @@ def _unknown_option(error: UnknownOptionError) -> str:
             "behind --."
         )
     if near == asked:
-        return f"{asked} stands behind --, where nothing is an option. Put it before."
+        return f"{asked} is behind --, where nothing is an option. Put it before."
     hint = f"Did you mean {near}?" if near else _see(error)
     return f"Unknown option: {asked}. {hint}"
 
 
 def _nearest(asked: str, known: Sequence[str]) -> str | None:
-    """The flag that was probably meant."""
+    """Return the flag that was probably meant."""
     plain = asked.split("=")[0].lstrip("-").replace("_", "-").lower()
     elsewhere = f"--{_ELSEWHERE.get(plain, '')}"
     if elsewhere in known:
@@ -153,7 +154,7 @@ def _nearest(asked: str, known: Sequence[str]) -> str | None:
 
 
 def _misspelt_flag(error: MissingArgumentError) -> str:
-    """A flag that no parameter took explains a missing one better than its absence."""
+    """Return a message about a misspelt flag, which explains why another one is missing."""
     if error.app is None:
         return ""
     collection = error.app.assemble_argument_collection()
@@ -175,7 +176,7 @@ def _missing(error: MissingArgumentError) -> str:
 
 
 def _meaning(error: MissingArgumentError) -> str:
-    """The first sentence of a parameter's help."""
+    """Return the first sentence of a parameter's help."""
     assert error.argument is not None and error.app is not None
     documented = error.app.assemble_argument_collection(parse_docstring=True)
     texts = (one.parameter.help for one in documented if one.name == error.argument.name)

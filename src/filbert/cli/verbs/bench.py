@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from filbert.bench import Measured
+from filbert.cli.arguments import AsJson, Device, ModelName
+from filbert.cli.output import print_json, print_table
+from filbert.errors import ConfigError
 
 TABLES = ("tokenize", "encode", "latency", "train")
 
@@ -14,11 +13,11 @@ def bench(
     what: str | None = None,
     /,
     *,
-    model: str = "filbert-mini",
+    model: ModelName = "filbert-mini",
     seconds: float = 10.0,
     threads: int | None = None,
-    device: str | None = None,
-    json: bool = False,
+    device: Device = None,
+    json: AsJson = False,
 ) -> None:
     """Measure how fast this machine runs a model in its number formats; about a minute.
 
@@ -29,20 +28,12 @@ def bench(
     ----------
     what:
         tokenize, encode (vectors of texts), latency (one text at a time) or train (fine-tuning
-        steps); all four when not given.
-    model:
-        folder, checkpoint, built-in name or Hub id.
+        steps); by default all four.
     seconds:
-        approximate time of each table; loading the model comes on top.
+        approximate time of each table, without loading the model.
     threads:
-        CPU threads; one per core when not given.
-    device:
-        cpu, cuda, ...; the first GPU when there is one.
-    json:
-        print JSON.
+        CPU threads; by default one per core.
     """
-    from filbert.errors import ConfigError
-
     if what is not None and what not in TABLES:
         raise ConfigError(f"There is no bench {what!r}. Available: {', '.join(TABLES)}.")
     if (threads is not None and threads < 1) or not 0 < seconds < 1e6:
@@ -51,7 +42,6 @@ def bench(
     import torch
 
     from filbert.bench import measure
-    from filbert.cli.flags import print_json
     from filbert.train.provenance import device_name
 
     if threads is not None:
@@ -65,29 +55,16 @@ def bench(
     if json:
         print_json({"model": model, **machine, "results": results})
         return
-    title = (
-        f"{model} on {machine['device']}, {machine['threads']} threads, {machine['vector_units']}"
-    )
-    _print_tables(title, results)
-
-
-def _print_tables(title: str, results: Measured) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(emoji=False)
-    console.print(title, style="bold", highlight=False, markup=False)
+    print("{} on {device}, {threads} threads, {vector_units}".format(model, **machine))
     for table in TABLES:
         rows = {name: row for name, row in results.items() if name.split()[0] == table}
-        if not rows:
-            continue
-        grid = Table(box=None, pad_edge=False)
-        for heading in (table, *next(iter(rows.values()))):
-            grid.add_column(heading, justify="left" if heading == table else "right")
-        for name, row in rows.items():
-            label = name.removeprefix(table).strip() or "all texts"
-            grid.add_row(
-                label,
-                *(f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in row.values()),
-            )
-        console.print(grid, highlight=False, markup=False)
+        if rows:
+            cells = [
+                [name.removeprefix(table).strip() or "all texts", *map(_number, row.values())]
+                for name, row in rows.items()
+            ]
+            print_table((table, *next(iter(rows.values()))), cells, texts=(0,))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,64 +1,112 @@
-"""filbert check."""
+"""filbert check, and its report on the terminal."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import flags_of
+from filbert.cli.arguments import TASKS, AsJson, LabelledFile, MaxLength
+from filbert.cli.flags import STDIO
+from filbert.cli.output import print_json, print_table
+from filbert.data.streams import require_file
+from filbert.errors import ConfigError
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    FileFlags = Any
-else:
-    FileFlags = flags_of(LabelledFileOptions)
+    from rich.console import Console
+
+    from filbert.data.findings import Problem, Report, SplitReport
+    from filbert.tasks.base import Task
+    from filbert.text.tokenizer import Tokenizer
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_LABELS_SHOWN = 6
 
 
 def check(
     files: tuple[str, ...],
     /,
     *,
-    task: str,
+    task: Annotated[str, Parameter(help=f"task of the rows: {TASKS}")],
     model: str | None = None,
-    max_length: int | None = None,
+    max_length: MaxLength = None,
     near_duplicates: bool = False,
     similarity: float | None = None,
-    options: Annotated[FileFlags | None, Parameter(name="*")] = None,
-    json: bool = False,
+    options: LabelledFile = None,
+    json: AsJson = False,
 ) -> int:
-    """Say what is wrong with a data set before anything is trained.
+    """Report what is wrong with a data set before anything is trained.
 
-    Exit status 2 when an error was found; warnings and notes leave it at 0.
+    Exit status 2 if there is an error; warnings and notes leave it at 0.
 
     Parameters
     ----------
     files:
-        the training rows, then dev and test rows when there are any.
-    task:
-        what the rows are for: classification, regression, tagging, span_qa, multiple_choice or
-        embedding.
+        the training rows, then dev and test rows if there are any.
     model:
-        folder, built-in name or Hub id: count its tokens, cuts and unknown tokens instead of words,
-        of texts that are cleaned as it cleans them unless --clean says otherwise.
-    max_length:
-        texts longer than this many tokens count as cut; the model's own limit when not given.
+        folder, built-in name or Hub id: count its tokens, truncated texts and unknown tokens
+        instead of words. Texts are cleaned as the model cleans them, unless --clean is given.
     near_duplicates:
-        also look for texts that are almost the same, within and between files; they are then kept
+        also look for texts that are almost the same, within and between files; this keeps all texts
         in memory.
     similarity:
         with --near-duplicates: share of the character 5-grams that both texts have, from 0.6 to 1;
-        0.8 when not given.
-    options:
-        columns and what the task is to read in them.
-    json:
-        print JSON.
+        by default 0.8.
     """
-    from filbert.cli.flags import STDIO
-    from filbert.data.streams import require_file
-    from filbert.errors import ConfigError
+    _check(files, task, similarity, near_duplicates=near_duplicates, max_length=max_length)
+
+    from rich.console import Console
+
+    from filbert.data.doctor import NEAR_THRESHOLD
+    from filbert.data.doctor import check as check_rows
+    from filbert.tasks.base import task_class
+    from filbert.tasks.checking import RowCheck
+    from filbert.train.log import progress_bar
+
+    data = from_flat(LabelledFileOptions, vars(options) if options else {})
+    checked: Task = task_class(task).from_options(data.task, data.columns)
+    tokenizer = None
+    if model is not None:
+        tokenizer, checked = _as_model_reads(model, checked, clean=data.task.clean)
+        max_length = max_length or tokenizer.max_length
+    threshold = NEAR_THRESHOLD if similarity is None else similarity
+    with progress_bar() as bar:
+        progress = bar.add_task("check", total=None)
+        report = check_rows(
+            list(zip(split_names(files), files, strict=True)),
+            RowCheck(checked),
+            data.columns,
+            tokenizer=tokenizer,
+            max_length=max_length or 512,
+            near_threshold=threshold if near_duplicates else None,
+            progress=lambda count: bar.update(progress, advance=count),
+        )
+    print_json(report.to_dict()) if json else print_report(report, Console(emoji=False))
+    return 2 if report.worst == "error" else 0
+
+
+def _as_model_reads(model: str, task: Task, *, clean: Any) -> tuple[Tokenizer, Task]:
+    """Return a model's tokenizer, and the task with the model's cleaning unless `clean` is set."""
+    from filbert.checkpoints.opening import find_model, read_tokenizer
+    from filbert.inference.stored_task import with_cleaning_of
+
+    place = find_model(model)
+    return read_tokenizer(place), with_cleaning_of(task, place) if clean is None else task
+
+
+def _check(
+    files: Sequence[str],
+    task: str,
+    similarity: float | None,
+    *,
+    near_duplicates: bool,
+    max_length: int | None,
+) -> None:
+    """Refuse options that contradict each other and files that do not exist."""
     from filbert.tasks.base import check_name
 
     check_name(task)
@@ -72,55 +120,82 @@ def check(
         if file != STDIO:
             require_file(file, once=True)
 
-    from rich.console import Console
-
-    from filbert.cli.findings import print_report
-    from filbert.cli.flags import print_json
-    from filbert.data.doctor import NEAR_THRESHOLD
-    from filbert.data.doctor import check as look_through
-    from filbert.tasks.base import Task, task_class
-    from filbert.tasks.checking import RowCheck
-    from filbert.train.log import progress_bar
-
-    data = from_flat(LabelledFileOptions, vars(options) if options else {})
-    checked: Task = task_class(task).from_options(data.task, data.columns)
-    tokenizer, limit = None, max_length or 512
-    if model is not None:
-        from filbert.checkpoints.opening import find_model, read_tokenizer
-        from filbert.inference.stored_task import with_cleaning_of
-
-        place = find_model(model)
-        tokenizer = read_tokenizer(place)
-        limit = max_length or tokenizer.max_length or 512
-        if data.task.clean is None:
-            checked = with_cleaning_of(checked, place)
-    threshold = NEAR_THRESHOLD if similarity is None else similarity
-    with progress_bar() as bar:
-        shown = bar.add_task("check", total=None)
-        report = look_through(
-            list(zip(split_names(files), files, strict=True)),
-            RowCheck(checked),
-            data.columns,
-            tokenizer=tokenizer,
-            max_length=limit,
-            near_threshold=threshold if near_duplicates else None,
-            progress=lambda count: bar.update(shown, advance=count),
-        )
-    if json:
-        print_json(report.to_dict())
-    else:
-        print_report(report, Console(emoji=False))
-    return 2 if report.worst == "error" else 0
-
 
 def split_names(files: Sequence[str]) -> list[str]:
-    """The first file is train; the others are called by their file names."""
-    others = [Path(file).name.split(".")[0] for file in files[1:]]
+    """Return train for the first file, and for the others different names from their files."""
     names = ["train"]
-    for name in others:
-        unique, number = name, 1
+    for file in files[1:]:
+        name = unique = Path(file).name.split(".")[0]
+        number = 1
         while unique in names:
             number += 1
             unique = f"{name}{number}"
         names.append(unique)
     return names
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print counts and lengths per file, then the findings, the most serious first.
+
+    A column that is empty for all files, such as labels, is left out.
+    """
+    _print_splits(report, console)
+    near = report.near_duplicates
+    for file in () if near is None else near.files:
+        counts = "".join(f"; one of {name}: {count:,}" for name, count in file.near.items())
+        line = f"{file.name}: rows that repeat or nearly repeat an earlier one: {file.repeats:,}"
+        console.print(f"{line}{counts}.", highlight=False, markup=False, soft_wrap=True)
+    # Files without their folders, if their names are different; --json keeps the folders.
+    times = Counter(Path(split.path).name for split in report.splits)
+    unique = {split.path for split in report.splits if times[Path(split.path).name] == 1}
+    for problem in report.problems:
+        console.print(problem.level, style=_STYLES[problem.level], end=" ")
+        console.print(_sentence(problem, unique), highlight=False, markup=False, soft_wrap=True)
+    if not report.problems:
+        console.print("No problems.")
+
+
+def _print_splits(report: Report, console: Console) -> None:
+    splits = report.splits
+    lengths = [split.lengths for split in splits]
+    cuts = [
+        "" if split.truncated is None else f"{split.truncated / max(1, split.rows):.1%}"
+        for split in splits
+    ]
+    columns = {
+        "": [split.name for split in splits],
+        "rows": [f"{split.rows:,}" for split in splits],
+        "labels": [_labels(split) for split in splits],
+        "length: median": [f"{one.p50:,}" if one else "" for one in lengths],
+        "95 %": [f"{one.p95:,}" if one else "" for one in lengths],
+        "longest": [f"{one.max:,}" if one else "" for one in lengths],
+        "cut": cuts,
+    }
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
+    texts = [number for number, heading in enumerate(columns) if heading in ("", "labels")]
+    rows = list(zip(*columns.values(), strict=True))
+    print_table(list(columns), rows, texts=texts, console=console)
+    units = {one.unit for one in lengths if one}
+    if units:
+        what = "cut at" if any(cuts) else "longer rows are read in windows of"
+        limit = f"; {what} {report.max_length}" if "tokens" in units else ""
+        console.print(f"Lengths are in {units.pop()}{limit}.", style="dim", highlight=False)
+
+
+def _labels(split: SplitReport) -> str:
+    counts = [f"{name} {count:,}" for name, count in split.label_counts.items()]
+    more = len(counts) - _LABELS_SHOWN
+    return ", ".join(counts[:_LABELS_SHOWN]) + (f", {more} more" if more > 0 else "")
+
+
+def _sentence(problem: Problem, paths: set[str]) -> str:
+    """Return a problem with its count and places; `paths` are shortened to file names."""
+    times = f" ({problem.count:,} times)" if problem.count > 1 else ""
+    places = [place.rstrip(".") for place in problem.where]
+    # Longer paths first: one may be the end of another.
+    for path in sorted(paths, key=len, reverse=True):
+        places = [place.replace(f"{path}:", f"{Path(path).name}:") for place in places]
+    more = problem.count - len(places)
+    listed = f": {'; '.join(places)}" if places else ""
+    listed += f"; and {more:,} more" if places and more > 0 else ""
+    return f"{problem.message.rstrip('.')}{times}{listed}."

@@ -1,4 +1,4 @@
-"""filbert compare."""
+"""filbert compare, and its ranking on the terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import flags_of, print_json
+from filbert.cli.arguments import AsJson
+from filbert.cli.flags import flags_of
+from filbert.cli.output import print_json, print_table
 from filbert.compare.options import StudyOptions
+from filbert.errors import printable
+from filbert.report import numbers
+from filbert.report.numbers import MISSING
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     StudyFlags = Any
 else:
     StudyFlags = flags_of(StudyOptions)
+
+# Metric and heading; the first one ranks.
+_BINARY = (("pr_auc", "PR AUC"), ("roc_auc", "ROC AUC"), ("f1", "F1"))
+_OTHER = (("macro_f1", "macro F1"), ("accuracy", "accuracy"))
 
 
 def compare(
@@ -24,7 +36,7 @@ def compare(
     only: tuple[str, ...] = (),
     overwrite: bool = False,
     show_texts: bool = False,
-    json: bool = False,
+    json: AsJson = False,
 ) -> int:
     """Train and measure several models on the same rows; one report with intervals and tests.
 
@@ -37,21 +49,14 @@ def compare(
         distil-toxic are built in.
     out:
         the folder of the study.
-    options:
-        the study; flags take precedence over the recipe.
     only:
         run these contestants only: names of folders, or without their cleaning.
     overwrite:
         run again what the recipe has changed, and everything if the rows have changed.
     show_texts:
         the report shows texts of the rows.
-    json:
-        print results.json.
     """
-    from rich.console import Console
-
     from filbert import api
-    from filbert.cli.ranking import ranking_table
 
     flags = {} if options is None else StudyOptions.from_keywords(vars(options)).given()
     compared = api.compare(
@@ -66,7 +71,7 @@ def compare(
     if json:
         print_json(compared.results)
     else:
-        Console(emoji=False).print(ranking_table(compared.results))
+        print_ranking(compared.results)
         for name, seed in failed:
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
         if compared.results.get("choice"):
@@ -74,3 +79,73 @@ def compare(
         print(f"table:   {compared.folder / 'table.md'}")
         print(f"report:  {compared.folder / 'report.html'}")
     return 1 if failed else 0
+
+
+def print_ranking(results: dict[str, Any], console: Console | None = None) -> None:
+    """Print the contestants of results.json, the best first: metrics with intervals, and costs."""
+    from rich.console import Console
+    from rich.text import Text
+
+    columns = _BINARY if results["positive"] is not None else _OTHER
+    first = columns[0][0]
+    ranked = sorted(results["contestants"], key=lambda one: -_value(one, first))
+    level = 100 * ((results.get("statistics") or {}).get("level") or 0.95)
+    num_rows = numbers.count(results["data"]["test"]["rows"])
+    title = f"{num_rows} test rows, mean of the seeds, {level:g} % interval"
+    if any(_metric(one, first).get("over_seeds") for one in ranked):
+        title += " (over rows and seeds)"
+    rows: list[tuple[str | Text, ...]] = []
+    for one in ranked:
+        done = [seed for seed in one["seeds"] if seed["status"] == "finished"]
+        costs = one.get("costs") or {}
+        metrics = [_cell(one, key) for key, _ in columns]
+        if not done:
+            metrics[0] = Text(one["status"], style="red")
+        rows.append(
+            (
+                Text(printable(one["name"]), style="bold"),
+                *metrics,
+                f"{len(done)}/{len(one['seeds'])}",
+                _seconds(costs.get("training_seconds")),
+                _whole(costs.get("rows_per_second")),
+            )
+        )
+    headings = ("contestant", *(name for _, name in columns), "runs", "training", "rows/s")
+    console = console or Console(emoji=False)
+    console.print(title, highlight=False)
+    print_table(headings, rows, texts=(0,), console=console)
+
+
+def _metric(one: dict[str, Any], name: str) -> dict[str, Any]:
+    return (one.get("test") or {}).get(name) or {}
+
+
+def _value(one: dict[str, Any], name: str) -> float:
+    value = _metric(one, name).get("value")
+    return -1.0 if value is None else float(value)
+
+
+def _cell(one: dict[str, Any], name: str) -> Text:
+    """Return the mean of the seeds with its interval below; that over seeds takes precedence."""
+    from rich.text import Text
+
+    metric = _metric(one, name)
+    if metric.get("value") is None:
+        return Text(MISSING)
+    text = Text(f"{metric['value']:.4f}")
+    interval = metric.get("over_seeds") or metric
+    if interval.get("low") is not None and interval.get("high") is not None:
+        ends = (f"{interval[end]:.3f}".removeprefix("0") for end in ("low", "high"))
+        text.append("\n" + "–".join(ends), style="dim")
+    return text
+
+
+def _seconds(value: float | None) -> str:
+    """Return 4.8 s, 95 s, 12 min or 3.4 h: eight characters at most."""
+    if value is None or value < 120:
+        return numbers.seconds(value)
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def _whole(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.0f}"

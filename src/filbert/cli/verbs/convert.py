@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
+from filbert.cli.arguments import AsJson, Columns, MaxLoss, OutFolder, Overwrite
+from filbert.cli.flags import STDIO, columns_of
+from filbert.cli.output import check_max_loss, check_target, metric_lines, print_json
 from filbert.data.columns import ColumnNames
+from filbert.errors import ConfigError
 
 if TYPE_CHECKING:
     from filbert.checkpoints.checkpoint import Checkpoint
     from filbert.text.tokenizer import Tokenizer
 
 FORMATS = ("huggingface", "google", "int8")
-# A folder with one of these is a model's folder, which may be replaced.
+# Files of a model's folder, which may be replaced.
 _MARKERS = ("config.json", "bert_config.json", "albert_config.json")
 
 
 def convert(
     source: str,
-    target: Path,
+    target: OutFolder,
     /,
     *,
     to: str,
@@ -28,10 +33,10 @@ def convert(
     part: str | None = None,
     encoder_only: bool = False,
     data: str | None = None,
-    max_loss: float | None = None,
-    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
-    overwrite: bool = False,
-    json: bool = False,
+    max_loss: MaxLoss = None,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
 ) -> None:
     """Write a model and its tokenizer in another format; every tensor stays the same bit for bit.
 
@@ -40,12 +45,9 @@ def convert(
     source:
         folder, TensorFlow checkpoint (its prefix, its .index file or the published .zip), built-in
         name or Hub id.
-    target:
-        folder to write; it is created when all its files are complete.
     to:
-        huggingface (config.json, model.safetensors, tokenizer.json), google (bert_config.json,
-        vocab.txt, bert_model.ckpt.index and its data), or int8: as huggingface, with the layers
-        that --precision int8 and export --int8 leave in float32 recorded in filbert.json.
+        huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
+        or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
     hidden_act:
         meaning of "gelu" in a TensorFlow checkpoint: gelu (the erf form) or gelu_tanh.
     part:
@@ -54,25 +56,9 @@ def convert(
         leave the head out.
     data:
         with --to int8: labelled rows, or texts for a model without a task.
-    max_loss:
-        with --to int8: largest allowed loss of a metric on --data, such as 0.005; more layers stay
-        float32 until it holds.
-    columns:
-        names of the columns of --data.
-    overwrite:
-        replace the target if it is a model's folder.
-    json:
-        print the result as JSON.
     """
-    import sys
-    from dataclasses import replace
-
-    from filbert.cli.flags import print_json
-    from filbert.cli.targets import check_target
-
     _check(to, data, max_loss, encoder_only)
 
-    from filbert.checkpoints.checkpoint import with_new_head
     from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
 
     place = find_model(source)
@@ -80,54 +66,60 @@ def convert(
     checkpoint = read_checkpoint(place, hidden_act=hidden_act, part=part)
     tokenizer = read_tokenizer(place)
     config = checkpoint.config
-    notes = list(tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place))
+    misfits = tokenizer.check_fits(config.vocab_size, config.embeddings.token_types, place)
+    notes = [*checkpoint.notes, *misfits]
     if encoder_only and checkpoint.head is not None:
-        cleaning = ((checkpoint.filbert or {}).get("task") or {}).get("clean")
-        if cleaning:
-            notes.append(
-                f"The model's cleaning ({', '.join(cleaning)}) is left out with its head. Clean "
-                "texts in the same way before you use this encoder."
-            )
-        checkpoint = with_new_head(checkpoint, None)
-    notes = [*checkpoint.notes, *notes, *_left_out(place, to)]
-    facts: dict[str, Any] = {
-        "target": str(target),
-        "format": to,
-        "family": checkpoint.family,
-        "head": checkpoint.head,
-        "hidden_act": config.feed_forward.activation,
-        "tensors": len(checkpoint.tensors),
-        "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
-        "notes": notes,
-    }
+        checkpoint, lost = _without_head(checkpoint)
+        notes += lost
+    notes += _left_out(place, to)
+    int8 = None
     if data is not None:
-        from filbert.cli.flags import columns_of
-        from filbert.export import choose_float_layers
-        from filbert.inference.predictor import Predictor
-
-        exact = Predictor.load(source, device="cpu")
-        int8 = choose_float_layers(exact, data, columns_of(columns), max_loss=max_loss)
-        facts["int8"] = int8
+        int8 = _int8(source, data, columns_of(columns), max_loss)
         checkpoint = replace(checkpoint, filbert={**(checkpoint.filbert or {}), "int8": int8})
-    facts["files"] = _write(checkpoint, tokenizer, target, marker, place, source, to)
+    files = _write(checkpoint, tokenizer, target, marker=marker, place=place, source=source, to=to)
     for note in notes:
         print(note, file=sys.stderr)
-    if json:
-        print_json(facts)
-        return
-    head = f"with its {checkpoint.head} head" if checkpoint.head else "without a head"
-    print(f"{target}: {checkpoint.family} {head}, {facts['parameters']:,} parameters, bit for bit.")
-    for name, digest in facts["files"].items():
-        print(f"  {name}  sha256 {digest[:16]}...")
-    if data is not None:
-        _print_int8(int8)
+    facts = {"target": str(target), "format": to, **_facts(checkpoint), "notes": notes}
+    facts |= {"files": files} if int8 is None else {"int8": int8, "files": files}
+    print_json(facts) if json else _print_facts(facts)
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "family": checkpoint.family,
+        "head": checkpoint.head,
+        "hidden_act": checkpoint.config.feed_forward.activation,
+        "tensors": len(checkpoint.tensors),
+        "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
+    }
+
+
+def _without_head(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
+    """Return the encoder alone, and a note if the cleaning of texts is lost with the head."""
+    from filbert.checkpoints.checkpoint import with_new_head
+
+    cleaning = ((checkpoint.filbert or {}).get("task") or {}).get("clean")
+    encoder = with_new_head(checkpoint, None)
+    if not cleaning:
+        return encoder, []
+    note = (
+        f"The model's cleaning ({', '.join(cleaning)}) is left out with its head. Clean "
+        "texts in the same way before you use this encoder."
+    )
+    return encoder, [note]
+
+
+def _int8(source: str, data: str, columns: ColumnNames, max_loss: float | None) -> dict[str, Any]:
+    """Return the layers that stay float32, with the measurements that chose them."""
+    from filbert.export import choose_float_layers
+    from filbert.inference.predictor import Predictor
+
+    exact = Predictor.load(source, device="cpu")
+    return choose_float_layers(exact, data, columns, max_loss=max_loss)
 
 
 def _check(to: str, data: str | None, max_loss: float | None, encoder_only: bool) -> None:
-    """Refuse options that do not fit each other."""
-    from filbert.cli.flags import STDIO
-    from filbert.errors import ConfigError
-
+    """Refuse options that contradict each other."""
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not one of {', '.join(FORMATS)}.")
     if to != "int8" and (data is not None or max_loss is not None):
@@ -136,13 +128,20 @@ def _check(to: str, data: str | None, max_loss: float | None, encoder_only: bool
         raise ConfigError("--to int8 ranks the layers on rows: give --data FILE.")
     if to == "int8" and encoder_only:
         raise ConfigError("--encoder-only and --to int8 are two conversions. Run one at a time.")
-    if max_loss is not None and not max_loss >= 0:
-        raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
+    check_max_loss(max_loss)
 
 
-def _print_int8(int8: dict[str, Any]) -> None:
-    from filbert.cli.flags import metric_lines
-
+def _print_facts(facts: dict[str, Any]) -> None:
+    head = f"with its {facts['head']} head" if facts["head"] else "without a head"
+    print(
+        f"{facts['target']}: {facts['family']} {head}, {facts['parameters']:,} parameters, "
+        "bit for bit."
+    )
+    for name, digest in facts["files"].items():
+        print(f"  {name}  sha256 {digest[:16]}...")
+    int8 = facts.get("int8")
+    if int8 is None:
+        return
     layers = int8["float_layers"]
     print(
         f"{int8['layers'] - len(layers)} of {int8['layers']} dense layers can compute in int8; "
@@ -176,15 +175,13 @@ def _write(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     target: Path,
+    *,
     marker: str,
     place: Path,
     source: str,
     to: str,
 ) -> dict[str, str]:
     """Write the folder, and return the SHA-256 of each file."""
-    import shutil
-    from dataclasses import replace
-
     from filbert import __version__
     from filbert.checkpoints import google, huggingface
     from filbert.checkpoints.opening import is_google

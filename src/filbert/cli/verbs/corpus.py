@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import print_json
-from filbert.cli.output import progress_printer
+from filbert.cli.arguments import AsJson
+from filbert.cli.output import print_json, print_table, progress_printer
 from filbert.data.masking import ObjectiveOptions
 from filbert.data.shards import CorpusOptions
 from filbert.errors import ConfigError
@@ -37,7 +37,7 @@ def corpus(
     overwrite: bool = False,
     show: int = 0,
     seed: int = 0,
-    json: bool = False,
+    json: AsJson = False,
     objective: Annotated[ObjectiveOptions | None, Parameter(name="*")] = None,
 ) -> None:
     """Turn text into token shards for pre-training; after a kill the same command continues.
@@ -45,23 +45,20 @@ def corpus(
     Parameters
     ----------
     corpus:
-        text files with a blank line between documents, or JSONL, Parquet, CSV, TSV with a document
-        a row; .gz, .xz and .zst too. With --show alone: a folder that this command wrote.
+        text files with a blank line between documents, or JSONL, Parquet, CSV, TSV with one
+        document per row; also compressed. With --show alone: a folder that this command wrote.
     tokenizer:
         folder with a tokenizer, built-in name or Hub id.
     out:
         folder to write.
     workers:
-        processes; as many as there are cores, at most 4, when not given. The bytes written do not
-        depend on it.
+        processes; by default one per core, at most 4. The output does not depend on it.
     overwrite:
-        delete another corpus that is in the folder.
+        delete another corpus in the folder.
     show:
-        print so many training examples with their masks.
+        number of training examples to print, with their masks.
     seed:
-        of these examples.
-    json:
-        print the manifest's counts and the times as JSON instead of a table.
+        random seed of these examples.
     """
     objective = objective or ObjectiveOptions()
     objective.check()
@@ -94,7 +91,7 @@ def _build(
     if tokenizer is None or out is None:
         missing = "--tokenizer" if tokenizer is None else "--out"
         raise ConfigError(
-            f"{missing} is missing. To look at a corpus, give its folder and --show 3."
+            f"{missing} is missing. To print examples of a corpus, give its folder and --show 3."
         )
     if not corpus:
         raise ConfigError("No text was named. Name at least one file before the options.")
@@ -146,28 +143,23 @@ def _times(built: Built) -> dict[str, Any]:
 
 
 def _print_summary(built: Built) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     counts, times = built.manifest["counts"], _times(built)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for key in ("documents", "sentences", "tokens"):
-        table.add_row(key, f"{counts[key]:,}")
-    table.add_row("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}")
-    table.add_row("duplicate documents", f"{counts['duplicate_documents']:,}")
-    for key in _RARE:
-        if counts[key]:
-            table.add_row(key.replace("_", " "), f"{counts[key]:,}")
-    kept = f", {built.kept_shards:,} of them were finished before" if built.kept_shards else ""
-    table.add_row("shards", f"{times['shards']:,}{kept}")
-    table.add_row("seconds", f"{built.seconds:,.1f}")
+    finished = f", {built.kept_shards:,} of them were finished before" if built.kept_shards else ""
+    rows = [
+        *((key, f"{counts[key]:,}") for key in ("documents", "sentences", "tokens")),
+        ("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}"),
+        ("duplicate documents", f"{counts['duplicate_documents']:,}"),
+        *((key.replace("_", " "), f"{counts[key]:,}") for key in _RARE if counts[key]),
+        ("shards", f"{times['shards']:,}{finished}"),
+        ("seconds", f"{built.seconds:,.1f}"),
+    ]
     if built.num_bytes:
-        table.add_row("text", f"{counts['read_bytes'] / 1e6:,.1f} MB")
         speed, each = times["megabytes_per_second"], times["megabytes_per_second_per_worker"]
-        table.add_row("speed", f"{speed:,.2f} MB/s, {each:,.2f} MB/s per worker")
-    Console(emoji=False).print(table)
+        rows += [
+            ("text", f"{counts['read_bytes'] / 1e6:,.1f} MB"),
+            ("speed", f"{speed:,.2f} MB/s, {each:,.2f} MB/s per worker"),
+        ]
+    print_table(("", ""), rows, texts=(0,))
 
 
 @contextmanager
@@ -207,7 +199,7 @@ def _progress(
         if num_bad <= _BAD_PRINTED:
             console.print(f"left out: {error}", markup=False, highlight=False, soft_wrap=True)
         elif num_bad == _BAD_PRINTED + 1:
-            console.print("left out: more of them; they are counted.")
+            console.print("left out: further lines, which are only counted.")
 
     with bars:
         yield on_progress, on_bad

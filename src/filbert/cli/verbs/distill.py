@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import flags_of, print_json
+from filbert.cli.arguments import AsJson
+from filbert.cli.flags import flags_of
+from filbert.cli.output import print_json
 from filbert.train.distill_options import DistillOptions
 
 if TYPE_CHECKING:
@@ -15,18 +17,12 @@ else:
     DistillFlags = flags_of(DistillOptions, required=("out",))
 
 
-def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: bool = False) -> None:
-    """A small model learns from a large one: filbert distill [RECIPE] --teacher MODEL --out DIR.
+def distill(*, options: Annotated[DistillFlags, Parameter(name="*")], json: AsJson = False) -> None:
+    """Train a small model on a large one: filbert distill [RECIPE] --teacher MODEL --out DIR.
 
-    With --train it learns a fine-tuned teacher's answers to labelled rows, with --corpus what an
-    encoder makes of raw text. RECIPE is a TOML file with these options; flags win over it.
-
-    Parameters
-    ----------
-    options:
-        the run.
-    json:
-        print the metrics as JSON.
+    With --train it learns a fine-tuned teacher's answers to labelled rows, with --corpus the
+    vectors of an encoder for raw text. RECIPE is a TOML file with these options; flags take
+    precedence.
     """
     chosen = DistillOptions.from_keywords(vars(options))
 

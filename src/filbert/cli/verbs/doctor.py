@@ -8,6 +8,9 @@ import shutil
 from importlib import metadata
 from typing import Any
 
+from filbert.cli.arguments import AsJson
+from filbert.cli.output import print_json, print_table
+
 PACKAGES = (
     "torch",
     "tokenizers",
@@ -21,30 +24,18 @@ PACKAGES = (
 EXTRAS = ("fastapi", "uvicorn", "onnx", "onnxruntime", "ray", "tensorboard", "umap-learn")
 
 
-def doctor(*, json: bool = False) -> None:
-    """Print versions, devices and fast number formats, for bug reports.
-
-    Parameters
-    ----------
-    json:
-        print JSON.
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    from filbert.cli.flags import print_json
-
+def doctor(*, json: AsJson = False) -> None:
+    """Print versions, devices and fast number formats, for bug reports."""
     facts = _facts()
     if json:
         print_json(facts)
         return
-    table = Table(show_header=False, box=None, pad_edge=False)
+    rows = []
     for name, value in facts.items():
-        shown = (
-            ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        )
-        table.add_row(name.replace("_", " "), str(shown))
-    Console(emoji=False).print(table, markup=False, highlight=False)
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {v}" for k, v in value.items())
+        rows.append((name.replace("_", " "), str(value)))
+    print_table(("", ""), rows, texts=(0, 1))
 
 
 def _facts() -> dict[str, Any]:
@@ -63,7 +54,7 @@ def _facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) or "not installed" for name in PACKAGES},
-        "extras": {name: found for name in EXTRAS if (found := _version(name))} or "none",
+        "extras": {name: v for name in EXTRAS if (v := _version(name))} or "none",
         "processor": device_name(cpu),
         "cores": available_cores(),
         "torch_threads": torch.get_num_threads(),

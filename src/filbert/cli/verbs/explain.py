@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from filbert.cli.arguments import AsJson, Device, ModelName
+from filbert.cli.arguments import AsJson, Device, ModelName, OutPage
+from filbert.cli.flags import STDIO, typed_text
+from filbert.cli.output import check_page, print_json, write_page
+from filbert.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from filbert.inspect.explain import Explanation
@@ -26,23 +27,22 @@ def explain(
     steps: int | None = None,
     top: int = 10,
     json: AsJson = False,
-    out: Annotated[str | None, Parameter(name="--out")] = None,
+    out: OutPage = None,
     device: Device = None,
 ) -> None:
     """Show which words support a model's answer, and which oppose it.
 
+    The model has a task: classification, regression, tagging or question answering.
+
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id of a model for classification, regression, tagging or
-        question answering.
     text:
         the text, or the question; - is stdin.
     text_b:
         second text of a pair, or the context of a question; - is stdin.
     method:
-        integrated-gradients, gradient (times input) or leave-one-out; several with commas between,
-        or all.
+        integrated-gradients, gradient (times input) or leave-one-out; several between commas, or
+        all.
     target:
         label, tag or answer to explain; the model's own answer if not given.
     word:
@@ -51,11 +51,7 @@ def explain(
         points of the integral.
     top:
         words in the table.
-    out:
-        HTML file to write; - is stdout.
     """
-    from filbert.cli.flags import print_json
-    from filbert.cli.output import check_page, write_page
     from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import attribute, explanation_page, find_target
 
@@ -74,7 +70,6 @@ def explain(
 
 def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int | None]:
     """Check the options, and return for each method asked for the number of steps."""
-    from filbert.errors import ConfigError
     from filbert.inspect.explain import METHODS, check_method
 
     if top < 1:
@@ -88,9 +83,6 @@ def _steps_by_method(method: str, steps: int | None, top: int) -> dict[str, int 
 
 def _item(text: str, text_b: str | None) -> str | tuple[str, str]:
     """Return the text or pair, one of which may come from stdin."""
-    from filbert.cli.flags import STDIO, typed_text
-    from filbert.errors import ConfigError
-
     if text == STDIO and text_b == STDIO:
         raise ConfigError("Only one of the two texts can come from stdin.")
     return typed_text(text) if text_b is None else (typed_text(text), typed_text(text_b))
@@ -101,7 +93,6 @@ def _print(explanation: Explanation, top: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from filbert.errors import printable
     from filbert.inspect.explain import CAVEATS
 
     console = Console(highlight=False, markup=False, emoji=False)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import flags_of, print_json
+from filbert.cli.arguments import AsJson
+from filbert.cli.flags import flags_of
+from filbert.cli.output import print_json
 from filbert.train.options import FinetuneOptions
 
 if TYPE_CHECKING:
@@ -15,16 +17,10 @@ else:
     FinetuneFlags = flags_of(FinetuneOptions, required=("out",))
 
 
-def finetune(*, options: Annotated[FinetuneFlags, Parameter(name="*")], json: bool = False) -> int:
-    """Fine-tune a model on labelled rows and write a run folder.
-
-    Parameters
-    ----------
-    options:
-        the run.
-    json:
-        print the metrics as JSON; of several --seeds, their spread too.
-    """
+def finetune(
+    *, options: Annotated[FinetuneFlags, Parameter(name="*")], json: AsJson = False
+) -> int:
+    """Fine-tune a model on labelled rows and write a run folder."""
     chosen = FinetuneOptions.from_keywords(vars(options))
 
     from pathlib import Path

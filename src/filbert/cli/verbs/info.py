@@ -1,34 +1,64 @@
-"""filbert info."""
+"""filbert info: facts of one model, or the differences of two."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from filbert.cli.arguments import AsJson, ModelName
+from filbert.cli.output import print_json, print_table
+from filbert.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from filbert.checkpoints.differences import GroupDifference, ModelDifferences, Pair
 
 # Entries of filbert.json that `filbert convert --to int8` writes, without the metrics.
 _INT8 = ("float_layers", "layers", "cosine", "worst", "loss")
+NOTHING = "–"
+_BAR = 12
+_LONG = 64
+_EMPTY: tuple[Pair, ...] = ((None, None), ([], []))
+# Sections of a comparison in their order: attribute and heading.
+_SECTIONS = (
+    ("config", "sizes"),
+    ("tokenizer", "tokenizer"),
+    ("task", "task"),
+    ("run", "run"),
+    ("options", "options of the runs"),
+    ("data", "data"),
+)
+# Entries of a section that are printed if only one of the two models has it; --json has all.
+_WHEN_ALONE = {
+    "task": ("thresholds", "temperature", "null_threshold"),
+    "run": ("command", "started", "steps", "base model"),
+    "data": ("path", "rows", "tokens"),
+}
 
 
-def info(model: str, other: str | None = None, /, *, json: bool = False) -> None:
-    """Describe a checkpoint and its training; of two, list the differences.
-
-    Parameters
-    ----------
-    model:
-        folder, checkpoint prefix, built-in name or Hub id.
-    other:
-        a second one to compare with: sizes, tokenizer, task, options, data, metrics, weights.
-    json:
-        print JSON.
-    """
+def info(
+    model: ModelName,
+    other: Annotated[
+        str | None,
+        Parameter(help="a second model: list what differs in sizes, task, data and weights."),
+    ] = None,
+    /,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Describe a checkpoint and its training; of two, list the differences."""
     from rich.console import Console
-    from rich.table import Table
 
+    from filbert.checkpoints.differences import differences
     from filbert.checkpoints.opening import find_model, is_google
-    from filbert.cli.flags import print_json
-    from filbert.errors import printable
 
     if other is not None:
-        _compare(model, other, json)
+        result = differences((model, other), (find_model(model), find_model(other)))
+        print_json(result.to_json()) if json else print_differences(result, Console(emoji=False))
         return
     facts, place = _facts(model), find_model(model)
     if is_google(place):
@@ -39,45 +69,30 @@ def info(model: str, other: str | None = None, /, *, json: bool = False) -> None
         print_json(facts)
         return
     tensors = facts.pop("tensors", [])
-    grid = Table(show_header=False, box=None, pad_edge=False)
-    for column in ("name", "value"):
-        grid.add_column(column, overflow="fold")
-    for name, value in facts.items():
-        if cell := "" if value is None else _cell(value):
-            grid.add_row(name.replace("_", " "), cell)
-    console = Console(emoji=False)
-    console.print(grid, markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 160  # a file or a pipe has no width, and names must not be folded
-    table = Table(box=None, pad_edge=False, title_justify="left", title=f"{len(tensors)} tensors")
-    for column in ("tensor", "shape", "dtype", "becomes"):
-        table.add_column(column, overflow="fold")
-    for row in tensors:
-        shape = " x ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(printable(row["name"], 200), shape, row["dtype"], row["becomes"])
+    cells = {name: "" if value is None else _cell(value) for name, value in facts.items()}
+    rows = [(name.replace("_", " "), cell) for name, cell in cells.items() if cell]
+    print_table(("", ""), rows, texts=(0, 1))
     if tensors:
-        console.print(table, markup=False, highlight=False)
+        _print_tensors(tensors)
 
 
-def _compare(first: str, second: str, json: bool) -> None:
+def _print_tensors(tensors: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
-    from filbert.checkpoints.differences import differences
-    from filbert.checkpoints.opening import find_model
-    from filbert.cli.comparison import print_differences
-    from filbert.cli.flags import print_json
-
-    result = differences((first, second), (find_model(first), find_model(second)))
-    if json:
-        print_json(result.to_json())
-    else:
-        print_differences(result, Console(emoji=False))
+    console = Console(emoji=False)
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width, and names must not wrap
+    print(f"{len(tensors)} tensors")
+    rows = []
+    for row in tensors:
+        shape = " x ".join(map(str, row["shape"])) or "scalar"
+        rows.append((printable(row["name"], 200), shape, row["dtype"], row["becomes"]))
+    headings = ("tensor", "shape", "dtype", "becomes")
+    print_table(headings, rows, texts=(0, 1, 2, 3), console=console)
 
 
 def _cell(value: Any, before: str = "") -> str:
     """Return a value as text; entries of nested objects have their whole names."""
-    from filbert.errors import printable
-
     if isinstance(value, dict):
         cells = (
             _cell(entry, f"{before}{printable(name, 500)} ")
@@ -166,3 +181,138 @@ def _run(stored: dict[str, Any]) -> dict[str, Any] | None:
         "commit": stored.get("commit"),
         "torch": versions.get("torch"),
     }
+
+
+def print_differences(result: ModelDifferences, console: Console) -> None:
+    """Print what the models are, what differs, their metrics, and the weights by group."""
+    from rich.text import Text
+
+    rows = _rows({k: pair for k, pair in result.about.items() if pair not in _EMPTY}, mark=True)
+    for attribute, heading in _SECTIONS:
+        pairs = _important(attribute, getattr(result, attribute))
+        rows += _section(heading, _rows(pairs))
+    for split, metrics in result.metrics.items():
+        numbers = {
+            name: pair for name, pair in metrics.items() if any(isinstance(v, float) for v in pair)
+        }
+        rows += _section(f"metrics on {split}", _rows(numbers, mark=True))
+    names = zip("AB", result.names, strict=True)
+    headings = ("", *(printable(f"{letter}  {name}", 500) for letter, name in names))
+    print_table(headings, rows, texts=(0, 1, 2), console=console)
+    console.print()
+    _print_weights(result.groups, console)
+    for group in result.groups:
+        for sentence in _not_compared(group):
+            console.print(Text(printable(sentence, 500)), style="yellow", soft_wrap=True)
+    console.print(Text(verdict(result)), style="bold", soft_wrap=True)
+
+
+def _important(section: str, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """Return all entries, or the few that matter if only one of the two models has any."""
+    ends = _WHEN_ALONE.get(section)
+    is_alone = any(all(pair[side] is None for pair in pairs.values()) for side in (0, 1))
+    return {k: pair for k, pair in pairs.items() if not is_alone or not ends or k.endswith(ends)}
+
+
+def _section(heading: str, rows: list[tuple[Text, ...]]) -> list[tuple[Text, ...]]:
+    """Return rows under an empty line and a heading; none without rows."""
+    from rich.text import Text
+
+    title = Text(printable(heading), style="bold")
+    return [(Text(), Text(), Text()), (title, Text(), Text()), *rows] if rows else []
+
+
+def _rows(pairs: Mapping[str, Pair], *, mark: bool = False) -> list[tuple[Text, ...]]:
+    """Return a row for each pair; with `mark`, values that differ are bold."""
+    from rich.text import Text
+
+    rows = []
+    for name, pair in pairs.items():
+        style = "bold" if mark and pair[0] != pair[1] else ""
+        cells = (Text(shown(value), style=style) for value in pair)
+        rows.append((Text(printable(name.replace("_", " "), 500), style="dim"), *cells))
+    return rows
+
+
+def verdict(result: ModelDifferences) -> str:
+    """Return the result of the comparison as a sentence."""
+    if result.same_answers:
+        return "Weights, tokenizer, sizes and task are the same, and so are the predictions."
+    tensors = sum(
+        group.equal + len(group.different) + len(group.shapes) + sum(map(len, group.only))
+        for group in result.groups
+    )
+    equal = sum(group.equal for group in result.groups)
+    weights = (
+        "the same weights" if result.same_weights else f"{equal:,} of {tensors:,} tensors are equal"
+    )
+    others = [name.replace("_", " ") for name in result.unlike]
+    others += [heading for attribute, heading in _SECTIONS[:3] if getattr(result, attribute)]
+    verb = "differ" if len(others) > 1 or others == ["sizes"] else "differs"
+    rest = f"{', '.join(others)} {verb}" if others else "tokenizer, sizes and task are the same"
+    return f"{weights[0].upper()}{weights[1:]}; {rest}."
+
+
+def shown(value: Any) -> str:
+    """Return a value as one cell of a table."""
+    if value is None or value in ([], ()):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
+        value = int(value)
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        value = [f"{name} {shown(item)}" for name, item in value.items()]
+    if isinstance(value, list | tuple):
+        value = ", ".join(shown(item) for item in value)
+    text = printable(str(value), 200)
+    is_digest = len(text) == 64 and not text.strip("0123456789abcdef")
+    if is_digest:
+        return text[:12]
+    return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
+
+
+def _print_weights(groups: list[GroupDifference], console: Console) -> None:
+    """Print how many tensors are equal in each group, and how far the others differ."""
+    from rich.text import Text
+
+    most = max((group.relative or 0.0 for group in groups), default=0.0)
+    rows = []
+    for group in groups:
+        compared = bool(group.equal or group.different)
+        relative = NOTHING if group.relative is None else f"{group.relative:.2%}"
+        share = (group.relative or 0.0) / most if most else 0.0
+        others = len(group.different) + len(group.shapes) + sum(map(len, group.only))
+        rows.append(
+            (
+                group.name,
+                str(group.equal),
+                str(others),
+                f"{group.largest:.3g}" if compared else NOTHING,
+                relative if compared else NOTHING,
+                Text("█" * max(1, round(_BAR * share)) if share else "", style="cyan"),
+            )
+        )
+    headings = ("weights", "equal", "different", "largest difference", "relative", "")
+    print_table(headings, rows, texts=(0, 5), console=console)
+
+
+def _not_compared(group: GroupDifference) -> list[str]:
+    """Return sentences about tensors that could not be compared."""
+    sentences = [
+        f"{name}: {_size(first)} in A, {_size(second)} in B"
+        for name, (first, second) in group.shapes.items()
+    ]
+    for letter, names in zip("AB", group.only, strict=True):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            sentences.append(f"only in {letter}: {', '.join(names[:3])}{more}")
+    return sentences
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import filbert
-from filbert.cli.arguments import AsJson, Device, ModelName, TextColumn
-from filbert.cli.flags import STDIO, columns_of, print_json, typed_text
-from filbert.cli.output import check_page, print_table, write_page
+from filbert.cli.arguments import (
+    AsJson,
+    Columns,
+    Device,
+    MaxLength,
+    ModelName,
+    OutPage,
+    TextColumn,
+    TextFile,
+)
+from filbert.cli.flags import STDIO, columns_of, typed_text
+from filbert.cli.output import check_page, print_json, print_table, write_page
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError, printable
 
@@ -32,7 +41,7 @@ def inspect(
     text_b: str | None = None,
     /,
     *,
-    out: str | None = None,
+    out: OutPage = None,
     print_text: Annotated[bool, Parameter(name="--text")] = False,
     layer: int | None = None,
     head: int | None = None,
@@ -51,8 +60,6 @@ def inspect(
         text that the model reads; - is stdin.
     text_b:
         second text of a pair; - is stdin.
-    out:
-        HTML file to write, without outside requests.
     print_text:
         print a table of percentages; each row shows where one token attends.
     layer:
@@ -149,7 +156,7 @@ def _print_map(view: View, layer: int | None, head: int | None, *, words: bool) 
 
 def heads(
     model: ModelName,
-    file: str,
+    file: TextFile,
     /,
     *,
     limit: int = 200,
@@ -162,8 +169,6 @@ def heads(
 
     Parameters
     ----------
-    file:
-        texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     limit:
         number of texts to read.
     max_length:
@@ -199,7 +204,7 @@ def heads(
 
 def neighbours(
     model: ModelName,
-    file: str,
+    file: TextFile,
     /,
     *,
     word: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
@@ -215,8 +220,6 @@ def neighbours(
 
     Parameters
     ----------
-    file:
-        texts: CSV, TSV, JSONL, Parquet or one text per line; - is stdin.
     word:
         whole word to look for, in any case; repeat for further forms: --word bank --word banks.
     layer:
@@ -245,7 +248,7 @@ def neighbours(
 
 
 def _print_neighbours(found: WordNeighbours) -> None:
-    """Print the nearest neighbour of each occurrence, and the figures of every layer."""
+    """Print the nearest neighbour of each occurrence, and the mean cosine of every layer."""
     rows = []
     for number, one in enumerate(found.occurrences):
         (nearest,) = found.nearest(number)
@@ -290,8 +293,8 @@ def layers(
     task: str,
     train: str,
     dev: str,
-    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
-    max_length: int | None = None,
+    columns: Columns = None,
+    max_length: MaxLength = None,
     json: AsJson = False,
     device: Device = None,
 ) -> None:
@@ -304,11 +307,7 @@ def layers(
     train:
         labelled rows that the probes are fitted on.
     dev:
-        labelled rows that they are compared on.
-    columns:
-        names of the columns of both files.
-    max_length:
-        truncate texts to this many tokens.
+        labelled rows that the layers are compared on.
     """
     from filbert.inference.predictor import Predictor
     from filbert.inspect.layers import probe_layers

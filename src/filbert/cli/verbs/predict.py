@@ -6,39 +6,23 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.bulk_flags import BulkFlags, check_options
-from filbert.data.columns import ColumnNames
+from filbert.cli.arguments import Columns, NullThreshold, OutFile, TextFile
+from filbert.cli.bulk import BulkFlags, check_options
 
 
 def predict(
-    model: str,
-    file: str = "-",
+    model: Annotated[str, Parameter(help="folder, built-in name or Hub id of a fine-tuned model.")],
+    file: TextFile = "-",
     /,
     *,
-    out: str | None = None,
-    null_threshold: float | None = None,
-    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
+    out: OutFile = None,
+    null_threshold: NullThreshold = None,
+    columns: Columns = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
-    """Answer every row: one JSON object a line.
-
-    Parameters
-    ----------
-    model:
-        folder, built-in name or Hub id of a fine-tuned model.
-    file:
-        CSV, TSV, JSONL, Parquet or one text per line, compressed or not; - is stdin.
-    out:
-        file to write instead of stdout.
-    null_threshold:
-        of question answering: the answer is "" where the null score is above it. When not given,
-        the threshold stored with the model; models of other tools have none and always answer.
-    columns:
-        names of the columns.
-    flags:
-        how the model runs, and how the work goes on.
-    """
-    from filbert.cli.flags import check_lines_file, columns_of
+    """Answer every row: one JSON object a line."""
+    from filbert.cli.flags import columns_of
+    from filbert.cli.output import check_lines_file
 
     flags = flags or BulkFlags()
     check_options(file, out, flags)
@@ -49,10 +33,8 @@ def predict(
     from filbert.inference.bulk import Answers, Job
     from filbert.tasks.rows import read_task_rows
 
-    names = columns_of(columns)
-    loading = flags.loading | {"null_threshold": null_threshold}
-    job = Job(model, loading, Answers)
+    job = Job(model, flags.loading | {"null_threshold": null_threshold}, Answers)
     work = job.open()
     warn_of_int8(work.predictor)
-    rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
-    work_through(job, work, rows, flags, what="predict", source=file, out=out)
+    rows = read_task_rows(work.predictor.known_task(), file, columns_of(columns), labelled=False)
+    work_through(job, work, rows, flags, verb="predict", source=file, out=out)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import flags_of, print_json
+from filbert.cli.arguments import AsJson
+from filbert.cli.flags import flags_of
+from filbert.cli.output import print_json
 from filbert.train.pretrain_options import PretrainOptions
 
 if TYPE_CHECKING:
@@ -16,20 +18,13 @@ else:
 
 
 def pretrain(
-    *, options: Annotated[PretrainFlags | None, Parameter(name="*")] = None, json: bool = False
+    *, options: Annotated[PretrainFlags | None, Parameter(name="*")] = None, json: AsJson = False
 ) -> None:
-    """Learn from raw text: filbert pretrain RECIPE [--corpus FILE ...] [--out DIR] [--key value].
+    """Pre-train on raw text: filbert pretrain RECIPE [--corpus FILE ...] [--out DIR] [--key value].
 
-    RECIPE is a TOML file with these options, or the name of a recipe that filbert brings along:
+    RECIPE is a TOML file with these options, or the name of a built-in recipe:
     mini-cpu, fast-base, bert-base-2018, bert-large-2018, roberta-base, albert-base, electra-small,
-    domain-adapt, filbert-mini. Flags win over it.
-
-    Parameters
-    ----------
-    options:
-        the run.
-    json:
-        print the result as JSON.
+    domain-adapt, filbert-mini. Flags take precedence.
     """
     chosen = PretrainOptions.from_keywords(vars(options) if options else {})
 

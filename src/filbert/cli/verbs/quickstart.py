@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from filbert.cli.arguments import ModelName
+
 
 def quickstart(
     *,
     out: str = "runs/quickstart",
-    model: str = "filbert-mini",
+    model: ModelName = "filbert-mini",
     seed: int = 42,
     steps: int | None = None,
     overwrite: bool = False,
@@ -20,12 +22,10 @@ def quickstart(
     ----------
     out:
         the run folder.
-    model:
-        folder, built-in name or Hub id to start from.
     seed:
         random seed for the new head, shuffling and dropout.
     steps:
-        stop after this many optimiser steps; for a trial.
+        stop after this many optimiser steps, for a test.
     overwrite:
         replace an earlier run in --out.
     """
@@ -33,7 +33,7 @@ def quickstart(
 
     from rich.console import Console
 
-    from filbert.cli.findings import print_report
+    from filbert.cli.verbs.check import print_report
     from filbert.quickstart import check_sample
     from filbert.quickstart import quickstart as run_quickstart
     from filbert.report.table import pair_lines, result_table

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from filbert.cli.flags import print_json
+from filbert.cli.arguments import AsJson
+from filbert.cli.output import print_json, print_table
+from filbert.cli.verbs.info import NOTHING, shown
+from filbert.errors import printable
 from filbert.train.options import InputPaths
 
 if TYPE_CHECKING:
@@ -20,33 +23,28 @@ def replay(
     out: str | None = None,
     tolerance: float | None = None,
     overwrite: bool = False,
-    device: str | None = None,
+    device: Annotated[
+        str | None, Parameter(help="cpu, cuda, ...; by default that of the recorded run.")
+    ] = None,
     places: Annotated[InputPaths | None, Parameter(name="*")] = None,
-    json: bool = False,
+    json: AsJson = False,
 ) -> int:
-    """Train a model again as its filbert.json says, and compare the numbers.
+    """Train a model again from the options in its filbert.json, and compare the metrics.
 
-    Exit status 1 when a metric is further away than the tolerance.
+    Exit status 1 if a metric differs by more than the tolerance.
 
     Parameters
     ----------
     model:
         a model that filbert trained, or its run folder.
     out:
-        the run folder to make; next to the recorded one when not given.
+        the run folder to write; by default next to the recorded one.
     tolerance:
-        largest difference of a metric that passes; 0 where versions, device and threads are those
-        of the recorded run, else 0.001.
+        largest allowed difference of a metric; by default 0 if versions, device and threads are
+        those of the recorded run, otherwise 0.001.
     overwrite:
         replace an earlier run in OUT.
-    device:
-        cpu, cuda, ...; that of the recorded run when not given.
-    json:
-        print JSON.
     """
-    from rich.console import Console
-
-    from filbert.cli.comparison import replay_table
     from filbert.train.replay import replay as run_again
 
     verdict = run_again(
@@ -60,12 +58,26 @@ def replay(
             True: "the same, bit for bit",
             False: "not bit for bit the same",
         }
-        Console(emoji=False).print(replay_table(verdict.figures, verdict.tolerance))
+        _print_metrics(verdict)
         print(f"weights: {weights[verdict.same_weights]}")
         is_same = "the same" if verdict.is_same else "NOT THE SAME"
         print(f"{is_same} (tolerance {verdict.tolerance})")
         print(f"run:     {verdict.out}")
     return 0 if verdict.is_same else 1
+
+
+def _print_metrics(verdict: Verdict) -> None:
+    """Print the metrics of a run and its replay; differences beyond the tolerance are red."""
+    from rich.text import Text
+
+    rows: list[tuple[str | Text, ...]] = []
+    for figure in verdict.figures:
+        style = "" if figure.is_within(verdict.tolerance) else "bold red"
+        difference = NOTHING if figure.difference is None else f"{figure.difference:.2g}"
+        cells = (shown(figure.recorded), shown(figure.replayed), difference)
+        name = printable(f"{figure.split} {figure.metric.replace('_', ' ')}", 500)
+        rows.append((name, *(Text(cell, style=style) for cell in cells)))
+    print_table(("metric", "recorded", "replayed", "difference"), rows, texts=(0,))
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from filbert.cli.arguments import (
-    Device,
+    AsJson,
+    LoadFlags,
+    Loading,
     MaskedLM,
-    MaxTokens,
     OutFile,
-    Precision,
     Separator,
     TextColumn,
     TextFile,
 )
+from filbert.cli.bulk import answer_texts
+from filbert.cli.flags import STDIO
+from filbert.cli.output import check_lines_file, print_json, refuse_own_source
+from filbert.data.columns import ColumnNames
+from filbert.errors import ConfigError
 
 
 def score(
@@ -20,50 +28,32 @@ def score(
     /,
     *,
     out: OutFile = None,
-    json: bool = False,
+    json: AsJson = False,
     tokens: bool = False,
     text_column: TextColumn = "text",
     separator: Separator = None,
-    max_length: int | None = None,
-    max_tokens: MaxTokens = None,
-    precision: Precision = "float32",
-    device: Device = None,
+    loading: Loading = None,
 ) -> None:
     """Compute how likely a model finds each text: every token is masked in turn and predicted.
 
-    One JSON object a text is printed.
+    Prints one JSON object a text; with --json, the metrics of all texts together instead.
 
     Parameters
     ----------
-    json:
-        print the metrics of all texts together as JSON, in place of those of each; these still go
-        to --out.
     tokens:
-        print those of every token, too.
-    max_length:
-        most tokens that the model sees around the one it predicts; its own limit when not given.
+        also print the score of every token.
     """
-    import os
-    import sys
-
-    from filbert.cli.counts import answer_texts
-    from filbert.cli.flags import STDIO, check_lines_file, print_json, refuse_own_source
-    from filbert.data.columns import ColumnNames
-    from filbert.data.texts import read_texts
-    from filbert.errors import ConfigError
-
     refuse_own_source(file, out)
     check_lines_file(out)
     if json and out == STDIO:
         raise ConfigError("--json and --out - both go to stdout. Leave one out.")
-    rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
 
+    from filbert.data.texts import read_texts
     from filbert.inference.predictor import Predictor
     from filbert.inference.score import check_whole, perplexity
 
-    predictor = Predictor.load(
-        model, precision=precision, device=device, max_length=max_length, max_tokens=max_tokens
-    )
+    rows = read_texts(file, ColumnNames(text_column=text_column, separator=separator))
+    predictor = Predictor.load(model, **vars(loading or LoadFlags()))
     total = {"num_texts": 0, "num_scored": 0, "num_unknown": 0, "num_truncated": 0, "pll": 0.0}
     for answer in answer_texts(
         "score",

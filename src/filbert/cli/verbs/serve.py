@@ -26,12 +26,6 @@ def serve(
     ----------
     models:
         folders, built-in names or Hub ids; NAME=MODEL sets the name in requests.
-    settings:
-        address, access and limits of requests.
-    batching:
-        how batches are formed.
-    operation:
-        how the processes run.
     """
     named = named_models(models)
     missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if not find_spec(name)]

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from filbert.data.columns import ColumnNames
+from filbert.cli.arguments import AsJson, Columns, ModelName, OutFolder, Overwrite
+from filbert.cli.flags import columns_of
+from filbert.cli.output import check_target, print_json, print_table
 
 
 def shrink(
-    model: str,
+    model: ModelName,
     /,
     *,
-    out: Path,
+    out: OutFolder,
     keep_layers: str | None = None,
     vocabulary_from: tuple[str, ...] = (),
     min_count: int = 1,
     vocabulary_size: int | None = None,
     data: str | None = None,
-    columns: Annotated[ColumnNames | None, Parameter(name="*")] = None,
-    overwrite: bool = False,
-    json: bool = False,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
 ) -> None:
     """Make a model smaller without training, as a start for finetune or distill.
 
     Parameters
     ----------
-    model:
-        folder, built-in name or Hub id.
-    out:
-        folder to write; it appears when it is complete.
     keep_layers:
         layers to keep: 3 for the first three, or their numbers from 0 such as 0,2,5 or 0-2,5.
     vocabulary_from:
@@ -43,16 +39,8 @@ def shrink(
     data:
         labelled rows, or text for a masked-LM model without a task: print the metrics before and
         after every step.
-    columns:
-        names of the columns of --data and --vocabulary-from.
-    overwrite:
-        replace the folder if it is a model's.
-    json:
-        print the steps as JSON.
     """
     from filbert.checkpoints.opening import find_model
-    from filbert.cli.flags import columns_of, print_json
-    from filbert.cli.targets import check_target
     from filbert.shrink import ShrinkOptions
     from filbert.shrink import shrink as shrink_model
 
@@ -79,15 +67,10 @@ def _layers(place: Path, keep_layers: str) -> tuple[int, ...]:
 
 
 def _print_steps(out: Path, facts: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from filbert.inference.precision import MetricChange
 
     metric = facts["metric"]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "parameters", "saved", "MB", *([metric, "lost"] if metric else [])):
-        table.add_column(heading, justify="right" if heading else "left")
+    rows = []
     for before, step in zip([None, *facts["steps"]], facts["steps"], strict=False):
         saved = "" if before is None else f"{before['parameters'] - step['parameters']:,}"
         cells = [f"{step['parameters']:,}", saved, f"{step['bytes'] / 1e6:,.1f}"]
@@ -97,15 +80,15 @@ def _print_steps(out: Path, facts: dict[str, Any]) -> None:
             cells.append("" if value is None else f"{value:.4f}")
             known = None if value is None or last is None else MetricChange(metric, last, value)
             cells.append("" if known is None else f"{known.loss:+.4f}")
-        table.add_row(step["name"], *cells)
-    console = Console(emoji=False)
-    console.print(table, markup=False, highlight=False)
+        rows.append((step["name"], *cells))
+    headings = ("", "parameters", "saved", "MB", *((metric, "lost") if metric else ()))
+    print_table(headings, rows, texts=(0,))
     for step in facts["steps"]:
         if "corpus_tokens" in step:
             print(
-                f"The corpus is cut into {step['corpus_tokens']:,} tokens, "
-                f"{step['corpus_tokens_before']:,} before; "
-                f"{step['texts_cut_otherwise']:,} of its texts otherwise than before."
+                f"The corpus has {step['corpus_tokens']:,} tokens, before "
+                f"{step['corpus_tokens_before']:,}; {step['texts_cut_otherwise']:,} of its texts "
+                "have other tokens."
             )
     for note in facts["notes"]:
         print(f"note: {note}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from filbert.cli.output import progress_printer
-from filbert.errors import printable
-from filbert.text.learning import Documents, Progress
+from filbert.cli.arguments import AsJson, OutFolder, TextColumn
+from filbert.cli.output import print_json, print_table, progress_printer
+from filbert.errors import ConfigError, printable
+from filbert.text.learning import Documents, LearnOptions, Progress
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -18,7 +21,7 @@ def vocab(
     corpus: tuple[str, ...],
     /,
     *,
-    out: Path,
+    out: OutFolder,
     kind: Literal["wordpiece", "bytebpe", "unigram"],
     size: int,
     cased: bool = False,
@@ -27,9 +30,9 @@ def vocab(
     min_count: int = 2,
     max_alphabet: int | None = None,
     held_out: str | None = None,
-    text_column: str = "text",
+    text_column: TextColumn = "text",
     overwrite: bool = False,
-    json: bool = False,
+    json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and measure how well it fits.
 
@@ -37,41 +40,25 @@ def vocab(
     ----------
     corpus:
         text files with a blank line between documents, JSONL or Parquet; compressed or not.
-    out:
-        folder to write; must not be there yet.
     kind:
         wordpiece as BERT, bytebpe as RoBERTa, unigram as ALBERT.
     size:
-        entries, special tokens included.
+        entries, including special tokens.
     cased:
         keep case and accents; bytebpe always does.
     max_memory:
-        what the process may need, for example 500M; if the words need more, a sample of the
-        documents is used.
+        memory, for example 500M; if the words need more, a sample of the documents is used.
     seed:
-        of that sample and of the documents that are kept back.
+        random seed of that sample and of the held-out documents.
     min_count:
         least number of occurrences of an entry in the text.
     max_alphabet:
-        at most so many different characters, the most frequent ones; all when not given.
+        largest number of different characters, the most frequent ones; by default all.
     held_out:
-        text to measure the fit on; one document in a hundred of the corpus when not given.
-    text_column:
-        name of the column with the text.
+        text to measure the fit on; by default one document in a hundred of the corpus.
     overwrite:
-        replace a vocabulary that is already there.
-    json:
-        print the report as JSON.
+        replace an existing vocabulary.
     """
-    import sys
-    from importlib.metadata import version
-
-    from filbert.cli.flags import print_json
-    from filbert.cli.output import print_table
-    from filbert.data.records import file_digest
-    from filbert.files import replace_folder, write_json
-    from filbert.text.learning import LearnOptions, learn, report_of
-
     options = LearnOptions(
         kind=kind,
         size=size,
@@ -82,21 +69,7 @@ def vocab(
         max_memory=bytes_of(max_memory),
     )
     _check_out(out, overwrite)
-    files = [*corpus] if held_out is None else [*corpus, held_out]
-    digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
-    learned = learn(
-        _documents(corpus, text_column),
-        options,
-        held_out=None if held_out is None else _documents([held_out], text_column),
-        progress=_progress(size),
-    )
-    report: dict[str, Any] = report_of(learned, options)
-    report["files"] = digests[: len(corpus)]
-    report["held_out_file"] = None if held_out is None else digests[-1]
-    report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
-    with replace_folder(out, marker="vocabulary.json") as folder:
-        learned.tokenizer.save(folder)
-        write_json(folder / "vocabulary.json", report)
+    report = _learn(corpus, options, out=out, held_out=held_out, text_column=text_column)
     for line in _warnings(report):
         print(line, file=sys.stderr)
     if json:
@@ -106,14 +79,43 @@ def vocab(
         print(f"vocabulary: {out}")
 
 
+def _learn(
+    corpus: Sequence[str],
+    options: LearnOptions,
+    *,
+    out: Path,
+    held_out: str | None,
+    text_column: str,
+) -> dict[str, Any]:
+    """Learn the vocabulary, write its folder, and return the report."""
+    from filbert.data.records import file_digest
+    from filbert.files import replace_folder, write_json
+    from filbert.text.learning import learn, report_of
+
+    files = [*corpus] if held_out is None else [*corpus, held_out]
+    digests = [{"name": Path(file).name, "sha256": file_digest(file)} for file in files]
+    learned = learn(
+        _documents(corpus, text_column),
+        options,
+        held_out=None if held_out is None else _documents([held_out], text_column),
+        progress=_progress(options.size),
+    )
+    report: dict[str, Any] = report_of(learned, options)
+    report["files"] = digests[: len(corpus)]
+    report["held_out_file"] = None if held_out is None else digests[-1]
+    report["versions"] = {name: version(name) for name in ("filbert", "tokenizers")}
+    with replace_folder(out, marker="vocabulary.json") as folder:
+        learned.tokenizer.save(folder)
+        write_json(folder / "vocabulary.json", report)
+    return report
+
+
 def bytes_of(text: str) -> int:
     """Return the bytes in "2G", "500M", "1.5 GB"; units are powers of 1024.
 
     Raises:
         ConfigError: Not such a number.
     """
-    from filbert.errors import ConfigError
-
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise ConfigError(f"--max-memory {text} is not a size; write for example 2G or 500M.")
@@ -122,8 +124,6 @@ def bytes_of(text: str) -> int:
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Refuse, before any work, a folder that cannot be written or replaced."""
-    from filbert.errors import ConfigError
-
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; --out names a folder.")
     if not out.is_dir() or not any(out.iterdir()):
@@ -131,7 +131,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if not (out / "vocabulary.json").is_file():
         raise ConfigError(f"{out} holds other files and no vocabulary. Name another folder.")
     if not overwrite:
-        raise ConfigError(f"{out} is already there. Name another folder, or give --overwrite.")
+        raise ConfigError(f"{out} exists. Name another folder, or add --overwrite.")
 
 
 def _documents(files: Sequence[str], text_column: str) -> Documents:

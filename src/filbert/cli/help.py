@@ -1,0 +1,138 @@
+"""The help pages, and completion of commands, options and file names in a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from cyclopts import App
+from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
+from rich.console import Console, ConsoleOptions
+
+from filbert.cli.bulk import BulkFlags
+from filbert.data.columns import ColumnNames
+from filbert.data.masking import ObjectiveOptions
+from filbert.errors import ConfigError
+from filbert.serve.settings import Batching, Operation, Settings
+from filbert.tasks.base import TaskOptions
+from filbert.train.options import RunOptions, TrainOptions
+from filbert.train.pretrain_options import ModelOptions
+
+# A longer list of options is divided into sections.
+_SHORT = 20
+_SECTIONS = {
+    "A new model": (ModelOptions,),
+    "Training examples out of text": (ObjectiveOptions,),
+    "Training": (TrainOptions, RunOptions),
+    "What the task reads and learns": (TaskOptions,),
+    "Columns": (ColumnNames,),
+    "How it runs": (Operation, BulkFlags),
+    "What is let in": (Settings, Batching),
+}
+# Options of these classes that come before the sections, because every user needs them.
+_FIRST = ("model", "train", "dev", "out", "overwrite", "resume", "device", "host", "port", "json")
+
+_plain = DefaultFormatter()
+
+
+def shown_default(value: Any) -> str | None:
+    """Return a default for the help; a flag that is off and an empty list are not shown."""
+    return None if value is None or value is False or value == () else str(value)
+
+
+def print_panel(console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+    """Print one list of arguments, options or commands; long lists of options in sections."""
+    if panel.format != "parameter" or len(panel.entries) <= _SHORT:
+        _plain(console, options, panel)
+        return
+    rest = list(panel.entries)
+    parts = []
+    for title, kinds in _SECTIONS.items():
+        names = {f.name.replace("_", "-") for kind in kinds for f in fields(kind)} - set(_FIRST)
+        own = [entry for entry in rest if _name(entry) in names and not entry.required]
+        if len(own) > 2:
+            rest = [entry for entry in rest if entry not in own]
+            parts.append(panel.copy(title=title, entries=own))
+    for part in [panel.copy(entries=rest), *parts]:
+        _plain(console, options, part)
+
+
+def _name(entry: HelpEntry) -> str:
+    return next(iter(entry.positive_names), "").removeprefix("--")
+
+
+Shell = Literal["bash", "zsh", "fish"]
+
+# Below the user's home folder: where each shell looks by default, or after the lines of `_NEXT`.
+_PLACES = {
+    "bash": ".local/share/bash-completion/completions/filbert",
+    "zsh": ".zsh/completions/_filbert",
+    "fish": ".config/fish/completions/filbert.fish",
+}
+_NEXT = {
+    "bash": (
+        "New bash windows load it if the package bash-completion is installed.\n"
+        "If it is not, add this line to ~/.bashrc:\n"
+        "  source {path}"
+    ),
+    "zsh": (
+        "Add these lines to ~/.zshrc if they are missing, and open a new window:\n"
+        "  fpath=({folder} $fpath)\n"
+        "  autoload -Uz compinit && compinit"
+    ),
+    "fish": "New fish windows load it.",
+}
+
+
+def completion_command(app: App) -> Callable[..., None]:
+    """Return the command that installs the completion script of `app`."""
+
+    def install_completion(*, shell: Shell | None = None, out: Path | None = None) -> None:
+        """Let the Tab key complete commands, options and file names in bash, zsh and fish.
+
+        Parameters
+        ----------
+        shell:
+            by default the one that $SHELL names.
+        out:
+            file to write; by default the place where the shell looks for it.
+        """
+        name = Path(os.environ.get("SHELL", "")).name if shell is None else shell
+        if name not in get_args(Shell):
+            raise ConfigError("$SHELL names none of these shells. Add --shell bash, zsh or fish.")
+        path = (out or Path.home() / _PLACES[name]).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        script = app.generate_completion(shell=cast(Shell, name))
+        path.write_text(_with_file_names(script, cast(Shell, name)), encoding="utf-8")
+        print(f"Wrote {path}")
+        if out is None:
+            print(_NEXT[name].format(path=path, folder=path.parent))
+
+    return install_completion
+
+
+def _with_file_names(script: str, shell: Shell) -> str:
+    """Return a completion script that offers file names for every value.
+
+    cyclopts offers them only for the type `Path`. A model may be a file, a folder or a name, so its
+    type is `str`; fish offers files by itself.
+    """
+    if shell == "bash":
+        return script.replace("complete -F ", "complete -o bashdefault -o default -F ")
+    if shell == "zsh":
+        lines = map(_zsh_line, script.replace("_cyclopts_filbert", "_filbert").split("\n"))
+        return "\n".join(lines)
+    return script
+
+
+def _zsh_line(line: str) -> str:
+    """Add the missing action to '--option[its help]:value' and '1:argument'."""
+    match = re.fullmatch(r"(\s+'(?:\*?-|\d+:|\*:).*)('(?: \\)?)", line)
+    if match is None:
+        return line
+    without_help = re.sub(r"\[.*\]", "", re.sub(r"\\.", "", match[1]))
+    return f"{match[1]}:_files{match[2]}" if without_help.count(":") == 1 else line
