@@ -27,8 +27,9 @@ from pygments.lexers import get_lexer_for_filename
 
 import filbert
 from filbert.cli.flags import SHORT_FLAGS
-from filbert.cli.main import SUBCOMMANDS, VERBS, app, command_app
+from filbert.cli.main import RECIPE_OPTIONS, SUBCOMMANDS, VERBS, app, command_app
 from filbert.recipes import built_in, read_recipe
+from filbert.train.options import keys_of_tables
 
 ROOT = Path(__file__).parents[1]
 # What becomes a page under another name; links to it go there.
@@ -242,7 +243,7 @@ def recipes_page() -> str:
         # A key that no option explains is a mistake, and stops the building.
         rows = [
             (f"`{key}`", f"`{value}`", _cell(said[key]))
-            for key, value in read_recipe(path).items()
+            for key, value in _options_of(read_recipe(path), verb).items()
             if key != "contestants"
         ]
         part = f"## {path.stem}\n\n```toml\n{text}```\n\n"
@@ -251,6 +252,11 @@ def recipes_page() -> str:
             part += "\n\nThe keys of a contestant: [compare](compare.md#the-recipe).\n"
         parts.append(part)
     return "\n\n".join(parts)
+
+
+def _options_of(recipe: dict[str, Any], verb: str) -> dict[str, Any]:
+    """The options of a recipe by flat name."""
+    return keys_of_tables(recipe, RECIPE_OPTIONS[verb])[0] if verb in RECIPE_OPTIONS else recipe
 
 
 def key_helps(verb: str) -> dict[str, str]:
