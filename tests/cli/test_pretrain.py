@@ -115,7 +115,7 @@ def test_an_unknown_recipe_is_told_with_the_nearest_and_all_names(call, tmp_path
     assert call("pretrain", "absent.toml", "--out", "x").status == 2
     (tmp_path / "bad.toml").write_text("steps = \n")
     done = call("pretrain", "bad.toml", "--out", "x")
-    assert done.status == 2 and "bad.toml is not TOML" in done.err
+    assert done.status == 2 and "bad.toml is not valid TOML" in done.err
 
 
 def test_what_a_run_cannot_do_without_is_asked_for(call, tmp_path, shards, monkeypatch):

@@ -20,6 +20,8 @@ class Topics:
     head_kind = "sequence"
     labels_are_classes = True
     windows = False
+    clean = None
+    id_column = None
 
     def read(self, path, names, *, labelled=True, on_error=None):
         return read_texts(path, names, "label", on_error=on_error)

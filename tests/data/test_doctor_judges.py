@@ -16,6 +16,8 @@ class Plain:
     head_kind = "sequence"
     labels_are_classes = False
     windows = False
+    clean = None
+    id_column = None
 
     def read(self, path, names, *, labelled=True, on_error=None):
         assert labelled

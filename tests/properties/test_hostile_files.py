@@ -81,7 +81,7 @@ def test_layers_without_tensors_are_not_outlined_though_the_last_is_there(
     tensors["encoder.layer.511.output.dense.bias"] = torch.zeros(32)
     save_file(tensors, model / "model.safetensors")
     edit(model / "config.json", num_hidden_layers=512)
-    refused(lambda: huggingface.read(model), "512 layers")
+    refused(lambda: huggingface.read(model), "num_hidden_layers 512")
 
 
 def test_a_layer_number_of_thousands_of_digits_is_no_layer(model, refused):

@@ -14,6 +14,7 @@ from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
 from filbert.inference.predictor import Predictor
 from filbert.shrink import ShrinkOptions, shrink
+from filbert.tasks.rows import row_of_value
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -56,7 +57,7 @@ def test_fewer_layers_and_entries_load_there_by_the_folder_alone(
         wanted = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
     predictor = Predictor.load(out)
     examples = predictor.row_examples(
-        [predictor.known_task().row(text, i) for i, text in enumerate(texts)]
+        [row_of_value(predictor.known_task(), text, i) for i, text in enumerate(texts)]
     )
     assert (predictor.model(collate(examples)) - wanted).abs().max() < TOLERANCE
     assert type(model).__name__ == "BertForSequenceClassification"

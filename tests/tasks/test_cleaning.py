@@ -108,7 +108,7 @@ def test_rows_are_tokenised_in_pieces_with_each_text_cleaned_once(tiny, monkeypa
     task = made("classification", "study")
     assert row_texts(task, rows[0], clean=False) == [f"{RAW} 0"]
     monkeypatch.setattr("filbert.data.texts.CHUNK_ROWS", 2)
-    monkeypatch.setattr("filbert.train.prepare.file_digest", lambda path: "")
+    monkeypatch.setattr("filbert.train.splits.file_digest", lambda path: "")
     split = tokenise("train", "train.csv", rows, task, tiny, 64)
     assert [example.row for example in split.examples] == [0, 1, 2, 3, 4]
     assert calls == [r.values["text"] for r in rows]

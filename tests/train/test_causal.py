@@ -108,7 +108,9 @@ def test_it_learns_and_what_it_learns_is_not_what_both_directions_would(
 def test_info_says_causal_and_googles_format_is_refused(causal_run, deep_model, tmp_path, capsys):
     folder = str(causal_run.folder / "model")
     info(folder)
-    assert "attention causal: every token sees itself" in " ".join(capsys.readouterr().out.split())
+    assert "attention causal: every token attends to itself" in " ".join(
+        capsys.readouterr().out.split()
+    )
     info(folder, json=True)
     facts = json.loads(capsys.readouterr().out)
     assert facts["config"]["causal"] is True and facts["family"] == "bert"

@@ -272,7 +272,7 @@ def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_p
 def test_a_column_labels_without_lists_is_asked_about(tiny_model, tmp_path, labels):
     path = tmp_path / "rows.csv"
     path.write_text(f'text,labels\ngood,"{labels}"\nbad,neg\n')
-    with pytest.raises(InputError, match="pass --label-column labels, or --multilabel where"):
+    with pytest.raises(InputError, match="--label-column labels"):
         filbert.finetune(
             task="classification", model=str(tiny_model), train=str(path), out=str(tmp_path / "x")
         )

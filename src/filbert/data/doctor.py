@@ -190,10 +190,10 @@ class Scan:
         """What is wrong with the row that was just kept."""
         if self.digests.endswith(_EMPTY):
             kind, message = "empty_text", "Rows whose text is empty."
-            if getattr(self.task, "clean", None) is not None and holds_text(row):
+            if self.task.clean is not None and holds_text(row):
                 kind, message = "emptied_text", "Rows of whose text cleaning leaves nothing."
             yield Finding("warning", kind, message, row.where)
-        column = getattr(self.task, "id_column", None)
+        column = self.task.id_column
         if column is not None:
             id = row.values[column]
             if id in self.ids:

@@ -144,6 +144,16 @@ class CheckableTask(Protocol):
         """Long rows are read in windows, so nothing is cut."""
         ...
 
+    @property
+    def clean(self) -> object | None:
+        """The cleaning of texts before they become tokens."""
+        ...
+
+    @property
+    def id_column(self) -> str | None:
+        """The column whose values must differ from row to row."""
+        ...
+
     def read(
         self,
         path: str | Path,
