@@ -37,7 +37,7 @@ def test_a_quantized_layer_gives_what_exact_integers_give(
     activation, bias, least, packed, monkeypatch
 ):
     if packed and not int8.has_integer_products():
-        pytest.skip("this processor has no VNNI")
+        pytest.skip("this CPU has no VNNI")
     monkeypatch.setattr(int8, "has_integer_products", lambda: packed)
     layer, rows = layer_and_rows(bias=bias)
     if least is not None:

@@ -97,7 +97,7 @@ def loss_curve(
         low, high = min(float(values.min()), float(known.min())), float(values.max())
         gap = 0.08 * max(high - low, 0.1)
         upper.set_ylim(low - gap, high + 2 * gap)
-    canvas.add_legend(upper, "upper right")
+    canvas.add_legend(upper, "above")
     lower.plot(at, values_of(steps, "lr"), color=canvas.QUIET, linewidth=1.6)
     lower.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     lower.yaxis.get_offset_text().set(color=canvas.QUIET, fontsize=8)
@@ -113,7 +113,7 @@ def gradient_curve(steps: Lines, clip: float | None) -> Figure:
     if clip:
         _threshold(axes, clip, f"clipped to {clip:g}", horizontal=True)
     axes.set_yscale("log")
-    canvas.add_legend(axes, "upper right")
+    canvas.add_legend(axes, "above")
     return figure
 
 

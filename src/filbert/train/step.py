@@ -97,7 +97,7 @@ def accumulate(
         wanted: list[Tensor] | None = None
         if task.spec.whole_batch:
             wanted, loss = _output_gradients(output_of, task, batches, is_real, parallel, counts[0])
-            loss_sums += loss if parallel.is_first else 0.0
+            loss_sums += loss if parallel.is_first else 0.0  # the loss of all ranks
         for index in range(len(targets)):
             with parallel.no_sync(wrapped, index == len(targets) - 1):
                 output, target = output_of(index)
