@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,14 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
-from filbert.train.splits import Split, check_data, finding_lines, read_splits, tokenise_splits
+from filbert.train.splits import (
+    Division,
+    Split,
+    check_data,
+    finding_lines,
+    read_splits,
+    tokenise_splits,
+)
 
 # Number of token counts per split in run.json, for the histogram of the report.
 _SAMPLED_LENGTHS = 2_000
@@ -65,6 +72,7 @@ class Prepared:
         model: The model that is evaluated and saved, on its device.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
+        division: How one file of rows was split; None for a file per part.
         took: Seconds outside of the training loop by name, for run.json.
     """
 
@@ -79,6 +87,7 @@ class Prepared:
     model: Model
     precision: Precision
     fingerprint: str
+    division: Division | None = None
     took: dict[str, float] = field(default_factory=dict)
 
 
@@ -111,6 +120,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
         with folder_of_all(options.run, facts, parallel) as folder:
+            if prepared.division is not None and parallel.is_first:
+                write_json(folder / "split.json", asdict(prepared.division))
             outcome, model = learn(
                 prepared,
                 prepared.task,
@@ -129,13 +140,13 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
 
 def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     """Read and check everything."""
-    task, rows = read_splits(options)
+    task, rows, division = read_splits(options)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = build(checkpoint, task, options.model.reinit_layers)
     freeze(model, options.train.freeze)
-    splits, took = tokenise_splits(options.data, rows, task, tokenizer, max_length)
+    splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     mark = fingerprint(options, model, digests)
     return Prepared(
@@ -150,6 +161,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         model=model.to(parallel.device),
         precision=precision,
         fingerprint=mark,
+        division=division,
         took=took,
     )
 
@@ -245,6 +257,8 @@ def announce(
     if not run:
         return
     splits = prepared.splits
+    for line in prepared.division.lines() if prepared.division is not None else ():
+        say(line)
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
     say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
     for note in prepared.checkpoint.notes:
