@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,6 @@ from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
-from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
@@ -43,6 +42,9 @@ from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
 from filbert.train.splits import Split, check_data, finding_lines, read_splits, tokenise_splits
+
+if TYPE_CHECKING:
+    from filbert.train.distill_options import DistillOptions
 
 # Number of token counts per split in run.json, for the histogram of the report.
 _SAMPLED_LENGTHS = 2_000
