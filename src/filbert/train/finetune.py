@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,11 +28,9 @@ from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
-from filbert.tasks.predictions import gold_json, official_files
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
-from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
@@ -51,6 +49,9 @@ from filbert.train.splits import (
     read_splits,
     tokenise_splits,
 )
+
+if TYPE_CHECKING:
+    from filbert.train.distill_options import DistillOptions
 
 # Number of token counts per split in run.json, for the histogram of the report.
 _SAMPLED_LENGTHS = 2_000
@@ -403,14 +404,17 @@ def _write_predictions(
     folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
 ) -> None:
     """Write one JSON object per row, and the additional files of the task."""
+    form = task.spec.row_format
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, gold)} | prediction)
+        json.dumps(
+            {"row": i, "line": row.line, "gold": form.gold_json(task.spec, gold)} | prediction
+        )
         for i, (row, gold, prediction) in enumerate(
             zip(split.rows, split.gold, predictions, strict=True)
         )
     ]
     write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
-    for name, content in official_files(task, split.gold, predictions).items():
+    for name, content in form.official_files(split.gold, predictions).items():
         write_json(folder / split.name / name, content)
 
 
