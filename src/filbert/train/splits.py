@@ -115,7 +115,7 @@ def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
         of = {
             n: {label for i in at for label in row_labels(task, rows[i])} for n, at in parts.items()
         }
-        rare = sorted(of["train"] - set.intersection(*of.values()), key=label_order)
+        rare = sorted(of["train"] - of["train"].intersection(*of.values()), key=label_order)
     return Division(
         path=data.source,
         sha256=file_digest(data.source),
