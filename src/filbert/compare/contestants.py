@@ -38,11 +38,11 @@ from filbert.compare.classifiers import (
 )
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
 from filbert.model.flops import forward_flops
 from filbert.model.int8 import QuantizedLinear
+from filbert.onnx_export import export_onnx
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
