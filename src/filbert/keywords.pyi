@@ -260,8 +260,7 @@ class StudyKeywords(TypedDict, total=False):
     merge_as: str | None
     positive: str | None
     split: str | Iterable[Any] | None
-    near_duplicates: str | None
-    keep_columns: str | Iterable[Any] | None
+    slice_column: str | None
     max_length: int | None
     batch_size: int | None
     max_tokens: int | None
@@ -272,11 +271,8 @@ class StudyKeywords(TypedDict, total=False):
     device: str | None
     seed: int | None
     seeds: int | None
-    cleaning: str | Iterable[Any] | None
+    cleaning: str | None
     resamples: int | None
-    target_quality: float | None
-    target_of: str | None
-    target_latency: str | None
     name: str | None
     text: str | None
     label: str | None

@@ -141,7 +141,10 @@ def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
     kind = Path(out or "").suffix.lower()
     if kind in _OTHER_FORMATS and kind not in also:
         formats = " or ".join([".jsonl", *also])
-        raise ConfigError(f"--out {out}: name a file that ends in {formats}.")
+        raise ConfigError(
+            f"--out {out}: the output is JSON Lines, not compressed. Name a file that ends in "
+            f"{formats}."
+        )
 
 
 def check_max_loss(max_loss: float | None) -> None:
