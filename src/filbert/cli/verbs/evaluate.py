@@ -99,7 +99,7 @@ def evaluate(
             on_answers=lambda *what: answered.append(what),
         )
     else:
-        from filbert.evaluate import score_predictions
+        from filbert.evaluation import score_predictions
 
         assert task is not None and predictions is not None
         scored = task_class(task).from_options(flags.task, flags.columns)
@@ -178,7 +178,7 @@ def _evaluate_model(
     on_answers: OnAnswers,
 ) -> tuple[dict[str, Any], PrecisionLoss | None]:
     """Return the metrics of a model, and the loss of each compared with a second precision."""
-    from filbert.evaluate import evaluate_model, metric_names, with_positive_class
+    from filbert.evaluation import evaluate_model, metric_names, with_positive_class
     from filbert.inference.precision import precision_loss
     from filbert.inference.predictor import Predictor
 
