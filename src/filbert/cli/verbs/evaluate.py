@@ -27,7 +27,7 @@ from filbert.tasks.base import TaskOptions, task_class
 from filbert.train.options import LabelledFileOptions, from_flat
 
 if TYPE_CHECKING:
-    from filbert.evaluate import OnAnswers
+    from filbert.evaluation import OnAnswers
     from filbert.inference.precision import MetricChange, PrecisionLoss
 
 # Options of the task that also a model with a task of its own takes.
