@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -87,9 +86,8 @@ def measured(place: Path) -> list[dict[str, Any]]:
         import pretraining
     finally:
         sys.path.pop(0)
-    with mock.patch("filbert.report.canvas.save", lambda *_: None):
-        pretraining.pretrain.pretrain(pretraining.pretrain_options(place, place / "text-alone"))
-        pretraining.finetune.finetune(pretraining.finetune_options(place, place / "films-alone"))
+    pretraining.pretrain.pretrain(pretraining.pretrain_options(place, place / "text-alone"))
+    pretraining.finetune.finetune(pretraining.finetune_options(place, place / "films-alone"))
     return [json.loads((place / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 

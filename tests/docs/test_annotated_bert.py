@@ -21,7 +21,7 @@ FACTS = json.loads((FIGURES / "facts.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[dict[str, ModuleType]]:
+def scripts(drawn: None) -> Iterator[dict[str, ModuleType]]:
     """The scripts beside the figures; their names are free again afterwards."""
     names = ("drawing", "inside", "learning", "make", "quotes")
     sys.path.insert(0, str(FIGURES))
