@@ -54,15 +54,6 @@ def test_auto_never_means_int8_and_asking_for_it_does(film_run):
     assert found == {"auto": False, "bf16": False, "float32": False, "int8": True}
 
 
-def test_labels_that_look_like_markup_are_printed_as_they_are(call, tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\none,[/c]\ntwo,[other]\nthree,:smile:\n")
-    done = call("evaluate", "--task", "classification", "--data", rows, "--predictions", rows)
-    assert done.status == 0, done.err
-    for label in ("[/c]", "[other]", ":smile:"):
-        assert f"per_label {label} f1" in done.out
-
-
 def test_int8_that_nobody_has_measured_is_told_of_unless_it_is_being_measured(
     call, unmeasured_model, films
 ):

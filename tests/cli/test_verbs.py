@@ -5,7 +5,6 @@ import gzip
 import json
 import lzma
 import os
-import shutil
 import subprocess
 import sys
 
@@ -196,18 +195,6 @@ def test_finetune_takes_its_options_from_a_recipe_and_flags_win(call, tiny_model
     assert "learning_rat" in done.err
 
 
-@pytest.mark.parametrize("labels", [["a,b"], ["a", "b"]])
-def test_a_list_flag_takes_commas_and_words(call, tiny_model, tmp_path, labels):
-    path = tmp_path / "t.csv"
-    path.write_text("text,a,b\ngood,1,0\nbad,0,1\nfilm,1,1\n")
-    done = call(
-        "finetune", "--task", "classification", "--model", tiny_model, "--train", path,
-        "--dev", path, "--out", tmp_path / "o", "--steps", 1, "--label-columns", *labels,
-    )  # fmt: skip
-    assert done.status == 0, done.err
-    assert json.loads((tmp_path / "o" / "run.json").read_text())["labels"] == ["a", "b"]
-
-
 def test_quickstart_goes_from_text_to_report(call, tmp_path, monkeypatch):
     # One of the model's six layers and one row in eight: the whole takes minutes.
     few = {}
@@ -242,29 +229,6 @@ def test_a_dash_is_standard_input_and_output_everywhere(call, model, vocab, film
     done = call("evaluate", model, "--data", "-", "--json", stdin=jsonl)
     expected = call("evaluate", model, "--data", films / "test.csv", "--json")
     assert json.loads(done.out) == json.loads(expected.out)
-
-
-def test_vectors_keep_the_unit_length_that_a_folder_asks_for_unless_told(
-    call, tiny_model, tmp_path
-):
-    folder = tmp_path / "st"
-    shutil.copytree(tiny_model, folder)
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    modules = [
-        {"idx": i, "name": str(i), "path": p, "type": f"sentence_transformers.models.{k}"}
-        for i, (k, p) in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    lengths = []
-    for options in ([], ["--no-normalize"]):
-        assert (
-            call("embed", folder, "--out", tmp_path / "v.npy", *options, stdin="good\n").status == 0
-        )
-        lengths.append(float(np.linalg.norm(np.load(tmp_path / "v.npy"))))
-    assert lengths[0] == pytest.approx(1, abs=1e-6)
-    assert lengths[1] != pytest.approx(1, abs=1e-2)
 
 
 def test_progress_is_silent_when_the_output_is_no_terminal(call, model):

@@ -9,7 +9,6 @@ from filbert.data.near_duplicates import (
     NearDuplicates,
     bands_for,
     between,
-    jaccard,
     near_duplicates,
     normalised,
     repeats_within,
@@ -165,16 +164,7 @@ def test_a_row_repeats_within_its_file_only_if_it_is_near_to_an_earlier_one_of_i
     assert repeats_within(near, members).tolist() == [2]
 
 
-def test_the_similarity_is_that_of_the_sets_of_five_characters():
-    assert jaccard(["abcdefg", "abcdefh", "xy"], np.array([[0, 1], [0, 2]])).tolist() == [0.5, 0]
-
-
 @pytest.mark.parametrize("threshold", [0.0, 0.59, 1.01, float("nan")])
 def test_a_threshold_that_cannot_be_searched_for_is_refused(threshold):
     with pytest.raises(ConfigError, match=r"it must be from 0\.6 to 1"):
         near_duplicates(["a"], threshold=threshold)
-
-
-def test_at_threshold_one_only_equal_texts_are_found():
-    near = near_duplicates(invented(20, 4), threshold=1)
-    assert (near.equal_to[near.pairs[:, 1]] == near.pairs[:, 0]).all()

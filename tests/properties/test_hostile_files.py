@@ -22,7 +22,6 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import read_sentence_vectors
 from filbert.errors import ConfigError, FormatError
 from filbert.inference.predictor import Predictor
-from filbert.protobuf import encode_field
 from filbert.text import spiece, vocabulary
 from filbert.text.tokenizer import Tokenizer
 
@@ -84,19 +83,6 @@ def test_layers_without_tensors_are_not_outlined_though_the_last_is_there(
     refused(lambda: huggingface.read(model), "num_hidden_layers 512")
 
 
-def test_a_layer_number_of_thousands_of_digits_is_no_layer(model, refused):
-    tensors = load_file(model / "model.safetensors")
-    tensors[f"encoder.layer.{'9' * 5000}.output.dense.bias"] = torch.zeros(32)
-    save_file(tensors, model / "model.safetensors")
-    refused(lambda: huggingface.read(model), "unexpected")
-
-
-def test_the_second_of_two_equal_labels_is_found_among_many(model, refused):
-    labels = {str(i): f"L{i}" for i in range(100_000)} | {"99999": "L99998"}
-    edit(model / "config.json", id2label=labels, architectures=["BertForSequenceClassification"])
-    refused(lambda: huggingface.read(model), "L99998", "two ids")
-
-
 def test_a_label_is_a_text_or_a_number_and_nothing_nested(model, refused):
     deep: Any = 0
     for _ in range(900):
@@ -108,13 +94,6 @@ def test_a_label_is_a_text_or_a_number_and_nothing_nested(model, refused):
 @pytest.mark.parametrize("name", ["\x1b[2J", "x" * 10_000])
 def test_a_task_of_a_hostile_name_cannot_steer_a_terminal(model, name, refused):
     (model / "filbert.json").write_text(json.dumps({"task": {"name": name}}))
-    refused(lambda: Predictor.load(str(model)), "the task cannot be read")
-
-
-@pytest.mark.parametrize("positive", ["\x1b[2J", {str(i): i for i in range(10_000)}])
-def test_a_setting_of_a_task_that_is_no_setting_is_cut_in_the_message(model, positive, refused):
-    task = {"name": "classification", "labels": ["a", "b"], "positive": positive}
-    (model / "filbert.json").write_text(json.dumps({"task": task}))
     refused(lambda: Predictor.load(str(model)), "the task cannot be read")
 
 
@@ -159,13 +138,6 @@ def test_what_is_no_plain_file_is_not_opened(tmp_path, monkeypatch, refused):
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     refused(lambda: read_sentence_vectors(tmp_path), "no plain file")
-
-
-@pytest.mark.parametrize("place", ["\x1b[2J", "\ud800", "a\0b", "../elsewhere"])
-def test_a_module_lies_in_a_folder_with_a_name_that_can_be_printed(tmp_path, place, refused):
-    modules = [{"type": "a.Pooling", "path": place}]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    refused(lambda: read_sentence_vectors(tmp_path), "expected a folder next to it")
 
 
 def test_a_safetensors_header_beyond_all_measure_is_not_parsed(model, monkeypatch, refused):
@@ -328,9 +300,3 @@ def test_half_a_surrogate_pair_is_the_name_of_no_token(tmp_path, kind, refused):
         assert Tokenizer.load(tmp_path).specials["cls"] == "[CLS]"
     else:
         refused(lambda: Tokenizer.load(tmp_path), "damaged")
-
-
-def test_a_sentencepiece_algorithm_that_is_a_text_is_cut_in_the_message(tmp_path, refused):
-    data = encode_field(1, encode_field(1, "a")) + encode_field(2, encode_field(3, "x" * 10_000))
-    (tmp_path / "spiece.model").write_bytes(data)
-    refused(lambda: Tokenizer.load(tmp_path), "not a number")

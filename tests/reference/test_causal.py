@@ -146,18 +146,6 @@ def test_a_causal_classifier_is_refused_by_transformers(kind, auto, encoder, tmp
     assert torch.equal(given(huggingface.read(tmp_path)), given(checkpoint))
 
 
-def test_a_class_of_transformers_that_is_forced_on_it_says_that_it_is_another(
-    encoder, tmp_path, monkeypatch
-):
-    checkpoint = with_new_head(as_causal(encoder), "sequence", labels=("no", "yes"))
-    huggingface.write(checkpoint, tmp_path)
-    told: list[str] = []
-    logger = transformers.utils.logging.get_logger("transformers.configuration_utils")
-    monkeypatch.setattr(logger, "warning", lambda text, *rest: told.append(text))
-    transformers.BertForSequenceClassification.from_pretrained(tmp_path)
-    assert any("model of type `filbert_causal_bert`" in text for text in told)
-
-
 @pytest.mark.parametrize("layers", [(0,), (0, 1), (0, 2)])
 def test_a_cut_encoder_is_the_same_cut_of_transformers_and_any_tool_reads_it(
     layers, encoder, tmp_path

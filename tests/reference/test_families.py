@@ -12,11 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from filbert.batch import PackedBatch, from_padded, pack, split
+from filbert.batch import PackedBatch, from_padded
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.errors import ConfigError
-from filbert.model.heads import HEADS, Model
+from filbert.model.heads import Model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -96,7 +95,6 @@ _KINDS: dict[str, tuple[str | None, ...]] = {
 }
 CASES = [(family, kind) for family, kinds in _KINDS.items() for kind in kinds]
 every_case = pytest.mark.parametrize(("family", "kind"), CASES)
-POOLED = [(family, kind) for family, kind in CASES if kind and HEADS[kind].reads_pooled]
 
 
 def judge_class(family: str, kind: str | None) -> Any:
@@ -239,28 +237,6 @@ def test_a_wrong_config_field_shows(family: str, field: str, value: Any, root: P
     assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
 
 
-@pytest.mark.parametrize(("family", "kind"), POOLED)
-def test_a_wrong_pooler_activation_shows(family: str, kind: str, root: Path) -> None:
-    model, folder = judge_and_folder(family, kind, root)
-    checkpoint = huggingface.read(folder)
-    other = "relu" if checkpoint.config.pooling.activation != "relu" else "tanh"
-    config = checkpoint.config.changed(pooler=other)
-    wrong = dataclasses.replace(checkpoint, config=config).build()
-    batch = padded(family)
-    assert difference(given(wrong, packed(batch)), judged(model, kind, batch)) > 1e-4
-
-
-@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
-def test_wrong_token_types_show(family: str, root: Path) -> None:
-    model, folder = judge_and_folder(family, None, root)
-    batch = padded(family)
-    wrong = packed({**batch, "token_type_ids": 0 * batch["token_type_ids"]})
-    assert (
-        difference(given(huggingface.read(folder).build(), wrong), judged(model, None, batch))
-        > 1e-4
-    )
-
-
 @pytest.mark.parametrize(
     ("family", "act"),
     [("bert", "gelu_new"), ("bert", "relu"), ("albert", "gelu"), ("distilbert", "relu")],
@@ -300,23 +276,6 @@ def test_dropout_rates_are_those_of_transformers(family: str, root: Path) -> Non
         assert rates[kind][2] == dropout.p
     expected = (0.1, 0.1) if family == "distilbert" else (0.15, 0.05)
     assert rates["sequence"][:2] == expected
-
-
-@every_case
-def test_a_sequence_scores_the_same_alone_and_in_company(
-    family: str, kind: str | None, root: Path
-) -> None:
-    model = huggingface.read(judge_and_folder(family, kind, root)[1]).build()
-    company = packed(padded(family))
-    together = given(model, company)
-    parts = [split(part, company) if len(part) == company.num_tokens else part for part in together]
-    for index, ids in enumerate(split(company.input_ids, company)):
-        alone = pack([ids.numpy()], [split(company.token_type_ids, company)[index].numpy()])
-        rows = [
-            part[index].reshape(found.shape)
-            for part, found in zip(parts, given(model, alone), strict=True)
-        ]
-        assert difference(given(model, alone), rows) < TOLERANCE
 
 
 def load_back(family: str, kind: str | None, folder: Path) -> Any:
@@ -369,9 +328,3 @@ def test_a_new_head_loads_whole_in_transformers_with_the_same_output(
     )
     if kind in ("sequence", "tokens"):
         assert back.config.id2label == {0: "no", 1: "yes", 2: "perhaps", 3: "né"}
-
-
-def test_a_head_that_the_family_does_not_have_is_refused(root: Path) -> None:
-    checkpoint = huggingface.read(judge_and_folder("roberta", None, root)[1])
-    with pytest.raises(ConfigError, match="roberta model has no 'pair' head"):
-        with_new_head(checkpoint, "pair")

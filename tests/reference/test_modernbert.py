@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from filbert.batch import PackedBatch, from_padded, pack, split
+from filbert.batch import PackedBatch, from_padded
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model, with_new_head
 from filbert.checkpoints.families import FAMILIES
@@ -196,26 +196,6 @@ def test_a_wrong_config_field_shows(field, value, judges):
     config = checkpoint.config.changed(**{field: value})
     wrong = dataclasses.replace(checkpoint, config=config).build()
     assert difference(wrong, model, None) > 2e-5
-
-
-def test_the_wrong_pooling_shows(judges):
-    model, folder = judges["sequence"]
-    checkpoint = huggingface.read(folder)
-    config = checkpoint.config.changed(pooled="cls")
-    wrong = dataclasses.replace(checkpoint, config=config).build()
-    assert difference(wrong, model, "sequence") > 1e-3
-
-
-@every_kind
-def test_a_sequence_scores_the_same_alone_and_in_company(kind, judges):
-    model = huggingface.read(judges[kind][1]).build()
-    company = packed()
-    with torch.no_grad():
-        together = model(company)
-        rows = split(together, company) if len(together) == company.num_tokens else together
-        for ids, wanted in zip(split(company.input_ids, company), rows, strict=True):
-            alone = model(pack([ids.numpy()]))
-            torch.testing.assert_close(alone.reshape(wanted.shape), wanted, atol=1e-6, rtol=0)
 
 
 def test_all_layers_states_are_those_of_transformers(judges):

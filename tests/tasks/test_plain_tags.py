@@ -14,7 +14,6 @@ import filbert
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.data.tags import breaks, spread_tags, to_bio
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
 from filbert.tasks.base import TaskOptions, task_from_dict, task_to_dict
@@ -48,13 +47,6 @@ def test_figures_are_those_of_scikit_learn_word_by_word():
     keys = ("precision", "recall", "f1", "support")
     for kind, figures in zip(kinds, wanted, strict=True):
         assert [found["per_label"][kind][key] for key in keys] == pytest.approx(figures, abs=1e-12)
-
-
-def test_they_break_no_scheme_and_are_read_as_they_are():
-    assert breaks(list(TAGS)) == []
-    assert to_bio(list(TAGS)) == list(TAGS)
-    # The second word shares the first one's token, the last has none.
-    assert spread_tags(["IN", "NN"], [0, 0, 2, -1]) == ["IN", "IN", "NN", "O"]
 
 
 def test_labels_are_the_tags_of_the_rows_or_the_declared_ones():

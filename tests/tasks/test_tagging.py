@@ -208,18 +208,6 @@ def test_entities_lie_where_the_user_put_them(tiny: Tokenizer):
     assert first["num_tokens"] == tiny.encode([text])[0].num_tokens
 
 
-def test_a_word_inside_the_token_of_another_goes_on_with_its_entity(shared_data: Path):
-    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "roberta-base")
-    task = Tagging(LABELS)
-    row = Row({"text": "stop!!! now", "spans": [[0, 7, "a"]]}, "x", 1)
-    examples = task.examples([row], tokenizer, max_length=64, with_targets=True)
-    assert [LABELS[i] for i in examples[0].target] == ["B-a", "I-a", "O"]
-    tags = task.gold(row).tags
-    found = task.decode(_outputs(task, examples, [tags]), examples)[0]
-    assert found["tags"] == tags == ["B-a", "I-a", "I-a", "I-a", "O"]
-    assert found["entities"][0]["text"] == "stop!!!"
-
-
 def test_a_score_is_the_mean_over_the_words_of_an_entity(tiny: Tokenizer):
     task = Tagging(("O", "B-a", "I-a"))
     examples = task.examples([_row(["the", "film"])], tiny, max_length=9, with_targets=False)
