@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import filbert
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
@@ -24,6 +26,11 @@ def cells_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
+    def shorter(*, epochs=None, **options):
+        return finetune(**options | {"steps": 2})
+
+    finetune = filbert.finetune
+    monkeypatch.setattr(filbert, "finetune", shorter)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(cells_of(path)):

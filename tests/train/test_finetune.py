@@ -247,7 +247,7 @@ def test_lists_of_labels_make_a_multi_label_run_without_a_word(tiny_model, tmp_p
     path.write_text("\n".join(json.dumps(row) for row in rows * 8))
     done = filbert.finetune(
         task="classification", model=str(tiny_model), train=str(path), dev=str(path),
-        out=str(tmp_path / "x"), steps=60, lr=3e-3, eval_every=30, save_every=0,
+        out=str(tmp_path / "x"), steps=100, lr=3e-3, eval_every=20, save_every=0,
         precision="float32",
     )  # fmt: skip
     assert done.model.task.spec.multilabel and done.model.task.spec.labels == ("bad", "good", "x")
