@@ -131,12 +131,19 @@ def refuse_stdout(given: Mapping[str, Any]) -> None:
                 )
 
 
-def check_lines_file(out: str | None) -> None:
-    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format."""
-    if Path(out or "").suffix.lower() in _OTHER_FORMATS:
+def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
+    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format.
+
+    Args:
+        out: The name.
+        also: Endings of other formats that can be written.
+    """
+    kind = Path(out or "").suffix.lower()
+    if kind in _OTHER_FORMATS and kind not in also:
+        formats = " or ".join([".jsonl", *also])
         raise ConfigError(
             f"--out {out}: the output is JSON Lines, not compressed. Name a file that ends in "
-            ".jsonl."
+            f"{formats}."
         )
 
 

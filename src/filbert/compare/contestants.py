@@ -44,7 +44,6 @@ from filbert.inference.predictor import Predictor
 from filbert.model.flops import forward_flops
 from filbert.model.int8 import QuantizedLinear
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
-from filbert.tasks.predictions import gold_json
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
@@ -383,7 +382,14 @@ def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[st
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
         lines = [
-            json.dumps({"row": i, "line": row.line, "gold": gold_json(task, label)} | prediction)
+            json.dumps(
+                {
+                    "row": i,
+                    "line": row.line,
+                    "gold": task.spec.row_format.gold_json(task.spec, label),
+                }
+                | prediction
+            )
             for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
         ]
         write_atomically(_predictions_path(run.folder, split), "\n".join(lines) + "\n")

@@ -27,7 +27,7 @@ from filbert.model.precision import choose_device
 from filbert.tasks.base import task_names
 from filbert.train.finetune import finetune
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions, InputPaths, names_of
+from filbert.train.options import FinetuneOptions, InputPaths, names_of, share_in
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.provenance import BUILT_IN, base_model, commit, device_name, versions
@@ -351,6 +351,11 @@ def _find_sources(folder: Path, record: Mapping[str, Any], places: InputPaths) -
     is_pretraining = record.get("command") == "pretrain"
     for split in ("train", "dev", "test"):
         option = "corpus" if is_pretraining and split == "train" else split
+        if split == "train" and search.options.get("data"):
+            option = "data"
+        recorded = search.options.get(option)
+        if recorded and split != "train" and share_in(str(recorded)) is not None:
+            continue
         if not (search.options.get(option) or getattr(places, option)):
             if split == "train":
                 raise InputError(
@@ -385,6 +390,8 @@ def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
     try:
         record = read_json(folder / "filbert.json")
         facts = record["data"]["dev"]
+        if share_in(str(record["options"].get("dev", 0))) is not None:
+            return None  # a part of a file
         file = _Search.of(folder, record, InputPaths()).file("dev", facts["path"], facts["sha256"])
         return file, ColumnNames.recorded(record["options"])
     except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
