@@ -91,16 +91,6 @@ def test_only_the_rows_of_masks_are_projected(model):
     assert sum(rows) == 3
 
 
-def test_a_projection_in_several_parts_gives_the_same(model, monkeypatch):
-    texts = ["[MASK] was [MASK] and [MASK]", "the [MASK]"]
-    whole = model.fill(texts)
-    monkeypatch.setattr("filbert.inference.fill._MOST_SCORES", 70)
-    for answer, other in zip(whole, model.fill(texts), strict=True):
-        for found, parts in zip(answer["candidates"], other["candidates"], strict=True):
-            assert [c["id"] for c in found] == [c["id"] for c in parts]
-            assert found[0]["score"] == pytest.approx(parts[0]["score"], abs=1e-6)
-
-
 def test_a_long_text_is_cut_around_its_masks_and_says_so(model):
     text = "the film " * 100 + "was [MASK] good " + "and bad " * 100
     answer = model.fill(text, top=3)
@@ -235,9 +225,3 @@ def test_a_model_without_a_masked_lm_head_is_refused_with_what_it_has(
     other.model.head = DiscriminatorHead(other.model.config)
     with pytest.raises(filbert.ConfigError, match="'discriminator', so take the generator"):
         other.fill("[MASK]")
-
-
-def test_a_vocabulary_without_a_mask_is_refused(model, monkeypatch):
-    monkeypatch.setattr(model.tokenizer, "mask_id", None)
-    with pytest.raises(filbert.FormatError, match="no mask token"):
-        model.fill("[MASK]")

@@ -46,13 +46,6 @@ def test_the_table_shows_every_candidate_with_its_score_and_its_text(model, caps
             assert line.rstrip().endswith(candidate["sequence"])
 
 
-def test_what_would_steer_the_terminal_is_shown_as_an_escape(model, capsys):
-    fill(model, "the \x1b[31m film [bold] [MASK]", top=1)
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "[bold]" in out
-
-
 def test_a_file_gets_one_json_line_a_text(model, capsys, tmp_path):
     path = tmp_path / "texts.csv.gz"
     path.write_bytes(gzip.compress(b'n,comment\n1,"the [MASK], good"\n2,[MASK] [MASK]\n'))
@@ -72,14 +65,6 @@ def test_a_line_without_a_mask_is_named_by_file_and_line(model, tmp_path):
     path.write_text("the [MASK]\nno mask here\n")
     with pytest.raises(filbert.InputError, match=r"texts\.txt:2 has no mask: 'no mask here'"):
         fill(model, file=str(path))
-
-
-def test_one_argument_is_a_text_for_the_built_in_model(model, capsys, monkeypatch):
-    asked = []
-    monkeypatch.setattr(verb, "built_in", lambda: asked.append(1) or model)
-    fill("the [MASK]", json=True)
-    assert asked == [1]
-    assert len(json.loads(capsys.readouterr().out)["candidates"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,6 @@ def test_signatures_agree_as_often_as_the_texts_are_similar():
     assert (table[0] == table[1]).mean() == pytest.approx(expected, abs=0.028)
 
 
-def test_signatures_do_not_depend_on_how_texts_fall_into_chunks(monkeypatch):
-    texts = [normalised(text) for text in invented(10, 6)] + ["a"]
-    whole = signatures(texts, 25)
-    monkeypatch.setattr("filbert.data.near_duplicates._CHUNK_CHARACTERS", 100)
-    assert np.array_equal(signatures(texts, 25), whole)
-
-
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
@@ -107,20 +100,6 @@ def test_signatures_do_not_depend_on_how_texts_fall_into_chunks(monkeypatch):
 )
 def test_equal_means_equal_but_for_case_width_space_and_punctuation(texts, expected):
     assert groups(near_duplicates(texts)) == expected
-
-
-def test_clusters_join_rows_that_a_chain_of_pairs_connects():
-    chain = [" ".join(NUMBERED[start : start + 40]) for start in (10, 0, 14, 4, 8, 12, 2, 6)]
-    assert similarity(chain[1], chain[6]) >= 0.8 > similarity(chain[1], chain[2])
-    near = near_duplicates(["something else entirely", *chain])
-    assert near.clusters.tolist() == [0] + [1] * 8
-
-
-def test_rows_from_one_template_are_one_cluster_with_few_pairs():
-    near = near_duplicates([TEMPLATE.format(n) for n in range(1000)])
-    assert groups(near) == [list(range(1000))]
-    # There are half a million pairs.
-    assert len(near.pairs) <= 60_000
 
 
 def test_every_row_of_a_template_that_an_earlier_part_has_too_is_a_leak():

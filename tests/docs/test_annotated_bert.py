@@ -58,11 +58,6 @@ def test_the_page_shows_every_figure_that_is_made_and_no_other(scripts):
     assert 0 < sum(sizes) < 1_500_000
 
 
-def test_every_picture_in_the_folder_is_shown_by_some_page():
-    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
-    assert not [p.name for p in FIGURES.glob("*.png") if f"(figures/{p.name})" not in pages]
-
-
 @pytest.mark.parametrize(
     ("figure", "name", "value"),
     [(figure, name, value) for figure, facts in FACTS.items() for name, value in facts.items()],

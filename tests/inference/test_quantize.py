@@ -66,16 +66,6 @@ def test_every_dense_layer_of_the_encoder_is_replaced_and_nothing_else(changes, 
     assert torch.equal(vectors(model, examples), exact), "the original stays as it is"
 
 
-@pytest.mark.parametrize("hidden", [torch.float32, torch.bfloat16])
-def test_the_rest_computes_in_the_dtype_asked_for(hidden, examples):
-    model = drawn()
-    other = quantized(model, hidden=hidden)
-    assert {weights.dtype for weights in other.parameters()} == {hidden}
-    assert {weights.dtype for weights in model.parameters()} == {torch.float32}
-    near = torch.nn.functional.cosine_similarity(vectors(other, examples), vectors(model, examples))
-    assert float(near.min()) > 0.995
-
-
 def test_layers_to_keep_are_kept_and_an_unknown_one_is_refused_with_the_nearest():
     model = drawn()
     kept = "encoder.layers.1.up"

@@ -124,14 +124,6 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(kind):
     assert float(other(texts(5, 9, 10)).sums.detach().min()) > 1e-3, "the control"
 
 
-def test_the_losses_of_texts_together_are_the_sum_of_their_own():
-    taught = pair(ALL)
-    apart = sum(taught(texts(n, seed=n)).sums for n in (4, 9))
-    first, second = (texts(n, seed=n).input_ids.tolist() for n in (4, 9))
-    together = taught(pack([first, second])).sums
-    assert torch.allclose(together, apart, rtol=CLOSE)
-
-
 def test_the_teacher_is_no_part_of_what_is_trained():
     taught = pair((LayerLoss("hidden", ((2, 4),)),), head="masked_lm", hidden_size=8)
     own = model(2, "masked_lm", num_hidden_layers=2, hidden_size=8).state_dict()

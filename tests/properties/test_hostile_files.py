@@ -20,9 +20,9 @@ from filbert import files
 from filbert.checkpoints import huggingface, weights
 from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import read_sentence_vectors
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import ConfigError
 from filbert.inference.predictor import Predictor
-from filbert.text import spiece, vocabulary
+from filbert.text import spiece
 from filbert.text.tokenizer import Tokenizer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -246,20 +246,6 @@ def test_a_character_map_that_makes_a_book_of_a_letter_is_refused(tmp_path, refu
     made = backend(normalizer=normalizers.Precompiled(charsmap))
     (tmp_path / "tokenizer.json").write_text(made.to_str())
     refused(lambda: Tokenizer.load(tmp_path), "4,096 times as long")
-
-
-def test_the_growth_of_real_tokenizers_is_far_from_the_limit(shared_data):
-    folders = [path for path in (shared_data / "tokenizers").iterdir() if path.is_dir()]
-    loaded = 0
-    for folder in folders:
-        try:
-            tokenizer = Tokenizer.load(folder)
-        except FormatError as error:
-            assert "times as long" not in str(error), folder
-        else:
-            vocabulary.check_growth(tokenizer.backend, folder)
-            loaded += 1
-    assert loaded >= 5
 
 
 def test_an_expression_that_never_ends_is_stopped_by_its_library(tmp_path, capfd, refused):

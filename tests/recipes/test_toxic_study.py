@@ -5,20 +5,15 @@ from __future__ import annotations
 import copy
 import csv
 import random
-from itertools import takewhile
 
 import pytest
 
 import filbert
 from filbert.cli.main import run
-from filbert.recipes import built_in, read_recipe, recipe_path
+from filbert.recipes import read_recipe, recipe_path
 
 STUDY = recipe_path("toxic-study", "compare")
 RECIPE = read_recipe(STUDY)
-
-
-def is_comment(line: str) -> bool:
-    return line.startswith("#")
 
 
 @pytest.fixture
@@ -51,12 +46,6 @@ def smaller(recipe, tiny_model):
         if "max_length" in table:
             table["max_length"] = 32
     return changed | {"max_length": 48, "epochs": 0.1, "resamples": 100, "seeds": 1}
-
-
-def test_the_recipe_says_what_it_is_for_and_how_it_is_started():
-    head = list(takewhile(is_comment, STUDY.read_text(encoding="utf-8").splitlines()))
-    assert any(line.startswith(f"# filbert compare {STUDY.stem} --data ") for line in head)
-    assert STUDY in built_in("compare")
 
 
 def test_the_study_runs_whole_with_a_tiny_model(comments, tiny_model, tmp_path, one_process):

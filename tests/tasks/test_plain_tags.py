@@ -111,15 +111,6 @@ def test_labels_of_any_kind_are_served_as_they_are(tiny_model, tmp_path, labels)
     assert set(answer["tags"]) <= {*labels}
 
 
-def test_a_model_whose_labels_are_no_tags_is_an_encoder_all_the_same(tiny_model, tmp_path, caplog):
-    folder = tmp_path / "model"
-    headed(tiny_model, folder, ("O", "B", "I"))
-    model = filbert.load(str(folder))
-    assert model.task is None
-    assert 'config.json: no task, since the tag "B" is neither O nor a prefix' in caplog.text
-    assert model.embed(["the film"]).shape[0] == 1
-
-
 def headed(base: Path, folder: Path, labels: tuple[str, ...]) -> None:
     """A model with a token head, as another library writes it: without filbert.json."""
     from filbert.checkpoints import huggingface

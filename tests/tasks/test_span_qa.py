@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -170,16 +169,6 @@ def test_the_answer_is_cut_from_the_context_as_it_is_written(tiny: Tokenizer) ->
     assert found["answer"] == context and (found["start"], found["end"]) == (0, 18)
 
 
-def test_scores_are_shares_of_the_list(tiny: Tokenizer) -> None:
-    (example,) = made(SpanQA(), tiny, question(context="film"))
-    found = answered(SpanQA(), example, {3: 1.0}, {3: 1.0})
-    assert found["score"] == 1.0 == found["nbest"][0]["score"]
-    (example,) = made(SpanQA(), tiny, question())
-    found = answered(SpanQA(n_best=2), example, {3: 2.0, 4: 1.0}, {4: 1.0})
-    assert len(found["nbest"]) == 2
-    assert found["score"] == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-7)
-
-
 def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Tokenizer) -> None:
     task = SpanQA(stride=3)
     examples = made(task, tiny, question(), max_length=9)
@@ -191,14 +180,6 @@ def test_a_start_counts_only_in_the_window_that_its_token_belongs_to(tiny: Token
     outputs[0][6] = 4.0
     (found,) = task.decode(outputs, examples)
     assert found["answer"] == "good" and found["nbest"][0]["start_logit"] == 4.0
-
-
-def test_questions_are_kept_apart_even_if_their_row_numbers_agree(tiny: Tokenizer) -> None:
-    first = made(SpanQA(), tiny, question(id="a"))
-    second = made(SpanQA(), tiny, question(id="b", context="bad"))
-    examples = [*first, *second]
-    found = SpanQA().decode([scores(e, {3: 1.0}, {3: 1.0}) for e in examples], examples)
-    assert [(p["id"], p["answer"]) for p in found] == [("a", "The"), ("b", "bad")]
 
 
 # No answer
