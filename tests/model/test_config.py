@@ -17,6 +17,11 @@ def test_a_pruned_layer_has_fewer_heads_of_the_same_size():
     assert cut.head_size == whole.head_size == 4
 
 
+def test_with_dropout_replaces_every_rate():
+    config = EncoderConfig.of(**SIZES, num_hidden_layers=1).with_dropout(0.3)
+    assert (config.dropout.hidden, config.dropout.attention, config.dropout.head) == (0.3,) * 3
+
+
 def test_flat_settings_build_the_same_configuration():
     config = EncoderConfig.of(
         **SIZES, num_hidden_layers=2, rotary_base=100.0, biases=False, local_window=4, pooler=None
