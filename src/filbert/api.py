@@ -146,9 +146,8 @@ def compare(
         recipe: a TOML file, the name of a built-in study, or its content, with a table
             "contestants".
         out: the folder of the study.
-        only: run these contestants only: names of folders ("minilm-cleaned"), or without their
-            cleaning ("minilm": all its variants).
-        overwrite: repeat the runs whose recipe changed, or all runs if the rows changed.
+        only: run these contestants only.
+        overwrite: replace finished runs of other rows or options.
         show_texts: the report shows texts of the rows.
         options: fields of `StudyOptions`. They and the arguments above take precedence over the
             recipe.
