@@ -239,9 +239,9 @@ def test_progress_is_silent_when_the_output_is_no_terminal(call, model):
 
 
 def test_a_reader_that_goes_away_is_no_error(model):
-    code = f"{sys.executable} -m filbert predict {model} | head -n 1"
+    code = f"{sys.executable} -m filbert predict {model} --precision float32 | head -n 1"
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"yes good | head -n 9000 | {code}"],
+        ["bash", "-o", "pipefail", "-c", f"yes good | head -n 3000 | {code}"],
         capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.stdout.startswith('{"label"')
@@ -252,7 +252,7 @@ def test_a_reader_that_goes_away_is_no_error(model):
 
 @pytest.mark.parametrize(
     ("words", "status", "said"),
-    [("--version >&-", 0, ""), ("--version 2>&-", 0, ""), ("check - <&-", 2, "input is closed")],
+    [("--version >&-", 0, ""), ("check - <&-", 2, "input is closed")],
 )
 def test_a_closed_stream_is_no_traceback(words, status, said):
     code = f"{sys.executable} -m filbert {words.replace('check', 'check --task classification')}"

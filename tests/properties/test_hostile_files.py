@@ -26,7 +26,7 @@ from filbert.text import spiece
 from filbert.text.tokenizer import Tokenizer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-CASES = 480
+CASES = 240
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
