@@ -54,7 +54,7 @@ def invented(num_themes: int, copies: int, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("threshold", [0.6, 0.8, 0.9])
 def test_all_pairs_of_a_brute_force_comparison_are_found_and_no_others(threshold):
-    texts = invented(40, 8)
+    texts = invented(25, 6)
     near = near_duplicates(texts, threshold=threshold)
     given = dict(zip(map(tuple, near.pairs.tolist()), near.similarity.tolist(), strict=True))
     # Each text that is equal once normalised is paired with the first such text only.

@@ -14,7 +14,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
 from filbert.inference.predictor import Predictor
-from filbert.shrink import ShrinkOptions, shrink
+from filbert.shrinking import ShrinkOptions, shrink
 from filbert.tasks.rows import row_of_value
 
 # A few units in the last place of float32 outputs of about one.

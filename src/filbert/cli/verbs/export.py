@@ -8,11 +8,8 @@ from typing import Any
 
 from filbert.cli.arguments import AsJson, Columns, MaxLoss, ModelName, OutFolder, Overwrite, Pooling
 from filbert.cli.flags import columns_of
-from filbert.cli.output import check_max_loss, check_target, metric_lines, print_json
+from filbert.cli.output import check_max_loss, metric_lines, print_json
 from filbert.data.columns import ColumnNames
-from filbert.errors import ConfigError
-
-FORMATS = ("onnx",)
 
 
 def export(
@@ -41,33 +38,39 @@ def export(
         labelled rows, to compare the task's metrics on; with --int8, by default the dev rows of
         the model's training, if they are unchanged.
     """
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
     check_max_loss(max_loss)
 
-    from filbert.checkpoints.opening import find_model
-    from filbert.export import export_onnx
+    from filbert import api
 
-    folder = find_model(model)
-    check_target(out, folder, overwrite=overwrite, markers=("config.json",))
-    rows = _rows(folder, data, columns, int8=int8)
-    facts = export_onnx(model, out, int8=int8, pooling=pooling, max_loss=max_loss, **rows)
+    data, names = _rows(model, data, columns, int8=int8)
+    facts = api.export(
+        model,
+        out=out,
+        format=format,
+        int8=int8,
+        pooling=pooling,
+        data=data,
+        max_loss=max_loss,
+        overwrite=overwrite,
+        **vars(names),
+    )
     print_json(facts) if json else print("\n".join(_lines(out, facts)))
 
 
 def _rows(
-    folder: Path, data: str | None, columns: ColumnNames | None, *, int8: bool
-) -> dict[str, Any]:
+    model: str, data: str | None, columns: ColumnNames | None, *, int8: bool
+) -> tuple[str | None, ColumnNames]:
     """Return the rows to compare on, and the names of their columns."""
     names = columns_of(columns)
     if int8 and data is None:
+        from filbert.checkpoints.opening import find_model
         from filbert.train.replay import dev_rows
 
-        known = dev_rows(folder)
+        known = dev_rows(find_model(model))
         if known is not None:
             data, names = known
             print(f"Comparing on {data}, the dev rows of its training.", file=sys.stderr)
-    return {"data": data, "names": names}
+    return data, names
 
 
 def _lines(out: Path, facts: dict[str, Any]) -> list[str]:
