@@ -36,7 +36,7 @@ def print_labels(
     rates = ("precision", "recall", "f1")
     table = np.array([[found[rate] for rate in rates] for found in by_label.values()])
     support = np.array([found["support"] for found in by_label.values()])
-    rows = [
+    rows: list[list[str | Text]] = [
         [label, *(f"{value:.3f}" for value in values), f"{count:,}"]
         for label, values, count in zip(by_label, table, support, strict=True)
     ]
@@ -76,7 +76,7 @@ def _print_confusions(
     if sum(map(len, labels)) + len(labels) > _WIDTH:
         heads = [str(number) for number in range(1, len(labels) + 1)]
         labels = [f"{number} {label}" for number, label in zip(heads, labels, strict=True)]
-    rows = [
+    rows: list[list[str | Text]] = [
         [label, *(Text(f"{c:,}", style="bold" if n == m else "") for m, c in enumerate(row))]
         for n, (label, row) in enumerate(zip(labels, counts, strict=True))
     ]
