@@ -38,13 +38,6 @@ def test_a_metric_that_falls_too_far_is_refused_with_status_2(evaluate, monkeypa
     assert "accuracy" in done.out, "the metrics are printed all the same"
 
 
-def test_options_that_go_together_are_asked_for(evaluate):
-    assert "goes with --against" in evaluate("--max-loss", "0.1").err
-    done = evaluate("--backend", "onnxruntime", "--against", "float32")
-    assert done.status == 2 and "--against compares precisions of one folder" in done.err
-    assert "precision 'int4' is not one of" in evaluate("--precision", "int4").err
-
-
 def test_auto_never_means_int8_and_asking_for_it_does(film_run):
     def has_codes(precision):
         model = Predictor.load(film_run.folder / "model", precision=precision).model
@@ -52,15 +45,6 @@ def test_auto_never_means_int8_and_asking_for_it_does(film_run):
 
     found = {name: has_codes(name) for name in ("auto", "bf16", "float32", "int8")}
     assert found == {"auto": False, "bf16": False, "float32": False, "int8": True}
-
-
-def test_labels_that_look_like_markup_are_printed_as_they_are(call, tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\none,[/c]\ntwo,[other]\nthree,:smile:\n")
-    done = call("evaluate", "--task", "classification", "--data", rows, "--predictions", rows)
-    assert done.status == 0, done.err
-    for label in ("[/c]", "[other]", ":smile:"):
-        assert f"per_label {label} f1" in done.out
 
 
 def test_int8_that_nobody_has_measured_is_told_of_unless_it_is_being_measured(
@@ -73,10 +57,3 @@ def test_int8_that_nobody_has_measured_is_told_of_unless_it_is_being_measured(
     assert said("--precision", "int8").count(unmeasured) == 1
     assert unmeasured not in said("--precision", "int8", "--against", "float32")
     assert unmeasured not in said()
-
-
-def test_rows_that_can_be_read_once_are_not_compared_on(call, film_run):
-    model = film_run.folder / "model"
-    done = call("evaluate", model, "--data", "-", "--against", "float32", stdin="text\n")
-    assert done.status == 2
-    assert "--data is read more than once. Give a file" in done.err

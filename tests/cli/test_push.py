@@ -6,7 +6,6 @@ import pytest
 
 from filbert.checkpoints import upload
 from filbert.cli.verbs.push import push
-from filbert.errors import FormatError, InputError
 
 
 def test_a_dry_run_lists_the_files_and_sends_nothing(
@@ -43,12 +42,3 @@ def test_the_address_is_the_last_line(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["12", "config.json"]
     assert lines[-1] == "https://hub/me/tiny"
-
-
-def test_a_run_folder_is_pointed_at_its_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no local folder"):
-        push(str(tmp_path / "gone"), "me/tiny", dry_run=True)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(FormatError, match="Did you mean .*/model?"):
-        push(str(tmp_path), "me/tiny", dry_run=True)
