@@ -11,7 +11,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.train import measure
-from filbert.train.measure import baseline_lines, measure_baseline
+from filbert.train.measure import baseline_lines, measure_baselines
 from filbert.train.splits import Split
 
 CPU = torch.device("cpu")
@@ -30,7 +30,37 @@ def measured(task_name, metric, model, train, dev, *, start=None, dev_name="dev"
         for name, part in rows.items()
     }
     metrics = {dev_name: {metric: model}}
-    return measure_baseline(task, splits, metrics, metric, start, CPU)
+    return measure_baselines(task, splits, metrics, metric, start, CPU)[0]
+
+
+def test_the_interval_of_a_difference_excludes_zero_only_for_a_better_model():
+    labels = ["a", "b"] * 40
+    rows = [{"text": "x", "label": label} for label in labels]
+    task = task_class("classification").from_options(TaskOptions(), ColumnNames())
+    task = task.fit([Row(values, "train", line) for line, values in enumerate(rows)])
+
+    def answers(share_of_a):
+        scores = {"a": share_of_a, "b": 1 - share_of_a}
+        return {"label": max(scores, key=scores.get), "scores": scores}
+
+    gold = [task.labels.index(label) for label in labels]
+    right = [answers(0.9 if label == "a" else 0.1) for label in labels]
+    same = [answers(0.4)] * len(labels)
+    found = measure.differences(task, gold, right, same)
+    # Areas of 1 and 0.5 in every resample.
+    assert found["roc_auc"] == {"low": 0.5, "high": 0.5}
+    assert measure.differences(task, gold, same, same)["f1"] == {"low": 0.0, "high": 0.0}
+
+
+def test_several_labels_and_tags_have_baselines_that_read_the_words():
+    rows = [{"text": f"{w} film", "labels": [w]} for w in ("good", "bad", "long")] * 8
+    found = measured("classification", "micro_f1", 0.0, rows, rows, multilabel=True)
+    assert (found["name"], found["value"]) == ("TF-IDF + logistic regression", 1.0)
+    rows = [{"tokens": ["Bo", "met", "Al"], "tags": ["B-PER", "O", "B-PER"]}]
+    other = [{"tokens": ["Bo", "saw", "Cy"], "tags": ["B-PER", "O", "B-PER"]}]
+    found = measured("tagging", "f1", 0.0, rows, other)
+    # One of two entities is found, and it is right.
+    assert found["value"] == pytest.approx(2 / 3)
 
 
 WORDS = [{"text": f"a {word} film", "label": word} for word in ("good", "bad", "bad")] * 8
@@ -41,7 +71,7 @@ def test_a_classifier_is_compared_with_tfidf_and_with_the_majority_where_that_is
 ):
     found = measured("classification", "accuracy", 0.8, WORDS, WORDS[:3])
     assert found == {
-        "name": "TF-IDF with logistic regression", "split": "dev", "metric": "accuracy",
+        "name": "TF-IDF + logistic regression", "split": "dev", "metric": "accuracy",
         "value": 1.0, "model": 0.8, "is_beaten": False,
     }  # fmt: skip
     monkeypatch.setattr(measure, "TFIDF_ROWS", len(WORDS) - 1)
@@ -77,7 +107,10 @@ def test_a_regression_of_one_text_is_compared_with_the_mean():
     assert measured("regression", "mse", 9.0, rows, rows)["value"] == pytest.approx(14 / 3)
 
 
-def test_a_regression_of_pairs_is_compared_with_cosines_of_the_untrained_model(tiny_model):
+def test_a_regression_of_pairs_is_compared_with_cosines_of_the_untrained_model(
+    tiny_model, monkeypatch
+):
+    monkeypatch.setattr(measure, "TFIDF_ROWS", 0)
     from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 
     texts = ["the film was good", "bad", "a great film", "it was very very bad", "good"]

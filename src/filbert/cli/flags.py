@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from filbert.errors import InputError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from filbert.data.columns import ColumnNames
+    from filbert.train.options import Option
 
 STDIO = "-"
 # cyclopts reads a lone - as a misspelt flag, so `main` passes this instead.
@@ -35,7 +36,11 @@ def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
     flat = make_dataclass(
         f"{kind.__name__.removesuffix('Options')}Flags",
         [
-            (one.name, one.type, field(default=MISSING if one.name in required else one.default))
+            (
+                one.name,
+                _flag_type(one),
+                field(default=MISSING if one.name in required else one.default),
+            )
             for one in options
         ],
         frozen=True,
@@ -45,6 +50,15 @@ def flags_of(kind: type, *, required: Sequence[str] = ()) -> type:
     entries = "\n".join(f"    {one.name}: {one.doc}" for one in options)
     flat.__doc__ = f"{kind.__doc__}\n\nAttributes:\n{entries}\n"
     return flat
+
+
+def _flag_type(option: Option) -> Any:
+    """Return the type of an option; one that is on by default gets a flag --no-NAME."""
+    if option.default is not True:
+        return option.type
+    from cyclopts import Parameter
+
+    return Annotated[bool, Parameter(negative=f"--no-{option.name.replace('_', '-')}")]
 
 
 def disguised(token: str) -> str:

@@ -24,8 +24,11 @@ from filbert.report.table import (
     FALLING,
     all_columns,
     best_values,
+    difference_lines,
     heading_of,
+    interval_of,
     is_better,
+    is_significant,
     model_name,
     result_rows,
     short_columns,
@@ -137,7 +140,12 @@ def verdict(run: dict[str, Any]) -> str:
         return f"{text}, equal to {best.name} ({theirs:.3f})."
     side = "below" if value < theirs else "above"
     less = " (less is better)" if key in FALLING else ""
-    return f"{text}{less}, {abs(value - theirs):.3f} {side} {best.name} ({theirs:.3f})."
+    text = f"{text}{less}, {abs(value - theirs):.3f} {side} {best.name} ({theirs:.3f})"
+    interval = interval_of(run, best.name, key)
+    if not interval:
+        return f"{text}."
+    outcome = "" if is_significant(interval) else ", not statistically significant on these rows"
+    return f"{text}; difference with 95 % interval {interval}{outcome}."
 
 
 def results(folder: RunFolder) -> Section | None:
@@ -167,11 +175,12 @@ def results(folder: RunFolder) -> Section | None:
     if split == "dev":
         remark += " The model was chosen on these rows, so expect a slightly lower quality on new "
         remark += "rows."
-    temperature = run.get("temperature")
+    temperature, compared = run.get("temperature"), difference_lines(run)
     return section(
         "Results",
         Table(head, rows, css_class="results"),
         remark,
+        f"{'; '.join(compared)}. Brackets are 95 % bootstrap intervals." if compared else "",
         Table(["metric", *measured], every, css_class="dense", title="Every metric"),
         f"Temperature, fitted on dev: {numbers.metric(temperature)}." if temperature else "",
         *(

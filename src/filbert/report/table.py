@@ -183,6 +183,42 @@ def pair_lines(run: dict[str, Any]) -> list[str]:
     return lines
 
 
+def interval_of(run: dict[str, Any], name: str, key: str) -> str:
+    """`[+0.012, +0.050]`, the 95 % interval of model less baseline; "" if it is unknown."""
+    for baseline in run.get("baselines") or ():
+        found = (baseline.get("differences") or {}).get(key)
+        if str(baseline.get("name")) == name and found:
+            return f"[{found['low']:+.3f}, {found['high']:+.3f}]"
+    return ""
+
+
+def is_significant(interval: str) -> bool:
+    """Whether an interval of `interval_of` excludes zero."""
+    low, high = (float(end) for end in interval.strip("[]").split(","))
+    return low > 0 or high < 0
+
+
+def difference_lines(run: dict[str, Any]) -> list[str]:
+    """The difference of every headline metric from the best baseline, with its interval."""
+    model, *baselines = result_rows(run)
+    lines = []
+    for key, heading in short_columns(run):
+        rivals = [row for row in baselines if interval_of(run, row.name, key)]
+        if not rivals or model.metrics.get(key) is None:
+            continue
+        best = rivals[0]
+        for row in rivals[1:]:
+            if is_better(key, row.metrics[key], best.metrics[key]):
+                best = row
+        interval = interval_of(run, best.name, key)
+        outcome = "" if is_significant(interval) else ": not statistically significant"
+        lines.append(
+            f"{heading}: difference {model.metrics[key] - best.metrics[key]:+.3f} {interval} from "
+            f"{best.name}{outcome}"
+        )
+    return lines
+
+
 def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else "below 0.001"
 

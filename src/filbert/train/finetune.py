@@ -27,7 +27,7 @@ from filbert.files import write_atomically, write_json
 from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
-from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
+from filbert.tasks.base import Objective, Prediction, Task, TaskSpec, task_to_dict
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
@@ -35,7 +35,7 @@ from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
 from filbert.train.loop import Outcome, max_tokens_of, train
-from filbert.train.measure import baseline_lines, measure_baseline, precision_losses
+from filbert.train.measure import baseline_lines, measure_baselines, precision_losses
 from filbert.train.model_folder import save_model
 from filbert.train.options import FinetuneOptions
 from filbert.train.progress import Phase, Schedule
@@ -370,13 +370,18 @@ def measure(
     if "dev" in splits:
         fitted = task.calibrate(splits["dev"].gold, outputs["dev"], splits["dev"].examples)
     metrics: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, list[Prediction]] = {}
     for name, output in outputs.items():
-        predictions = fitted.decode(output, splits[name].examples)
-        metrics[name] = fitted.metrics(splits[name].gold, predictions)
-        _write_predictions(folder / "predictions", splits[name], fitted, predictions)
+        predictions[name] = fitted.decode(output, splits[name].examples)
+        metrics[name] = fitted.metrics(splits[name].gold, predictions[name])
+        _write_predictions(folder / "predictions", splits[name], fitted, predictions[name])
     start = (prepared.checkpoint, prepared.tokenizer, prepared.max_length)
     metric = outcome.metric or task.spec.selection_metric
-    baseline = measure_baseline(task, splits, metrics, metric, start, model.device)
+    baseline, baselines = None, list[dict[str, Any]]()
+    if prepared.options.run.baseline:
+        baseline, baselines = measure_baselines(
+            task, splits, metrics, metric, start, model.device, predictions=predictions
+        )
     unfitted = []
     if "dev" in outputs and task.spec.multilabel:
         unfitted = task.decode(outputs["dev"], splits["dev"].examples)
@@ -396,7 +401,7 @@ def measure(
         "metrics": metrics,
         "best": best,
         "baseline": baseline,
-        "baselines": [],
+        "baselines": baselines,
     }
 
 

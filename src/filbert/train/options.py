@@ -331,6 +331,8 @@ class RunOptions:
         distributed: under torchrun: ddp (every process holds the model) or fsdp (it is sharded).
         save_every: optimizer steps between saved states, from which --resume continues; after every
             evaluation when not given, 0 for none.
+        keep_states: keep the saved states of a finished run; they are several times the model.
+        baseline: measure simple predictors, such as TF-IDF + logistic regression, on the same rows.
         tensorboard: also write TensorBoard event files.
         license: for the model card, an identifier of the Hub's such as apache-2.0; that of the
             model it starts from when not given.
@@ -346,6 +348,8 @@ class RunOptions:
     device: str | None = None
     distributed: str = "ddp"
     save_every: int | None = None
+    keep_states: bool = False
+    baseline: bool = True
     tensorboard: bool = False
     license: str | None = None
     language: str | None = None

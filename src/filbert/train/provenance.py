@@ -43,7 +43,7 @@ _COPIED = (
 # Options that do not change what a run computes, so that they may change when it is resumed.
 _FREE = (
     "out", "overwrite", "resume", "tensorboard", "save_every", "show_texts", "distributed",
-    "dry_run", "license", "language", "cache",
+    "dry_run", "license", "language", "cache", "keep_states", "baseline",
 )  # fmt: skip
 # Options that came later, which change nothing while they have their defaults: a run that an
 # earlier version began can be resumed.

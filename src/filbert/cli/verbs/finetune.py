@@ -28,7 +28,7 @@ def finetune(
     from rich.console import Console
 
     from filbert.report.run import write_run_report
-    from filbert.report.table import result_table
+    from filbert.report.table import difference_lines, result_table
     from filbert.train.seeds import run as run_finetuning
     from filbert.train.seeds import spread_lines
 
@@ -42,6 +42,8 @@ def finetune(
         print_json(run["metrics"] | several)
         return status
     Console(emoji=False).print(result_table(run))
+    for line in difference_lines(run):
+        print(line)
     for line in spread_lines(run["seeds"]) if "seeds" in run else ():
         print(line)
     print(f"model:  {Path(chosen.run.out) / 'model'}")
