@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.errors import ConfigError
 from filbert.train.options import FinetuneOptions, names_of
 from filbert.train.pretrain_options import PretrainOptions
 
@@ -96,8 +95,6 @@ def pretrain(**options: Any) -> Run:
         InputError, FormatError: the text or the model is wrong.
     """
     chosen = PretrainOptions.from_keywords(options)
-    if chosen.data.dry_run:
-        raise ConfigError("dry_run prints a table; give it on the command line.")
 
     from filbert.report.run import write_run_report
     from filbert.train.pretrain import pretrain as run_pretraining

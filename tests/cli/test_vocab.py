@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from filbert.cli import output
-from filbert.cli.verbs.vocab import bytes_of, vocab
+from filbert.cli.verbs.vocab import vocab
 from filbert.errors import ConfigError, InputError
-from filbert.text.learning import memory_needed
+from filbert.text import learning
 from filbert.text.tokenizer import Tokenizer
 
 POEM = "The sea, the old sea and the ships;\nthe ships that go to sea.\n\nOld ships rest here.\n"
@@ -62,25 +61,14 @@ def test_the_table_shows_the_fit_and_stderr_what_is_missing(text, tmp_path, caps
     assert "of 500 entries. Give more text" in done.err
 
 
-def test_held_out_text_comes_from_the_file_named(text, tmp_path, capsys):
-    other = tmp_path / "other.jsonl.gz"
-    with gzip.open(other, "wt", encoding="utf-8") as file:
-        file.write('{"text": "the \\u263a sea"}\n')
-    vocab((text,), out=tmp_path / "v", kind="wordpiece", size=90, held_out=str(other), json=True)
-    report = json.loads(capsys.readouterr().out)
-    assert report["corpus"]["held_out_documents"] == 0
-    assert report["held_out_file"]["name"] == "other.jsonl.gz"
-    assert report["fit"]["num_words"] == 3
-    assert report["fit"]["unknown_rate"] == pytest.approx(1 / 3)
-
-
-def test_a_sample_is_announced_with_its_share(tmp_path, capsys):
+def test_a_sample_is_announced_with_its_share(tmp_path, capsys, monkeypatch):
     pick = random.Random(0)
     lines = [" ".join("".join(pick.choices("abcdef", k=9)) for _ in range(50)) for _ in range(600)]
     path = tmp_path / "words.txt"
     path.write_text("\n\n".join(lines), encoding="utf-8")
-    bound = f"{memory_needed('wordpiece', 12_000, 108_000) // 1024}K"
-    vocab((str(path),), out=tmp_path / "v", kind="wordpiece", size=100, max_memory=bound, json=True)
+    bound = learning.memory_needed("wordpiece", 12_000, 108_000)
+    monkeypatch.setattr(learning, "MAX_MEMORY", bound)
+    vocab((str(path),), out=tmp_path / "v", kind="wordpiece", size=100, json=True)
     done = capsys.readouterr()
     corpus = json.loads(done.out)["corpus"]
     assert corpus["sample_rate"] == 0.25
@@ -120,12 +108,3 @@ def test_bad_input_is_named_and_leaves_no_folder(text, tmp_path):
         vocab((text,), out=out, kind="wordpiece", size=12)
     assert not out.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_sizes_of_memory_are_read_as_people_write_them():
-    assert bytes_of("2G") == 2 * 2**30
-    assert bytes_of("1.5 gb") == 3 * 2**29
-    assert bytes_of("512MiB") == 2**29
-    assert bytes_of("1000") == 1000
-    with pytest.raises(ConfigError, match="--max-memory plenty is not a size"):
-        bytes_of("plenty")

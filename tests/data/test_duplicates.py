@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from filbert.data import documents
-from filbert.data.documents import SeenHashes, hash_of
+from filbert.data.documents import SeenHashes
 
 
 @pytest.mark.parametrize("recent", [1, 50, 10**6])
@@ -31,8 +31,3 @@ def test_behind_the_limit_new_ones_are_compared_but_not_remembered():
     assert seen.add([7, 8, 9]).all()
     assert seen.num_forgotten == 2
     assert seen.add([5, 7, 8, 8]).tolist() == [False, False, True, False]
-
-
-def test_texts_of_different_kinds_have_different_hashes():
-    assert hash_of(b"a", b"line") != hash_of(b"a", b"document")
-    assert hash_of(b"a", b"line") == hash_of(b"a", b"line") < 2**64

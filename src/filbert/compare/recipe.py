@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.compare.options import SHARED, StudyOptions
-from filbert.data.streams import require_file
 from filbert.errors import ConfigError, FormatError, InputError
 from filbert.text.clean import Cleaning
 from filbert.train.distill_options import DistillOptions
@@ -356,7 +355,7 @@ class _Reader:
             known |= {SOURCE_KEYS[kind], *(("device",) if kind == "quantised" else ())}
         if kind in TRAINED:
             options = FinetuneOptions if kind == "encoder" else DistillOptions
-            known |= options_in(options).keys() - _COMMON - {"corpus", "cache"}
+            known |= options_in(options).keys() - _COMMON - {"corpus"}
         _refuse_unknown(where, own, known, is_trained=kind in TRAINED)
         # The precision of the source's training does not apply to a quantised model.
         common = {"device"} if kind == "quantised" else known
@@ -434,11 +433,6 @@ def _of_source(where: str, kind: str, own: Mapping[str, Any], source: Contestant
         raise ConfigError(
             f"{where}: it reads texts as {source.name} does; leave cleaning out, or name the one "
             f"with that cleaning as {SOURCE_KEYS[kind]}."
-        )
-    if kind == "distilled" and "cache" in own:
-        raise ConfigError(
-            f"{where}: the teacher predicts during the training, so that a student's costs are "
-            "complete; leave cache out."
         )
     return {**own, SOURCE_KEYS[kind]: source.folder}
 
@@ -628,8 +622,6 @@ def _check_distilled(options: dict[str, Any], source: Contestant, num_labels: in
     _check_running(values, num_labels)
     if values["augment_with"] is not None:
         find_model(values["augment_with"])
-    if values["extra"] is not None:
-        require_file(values["extra"])
     student = _initial_checkpoint("distilled", options, source)
     check_max_length(values["max_length"], student.config)
     if values["method"] != "soft":

@@ -15,7 +15,6 @@ from filbert.data.streams import (
     BadRow,
     BadRowReporter,
     Lines,
-    OnError,
     kind_of,
     require_file,
     shown,
@@ -47,7 +46,6 @@ def read_documents(
     *,
     text_column: str = "text",
     pair_column: str | None = None,
-    on_error: OnError | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of all files, one file after the other.
 
@@ -58,37 +56,35 @@ def read_documents(
         paths: Files, compressed (.gz, .xz, .zst) or not; "-" is standard input, as plain text.
         text_column: Column of a row that holds the text.
         pair_column: Column with one more text of the same document; "text_pair" is optional.
-        on_error: Called with each bad line or row; without it the first one is raised.
 
     Raises:
-        InputError: A file is missing, damaged or without text; or, without `on_error`, a line is
-            not UTF-8, contains a NUL or is longer than MAX_FIELD characters.
+        InputError: A file is missing, damaged or without text; or a line is not UTF-8, contains a
+            NUL or is longer than MAX_FIELD characters.
     """
     for path in paths:
-        report = BadRowReporter(on_error)
         if kind_of(path)[0] in WITH_COLUMNS and str(path) != "-":
-            found = _row_documents(path, text_column, pair_column, report)
+            found = _row_documents(path, text_column, pair_column)
         else:
-            found = _plain(path, report)
+            found = _plain(path)
         is_empty = True
         for document in found:
             is_empty = False
             yield document
-        if is_empty and not report.count:
+        if is_empty:
             raise InputError(f"{shown(path)}: no text in it. Leave the file out, or fill it.")
 
 
-def _plain(path: str | Path, report: BadRowReporter) -> Iterator[Document]:
+def _plain(path: str | Path) -> Iterator[Document]:
     if str(path) != "-":
         require_file(path, once=True)
     name = shown(path)
-    lines = Lines(path)
+    lines, report = Lines(path), BadRowReporter(None)
     pending: list[str] = []
     start = size = 0
     is_rest = False
     for number, line in enumerate(lines, 1):
-        if lines.bad and lines.report_bad(number, number, report):
-            continue
+        if lines.bad:
+            lines.report_bad(number, number, report)
         text = line.strip()
         is_full = bool(text) and size + len(text) > MAX_DOCUMENT
         if pending and (is_full or not text):
@@ -106,7 +102,7 @@ def _plain(path: str | Path, report: BadRowReporter) -> Iterator[Document]:
 
 
 def _row_documents(
-    path: str | Path, text_column: str, pair_column: str | None, report: BadRowReporter
+    path: str | Path, text_column: str, pair_column: str | None
 ) -> Iterator[Document]:
     # As for tasks, a column that the user named must exist.
     is_named = pair_column not in (None, "text_pair")
@@ -115,13 +111,11 @@ def _row_documents(
         columns={"text": text_column} | ({"text_pair": str(pair_column)} if is_named else {}),
         required=("text",),
         optional=("text_pair",) if pair_column == "text_pair" else (),
-        on_error=report if report.on_error else None,
     )
     for row in rows:
         text = row.values["text"]
         if not isinstance(text, str):
-            report(BadRow(f'{row.where}: "{text_column}" holds no text.'))
-            continue
+            raise BadRow(f'{row.where}: "{text_column}" holds no text.')
         pair = row.values.get("text_pair")
         parts = text.splitlines() + (pair.splitlines() if isinstance(pair, str) else [])
         lines = tuple(line for part in parts if (line := part.strip()))
@@ -140,17 +134,13 @@ _MIN_RECENT = 2**17
 BLOCK_CHARACTERS = 2**19
 
 
-def hash_of(text: bytes, kind: bytes) -> int:
+def hash_of(text: bytes) -> int:
     """Return 64 bits of BLAKE2b.
 
     Among n different texts the chance of any collision is about n * n / 3.7e19: 1 in 15,000 for
     the 50 million that are stored at most.
-
-    Args:
-        text: Any bytes.
-        kind: Up to 16 bytes; the same text of another kind has another hash.
     """
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=kind).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 class SeenHashes:
@@ -198,23 +188,19 @@ class CleanBlocks:
 
     Args:
         documents: Of equal ones the first is kept.
-        drop_lines: Also drop each line that occurred in an earlier kept document or further up.
 
     Attributes:
         num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
         num_cuts: Continuations of documents that were too long.
         duplicate_documents: Documents dropped as equal to an earlier one.
-        duplicate_lines: Lines dropped as equal to an earlier one.
-        emptied_documents: Documents left without a line by that.
         seen: The hashes of everything that was kept.
     """
 
-    def __init__(self, documents: Iterable[Document], *, drop_lines: bool) -> None:
+    def __init__(self, documents: Iterable[Document]) -> None:
         self.num_documents = self.num_lines = self.num_bytes = self.num_cuts = 0
-        self.duplicate_documents = self.duplicate_lines = self.emptied_documents = 0
+        self.duplicate_documents = 0
         self.seen = SeenHashes()
         self._documents = documents
-        self._drop_lines = drop_lines
 
     def __iter__(self) -> Iterator[list[tuple[str, ...]]]:
         pending: list[tuple[str, ...]] = []
@@ -230,24 +216,11 @@ class CleanBlocks:
             yield self._clean(pending)
 
     def _clean(self, block: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        texts = [_bytes("\n".join(lines)) for lines in block]
+        texts = ["\n".join(lines).encode("utf-8", "surrogatepass") for lines in block]
         self.num_bytes += sum(len(text) + 1 for text in texts)
         self.num_lines += sum(map(len, block))
         self.num_documents += len(block)
-        is_new = self.seen.add([hash_of(text, b"document") for text in texts])
+        is_new = self.seen.add([hash_of(text) for text in texts])
         kept = [lines for lines, new in zip(block, is_new, strict=True) if new]
         self.duplicate_documents += len(block) - len(kept)
-        return self._without_lines(kept) if self._drop_lines else kept
-
-    def _without_lines(self, block: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        hashes = [hash_of(_bytes(line), b"line") for lines in block for line in lines]
-        is_new = iter(self.seen.add(hashes))
-        kept = [tuple(line for line in lines if next(is_new)) for lines in block]
-        self.duplicate_lines += len(hashes) - sum(map(len, kept))
-        left = [lines for lines in kept if lines]
-        self.emptied_documents += len(block) - len(left)
-        return left
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+        return kept
