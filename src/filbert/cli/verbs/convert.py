@@ -43,8 +43,8 @@ def convert(
     Parameters
     ----------
     source:
-        folder, TensorFlow checkpoint (its prefix, its .index file or the published .zip), built-in
-        name or Hub id.
+        folder, TensorFlow checkpoint (its folder, prefix or .index file), built-in name or Hub
+        id.
     to:
         huggingface (config.json, model.safetensors), google (bert_config.json, bert_model.ckpt),
         or int8: as huggingface, with the layers that stay float32 recorded in filbert.json.
