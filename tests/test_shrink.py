@@ -5,7 +5,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,6 @@ import filbert
 from filbert.batch import pack
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
-from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
 from filbert.evaluate import evaluate_model
@@ -116,35 +114,6 @@ def test_the_vocabulary_is_that_of_texts_as_the_model_is_given_them(source, tmp_
     one, other = filbert.load(folder), filbert.load(tmp_path / "cut")
     texts = ["the film isn't bad"]
     assert [p["scores"] for p in one.predict(texts)] == [p["scores"] for p in other.predict(texts)]
-
-
-def test_an_old_folder_of_sentence_vectors_keeps_its_way(tiny_model, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_model, folder / "0_BERT")
-    write_sentence_vectors(
-        folder, SentenceVectors("cls", prompts={"q": "the : "}, default_prompt="q"), 32
-    )
-    parts = json.loads((folder / "modules.json").read_text())
-    parts[0]["path"] = "0_BERT"
-    (folder / "modules.json").write_text(json.dumps(parts))
-    corpus = tmp_path / "text.txt"
-    corpus.write_text("film\n", "utf-8")
-    shrink(str(folder), tmp_path / "cut", ShrinkOptions(vocabulary_from=(str(corpus),)))
-    one, other = Predictor.load(folder), Predictor.load(tmp_path / "cut")
-    assert other.model.config.vocab_size < one.model.config.vocab_size
-    assert (one.embed(["film"]) == other.embed(["film"])).all()
-
-
-def test_ways_to_make_vectors_and_a_licence_are_inherited(tiny_model, tmp_path, films):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_model, folder)
-    write_sentence_vectors(folder, SentenceVectors("cls", normalize=True, max_length=9), 32)
-    (folder / "README.md").write_text("---\nlicense: mit\ntags: [a]\n---\n# Model\n", "utf-8")
-    shrink(str(folder), tmp_path / "out", ShrinkOptions(keep_layers=(1,)))
-    small = Predictor.load(tmp_path / "out")
-    assert (small.sentence_vectors.pooling, small.max_length) == ("cls", 9)
-    assert np.linalg.norm(small.embed(["the film"])) == pytest.approx(1.0, abs=1e-6)
-    assert (tmp_path / "out" / "README.md").read_text("utf-8").startswith("---\nlicense: mit\nlib")
 
 
 @pytest.mark.parametrize(

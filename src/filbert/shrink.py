@@ -30,7 +30,7 @@ from filbert.files import replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import cleaning_of, set_vector_head
-from filbert.text.extend import count_changed, count_entries, useful_entries, without_others
+from filbert.text.narrow import count_changed, count_entries, useful_entries, without_others
 from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def cut_vocabulary(
     min_count: int = 1,
     size: int | None = None,
 ) -> Cut:
-    """Keep the entries that a corpus needs (`text.extend.useful_entries`) and their rows.
+    """Keep the entries that a corpus needs (`text.narrow.useful_entries`) and their rows.
 
     Args:
         checkpoint: Not changed; the result shares the other tensors.

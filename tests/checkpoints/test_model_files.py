@@ -8,7 +8,6 @@ import pytest
 
 from filbert.checkpoints.hub import (
     _check_weights,
-    has_weights,
     to_fetch,
 )
 from filbert.checkpoints.upload import files_to_push
@@ -69,18 +68,3 @@ def test_a_module_with_its_weights_in_a_pickle_is_never_uploaded(
         return
     with pytest.raises(FormatError, match="Convert it first"):
         files_to_push(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("files", "whole"),
-    [
-        (("model.safetensors", "vocab.txt"), False),
-        (("config.json", "model.safetensors"), True),
-        (("bert_config.json", *CHECKPOINT), True),
-    ],
-)
-def test_a_copy_in_the_cache_is_whole_with_its_configuration(
-    tmp_path: Path, files: tuple[str, ...], whole: bool
-) -> None:
-    fill(tmp_path, *files)
-    assert has_weights(tmp_path) is whole

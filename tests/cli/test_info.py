@@ -72,7 +72,7 @@ def test_what_fine_tuning_changed_is_listed_part_by_part(tiny_model, model, caps
     assert found["values"]["labels"] == [[], ["neg", "pos"]]
     assert not any(name.startswith("tokenizer") for name in found["values"])
     assert found["same_weights"] is False
-    parts = {part["name"]: part for part in found["parts"]}
+    parts = {part["name"]: part for part in found["tensors"]}
     assert list(parts) == ["embeddings", "layer 0", "layer 1", "pooler", "head"]
     assert parts["head"]["different"] == ["head.out.weight", "head.out.bias"]
     ours = huggingface.read(tiny_model).tensors

@@ -66,14 +66,6 @@ def test_a_recipe_with_flags_over_it_makes_a_run_and_says_where(call, recipe, tm
     assert (tmp_path / "other" / "report.html").is_file()
 
 
-def test_a_recipe_can_be_given_as_a_flag_too_and_json_holds_the_figures(
-    call, recipe, text, tmp_path
-):
-    done = call("--recipe", recipe, "pretrain", "--dev", text, "--json", "--dev-rows", 4)
-    assert done.status == 0, done.err
-    assert json.loads(done.out)["dev"].keys() == {"mlm_loss", "mlm_accuracy", "perplexity"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

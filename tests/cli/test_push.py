@@ -21,30 +21,6 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(
     assert lines[-1] == "dry run: nothing was sent to me/tiny"
 
 
-def test_the_address_is_the_last_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {}
-
-    def sent(folder: Path, repo: str, *, announce: object, **options: object) -> str:
-        asked.update(options, folder=folder, repo=repo)
-        announce({"config.json": 12})  # type: ignore[operator]
-        return "https://hub/me/tiny"
-
-    monkeypatch.setattr(upload, "push", sent)
-    push(str(tmp_path), "me/tiny", private=True, revision="v2", message="Second")
-    assert asked == {
-        "folder": tmp_path,
-        "repo": "me/tiny",
-        "private": True,
-        "revision": "v2",
-        "message": "Second",
-    }
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["12", "config.json"]
-    assert lines[-1] == "https://hub/me/tiny"
-
-
 def test_a_run_folder_is_pointed_at_its_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no local folder"):
         push(str(tmp_path / "gone"), "me/tiny", dry_run=True)

@@ -272,11 +272,10 @@ def test_of_two_documents_one_is_kept_back_and_of_one_none():
     assert alone.fit is None
 
 
-def test_rare_characters_and_those_beyond_the_largest_alphabet_get_no_entry():
-    documents = [["aaa bbb ccc zq", "aaa bb"] * 2 + ["aaa bbb ccc"]]
-    found = learnt(documents, size=30, max_alphabet=2)
-    assert found.alphabet == 2 and found.left_out_characters == 3
-    assert found.tokenizer.id_of("c") is None and found.tokenizer.id_of("##b") is not None
+def test_rare_characters_get_no_entry():
+    found = learnt([["aaa bbb ccc zq", "aaa bb"] * 2 + ["aaa bbb ccc x"]], size=30)
+    assert found.alphabet == 5 and found.left_out_characters == 1
+    assert found.tokenizer.id_of("x") is None and found.tokenizer.id_of("##b") is not None
 
 
 def test_wrong_input_and_options_are_refused_with_a_sentence(monkeypatch):

@@ -12,7 +12,7 @@ from tokenizers import models
 
 from filbert.data.records import read_rows
 from filbert.samples import path as sample
-from filbert.text.extend import (
+from filbert.text.narrow import (
     count_changed,
     count_entries,
     useful_entries,

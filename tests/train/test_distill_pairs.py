@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from filbert.train.augment import WordFiller
 from filbert.train.distill import distill
 from filbert.train.distill_options import DistillOptions
 from filbert.train.options import changed
-
-TEXTS = ["good film", "very bad film", "she was not it", "he and a good very film"]
-
-
-def losses(out):
-    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    return [line["soft_loss"] for line in lines if "soft_loss" in line]
 
 
 def test_augmented_rows_are_the_same_in_every_run_of_a_seed(taught, tmp_path, masked_lm):

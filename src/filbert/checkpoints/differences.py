@@ -73,11 +73,9 @@ class ModelDifferences:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        return {
-            "same_weights": self.same_weights,
-            "same_answers": self.same_answers,
-            **asdict(self),
-        }
+        verdicts = {"same_weights": self.same_weights, "same_answers": self.same_answers}
+        content = asdict(self)
+        return {**verdicts, "tensors": content.pop("parts"), **content}
 
 
 def differences(names: tuple[str, str], places: tuple[Path, Path]) -> ModelDifferences:

@@ -150,9 +150,7 @@ def is_google(place: Path) -> bool:
     return Path(f"{place}.index").is_file()
 
 
-def read_checkpoint(
-    place: Path | ModelFolder, *, hidden_act: str | None = None, part: str | None = None
-) -> Checkpoint:
+def read_checkpoint(place: Path | ModelFolder, *, hidden_act: str | None = None) -> Checkpoint:
     """Read the checkpoint at a place.
 
     Args:
@@ -160,7 +158,6 @@ def read_checkpoint(
             checkpoint, tokenizer and sentence vectors.
         hidden_act: For Google's checkpoints, whose "gelu" has two meanings: "gelu" (the erf form)
             or "gelu_tanh". By default the checkpoint's notes say which one was chosen.
-        part: For Google's ELECTRA, which holds two models: "discriminator" or "generator".
 
     Raises:
         FormatError: A damaged file, or something that the encoder cannot express.
@@ -172,15 +169,14 @@ def read_checkpoint(
     if is_google(path):
         from filbert.checkpoints import google
 
-        return google.read(path, hidden_act=hidden_act, part=part)
+        return google.read(path, hidden_act=hidden_act)
     from filbert.checkpoints import huggingface
 
-    for name, value in (("hidden_act", hidden_act), ("part", part)):
-        if value is not None:
-            raise ConfigError(
-                f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
-                f"{name}."
-            )
+    if hidden_act is not None:
+        raise ConfigError(
+            f"{path} is no TensorFlow checkpoint of Google's; only those have a choice of "
+            "hidden_act."
+        )
     return huggingface.read(place)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filbert.data.blocks import EncodedBlock, encode_blocks
-from filbert.data.documents import MAX_DOCUMENT, CleanBlocks, read_documents
+from filbert.data.documents import MAX_DOCUMENT, Blocks, read_documents
 from filbert.data.records import file_digest
 from filbert.data.shards import (
     FORMAT_VERSION,
@@ -115,7 +115,7 @@ def build_corpus(
         kept, num_bytes = len(done["shards"]), 0
         if "counts" not in done:
             tokenizer.save(folder / TOKENIZER)
-            blocks = CleanBlocks(read_documents(paths, text_column=options.text_column))
+            blocks = Blocks(read_documents(paths, text_column=options.text_column))
 
             def report(num_tokens: int) -> None:
                 if on_progress:
@@ -270,7 +270,7 @@ def _differences(found: dict[str, Any], plan: dict[str, Any]) -> list[str]:
 def _write_shards(
     folder: Path,
     done: dict[str, Any],
-    blocks: CleanBlocks,
+    blocks: Blocks,
     options: CorpusOptions,
     workers: int,
     report: Callable[[int], None],
@@ -285,7 +285,7 @@ def _write_shards(
     pending_tokens = 0
     source = iter(blocks)
     try:
-        # The text is read from its beginning, which restores the hashes of earlier lines.
+        # The text is read from its beginning.
         for _ in islice(source, _total(done["shards"], "blocks")):
             pass
         before = blocks.num_bytes
@@ -328,7 +328,7 @@ def _write_shard(folder: Path, done: dict[str, Any], pending: Sequence[EncodedBl
 def _finish(
     folder: Path,
     done: dict[str, Any],
-    blocks: CleanBlocks,
+    blocks: Blocks,
     rest: Sequence[EncodedBlock],
 ) -> dict[str, Any]:
     """Write and return the manifest, which makes the corpus complete."""
@@ -344,12 +344,10 @@ def _finish(
         "read_documents": blocks.num_documents,
         "read_lines": blocks.num_lines,
         "read_bytes": blocks.num_bytes,
-        "duplicate_documents": blocks.duplicate_documents,
         "documents_without_tokens": _total(everything, "empty_documents"),
         "sentences_without_tokens": _total(everything, "empty_sentences"),
         "cuts_in_long_documents": blocks.num_cuts,
         "characters_where_cut": MAX_DOCUMENT,
-        "texts_not_remembered": blocks.seen.num_forgotten,
     }
     manifest = {key: value for key, value in done.items() if key != "shards"}
     manifest |= {"counts": counts, "shards": shards}

@@ -466,14 +466,12 @@ class LearnOptions:
         size: Entries, special tokens included.
         cased: Keep case and accents. Byte-level BPE always does.
         min_count: Least number of occurrences of a character, a piece or a pair to be joined.
-        max_alphabet: Largest number of characters, the most frequent ones.
     """
 
     kind: str
     size: int
     cased: bool = False
     min_count: int = 2
-    max_alphabet: int | None = None
 
 
 @dataclass(frozen=True)
@@ -567,9 +565,8 @@ def new_counter(kind: str, *, cased: bool) -> WordCounter:
 def _check(options: LearnOptions) -> None:
     if options.kind not in KINDS:
         raise ConfigError(f"--kind {options.kind} is not one of {', '.join(KINDS)}.")
-    for name, value in (("min-count", options.min_count), ("max-alphabet", options.max_alphabet)):
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name} is {value}; it must be at least 1.")
+    if options.min_count < 1:
+        raise ConfigError(f"--min-count is {options.min_count}; it must be at least 1.")
 
 
 def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str], int]:
@@ -583,7 +580,7 @@ def _alphabet(counts: dict[str, int], options: LearnOptions) -> tuple[list[str],
     order = sorted(uses, key=lambda character: (-uses[character], character))
     frequent = [character for character in order if uses[character] >= options.min_count]
     # A very short text may have no character twice.
-    frequent = (frequent or order)[: options.max_alphabet]
+    frequent = frequent or order
     return sorted(frequent), len(uses) - len(frequent)
 
 
@@ -591,7 +588,7 @@ def _check_size(options: LearnOptions, needed: int, what: str) -> None:
     if options.size < needed:
         raise ConfigError(
             f"--size {options.size} is too small: {what} take {needed} entries. Raise --size"
-            + (", --min-count or lower --max-alphabet." if options.kind != "bytebpe" else ".")
+            + (" or --min-count." if options.kind != "bytebpe" else ".")
         )
 
 

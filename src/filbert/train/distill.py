@@ -159,7 +159,13 @@ def _prepare(options: DistillOptions, parallel: Parallel) -> _Pair:
     _check_options(options, task)
     torch.manual_seed(options.run.seed)
     begin = read_student(options, teacher)
-    layer_losses = layer_losses_of(options.loss, begin.checkpoint.config, teacher.model.config)
+    ours, theirs = begin.checkpoint.config, teacher.model.config
+    if task.spec.head_kind is None and ours.hidden_size != theirs.hidden_size:
+        raise ConfigError(
+            f"The student's vectors have {ours.hidden_size} numbers and the teacher's "
+            f"{theirs.hidden_size}. Use a student as wide as the teacher."
+        )
+    layer_losses = layer_losses_of(options.loss, ours, theirs)
     model = build(begin.checkpoint, task)
     is_frozen = freeze(model, options.train.freeze)
     if is_frozen and layer_losses:
@@ -202,7 +208,6 @@ def _objective(pair: _Pair) -> SoftLabels:
         None if trains_both else partial(teacher_answers, pair.teacher.predictor, task),
         temperature=loss.soft_temperature,
         alpha=0.0 if task.spec.whole_batch else loss.hard_share,
-        by_cosine=_compares_cosines(pair, task),
         layer_losses=pair.layer_losses if trains_both else (),
     )
 
@@ -260,20 +265,6 @@ def layer_losses_of(
         losses = tinybert_losses(student, teacher, loss.mapped_layers)
     check_layer_losses(losses, student, teacher)
     return losses
-
-
-def _compares_cosines(pair: _Pair, task: Task) -> bool:
-    """Return whether vectors of different widths are compared by the cosine of each pair."""
-    ours, theirs = pair.prepared.model.config.hidden_size, pair.teacher.model.config.hidden_size
-    if task.spec.head_kind is not None or ours == theirs:
-        return False
-    if any(len(row) != 2 for row in pair.loader.rows):
-        raise ConfigError(
-            f"The student's vectors have {ours} numbers and the teacher's {theirs}, so pairs of "
-            "texts are compared by their cosine, and a row of one text has none. Give pairs, or a "
-            "student as wide as the teacher."
-        )
-    return True
 
 
 def _student_with_teacher(pair: _Pair, *, answers: bool) -> Student:

@@ -60,7 +60,7 @@ _METHODS = {
 _SOME_METHODS = dict.fromkeys(name for method in _METHODS.values() for name in method.reads)
 # Options for labelled rows only, and for raw text only.
 _ROWS_ONLY = (
-    "test", "task", "augment_with", "alpha", "show_texts",
+    "test", "student", "task", "augment_with", "alpha", "show_texts",
     "hidden_share", "hidden_lr", "hidden_schedule",
     *(column.name for column in fields(ColumnNames)),
 )  # fmt: skip

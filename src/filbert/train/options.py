@@ -28,7 +28,7 @@ from filbert.train.schedule import SCHEDULES, parse_time
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
-    "train", "dev", "test", "out", "model", "corpus", "tokenizer", "new_tokens", "teacher",
+    "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
     "student", "augment_with",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.

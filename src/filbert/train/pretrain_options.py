@@ -24,7 +24,6 @@ class ModelOptions:
 
     Attributes:
         name: folder, built-in name or Hub id to continue from; a new model when not given.
-        new_tokens: file of words, one a line, that become vocabulary entries of their own.
         objective: mlm (masked words) or replaced (ELECTRA: a small generator fills the masks, the
             model detects replaced tokens).
         generator_share: width of ELECTRA's generator as a share of the model's.
@@ -39,7 +38,6 @@ class ModelOptions:
     """
 
     name: str | None = field(default=None, metadata={"flat": "model"})
-    new_tokens: str | None = None
     objective: str = "mlm"
     generator_share: float = 0.25
     family: str = "bert"

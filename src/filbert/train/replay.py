@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from filbert.checkpoints.opening import find_model
-from filbert.data.columns import ColumnNames
 from filbert.data.records import file_digest
 from filbert.data.shards import Corpus
-from filbert.errors import ConfigError, FilbertError, FormatError, InputError, printable
+from filbert.errors import ConfigError, FormatError, InputError, printable
 from filbert.files import read_json
 from filbert.model.config import PRECISIONS
 from filbert.model.precision import choose_device
@@ -37,7 +36,7 @@ from filbert.train.run_folder import read_run
 LOOSE = 1e-3
 # Options that name files of a run; the names of their entries in filbert.json under "data".
 _SPLITS = {"train": "train", "corpus": "train", "dev": "dev", "test": "test"}
-_FILES = (*_SPLITS, "model", "tokenizer", "new_tokens")
+_FILES = (*_SPLITS, "model", "tokenizer")
 # Recorded options of pre-training that no longer exist.
 _REMOVED = ("reinit_layers", "dry_run")
 
@@ -322,21 +321,3 @@ def _check_base(name: str, record: Mapping[str, Any]) -> None:
                 f"{name} is not the model that the run started from: {file} is missing or has "
                 "changed. Name the folder of the right one with --data-root."
             )
-
-
-def dev_rows(folder: Path) -> tuple[str, ColumnNames] | None:
-    """Return the dev rows that a fine-tuned model was evaluated on in training, and their columns.
-
-    Args:
-        folder: Of the model.
-
-    Returns:
-        None if filbert.json names none, or the file was moved or changed.
-    """
-    try:
-        record = read_json(folder / "filbert.json")
-        (path,) = _files(folder, record["options"], None)["dev"]
-        _check_hash(path, record["data"]["dev"]["sha256"])
-        return path, ColumnNames.recorded(record["options"])
-    except (OSError, FilbertError, AttributeError, LookupError, TypeError, ValueError):
-        return None

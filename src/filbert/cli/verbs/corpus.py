@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Counts that are printed only if they are not zero.
 _RARE = (
     "documents_without_tokens", "sentences_without_tokens", "cuts_in_long_documents",
-    "texts_not_remembered",
 )  # fmt: skip
 
 
@@ -92,7 +91,6 @@ def _print_summary(built: Built) -> None:
     rows = [
         *((key, f"{counts[key]:,}") for key in ("documents", "sentences", "tokens")),
         ("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}"),
-        ("duplicate documents", f"{counts['duplicate_documents']:,}"),
         *((key.replace("_", " "), f"{counts[key]:,}") for key in _RARE if counts[key]),
         ("shards", f"{times['shards']:,}{finished}"),
         ("seconds", f"{built.seconds:,.1f}"),

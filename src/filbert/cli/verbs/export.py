@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from filbert.cli.arguments import AsJson, Columns, MaxLoss, ModelName, OutFolder, Overwrite, Pooling
 from filbert.cli.flags import columns_of
 from filbert.cli.output import check_max_loss, check_target, metric_lines, print_json
-from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 
 FORMATS = ("onnx",)
@@ -38,8 +36,7 @@ def export(
     int8:
         quantise weights per output channel, and activations at run time.
     data:
-        labelled rows, to compare the task's metrics on; with --int8, by default the dev rows of
-        the model's training, if they are unchanged.
+        labelled rows, to compare the task's metrics on.
     """
     if format not in FORMATS:
         raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
@@ -50,24 +47,16 @@ def export(
 
     folder = find_model(model)
     check_target(out, folder, overwrite=overwrite, markers=("config.json",))
-    rows = _rows(folder, data, columns, int8=int8)
-    facts = export_onnx(model, out, int8=int8, pooling=pooling, max_loss=max_loss, **rows)
+    facts = export_onnx(
+        model,
+        out,
+        int8=int8,
+        pooling=pooling,
+        max_loss=max_loss,
+        data=data,
+        names=columns_of(columns),
+    )
     print_json(facts) if json else print("\n".join(_lines(out, facts)))
-
-
-def _rows(
-    folder: Path, data: str | None, columns: ColumnNames | None, *, int8: bool
-) -> dict[str, Any]:
-    """Return the rows to compare on, and the names of their columns."""
-    names = columns_of(columns)
-    if int8 and data is None:
-        from filbert.train.replay import dev_rows
-
-        known = dev_rows(folder)
-        if known is not None:
-            data, names = known
-            print(f"Comparing on {data}, the dev rows of its training.", file=sys.stderr)
-    return {"data": data, "names": names}
 
 
 def _lines(out: Path, facts: dict[str, Any]) -> list[str]:

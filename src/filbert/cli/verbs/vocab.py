@@ -23,7 +23,6 @@ def vocab(
     size: int,
     cased: bool = False,
     min_count: int = 2,
-    max_alphabet: int | None = None,
     text_column: TextColumn = "text",
     overwrite: bool = False,
     json: AsJson = False,
@@ -42,14 +41,10 @@ def vocab(
         keep case and accents; bytebpe always does.
     min_count:
         least number of occurrences of an entry in the text.
-    max_alphabet:
-        largest number of different characters, the most frequent ones; by default all.
     overwrite:
         replace an existing vocabulary.
     """
-    options = LearnOptions(
-        kind=kind, size=size, cased=cased, min_count=min_count, max_alphabet=max_alphabet
-    )
+    options = LearnOptions(kind=kind, size=size, cased=cased, min_count=min_count)
     _check_out(out, overwrite)
     report = _learn(corpus, options, out=out, text_column=text_column)
     for line in _warnings(report):
