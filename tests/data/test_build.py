@@ -106,6 +106,12 @@ def test_what_gives_no_token_disappears_and_is_counted(tmp_path, tiny):
     assert counts["sentences_without_tokens"] == 5
 
 
+def test_equal_documents_are_dropped_and_counted(tmp_path, tiny):
+    found, counts = built(tmp_path, tiny, "he\nit\n\nhe\nit\n\nit\nshe\n")
+    assert found == [["he", "it"], ["it", "she"]]
+    assert counts["duplicate_documents"] == 1
+
+
 def test_half_a_surrogate_pair_from_json_is_an_unknown_character(tmp_path, tiny):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "he \\ud800 she"}')

@@ -344,6 +344,7 @@ def _finish(
         "read_documents": blocks.num_documents,
         "read_lines": blocks.num_lines,
         "read_bytes": blocks.num_bytes,
+        "duplicate_documents": blocks.num_duplicates,
         "documents_without_tokens": _total(everything, "empty_documents"),
         "sentences_without_tokens": _total(everything, "empty_sentences"),
         "cuts_in_long_documents": blocks.num_cuts,

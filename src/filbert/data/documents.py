@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,31 +126,50 @@ def _row_documents(
 BLOCK_CHARACTERS = 2**19
 
 
+# Documents whose hashes are stored, in 400 MB; later ones are compared with these only.
+MAX_REMEMBERED = 4_000_000
+
+
 class Blocks:
-    """Documents in blocks; can be iterated once.
+    """Documents in blocks, without those that equal an earlier one; can be iterated once.
+
+    Documents are compared by 64 bits of BLAKE2b.
 
     Attributes:
         num_documents, num_lines, num_bytes: Read so far; bytes of UTF-8 with a newline per line.
         num_cuts: Continuations of documents that were too long.
+        num_duplicates: Documents dropped as equal to an earlier one.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.num_documents = self.num_lines = self.num_bytes = self.num_cuts = 0
+        self.num_duplicates = 0
         self._documents = documents
+        self._seen: set[bytes] = set()
 
     def __iter__(self) -> Iterator[list[tuple[str, ...]]]:
         pending: list[tuple[str, ...]] = []
         size = 0
         for document in self._documents:
-            lines = document.lines
-            pending.append(lines)
-            size += sum(map(len, lines))
-            self.num_documents += 1
-            self.num_lines += len(lines)
-            self.num_bytes += sum(len(line.encode("utf-8", "surrogatepass")) + 1 for line in lines)
-            self.num_cuts += document.is_continuation
+            size += sum(map(len, document.lines))
+            if self._is_new(document):
+                pending.append(document.lines)
             if size >= BLOCK_CHARACTERS:
                 yield pending
                 pending, size = [], 0
-        if pending:
+        if size:
             yield pending
+
+    def _is_new(self, document: Document) -> bool:
+        text = "\n".join(document.lines).encode("utf-8", "surrogatepass")
+        self.num_documents += 1
+        self.num_lines += len(document.lines)
+        self.num_bytes += len(text) + 1
+        self.num_cuts += document.is_continuation
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        if digest in self._seen:
+            self.num_duplicates += 1
+            return False
+        if len(self._seen) < MAX_REMEMBERED:
+            self._seen.add(digest)
+        return True

@@ -264,7 +264,7 @@ def _files(folder: Path, options: Mapping[str, Any], data_root: str | None) -> d
     says. A model may be an id of the Hub or a built-in name.
     """
     typed = (read_run(folder.absolute().parent) or {}).get("options")
-    typed = options | typed if isinstance(typed, dict) else options
+    typed = {**options, **typed} if isinstance(typed, dict) else options
     found = {}
     for option in _FILES:
         recorded = typed.get(option)

@@ -91,6 +91,7 @@ def _print_summary(built: Built) -> None:
     rows = [
         *((key, f"{counts[key]:,}") for key in ("documents", "sentences", "tokens")),
         ("unknown tokens", f"{counts['unknown_tokens'] / counts['tokens']:.3%}"),
+        ("duplicate documents", f"{counts['duplicate_documents']:,}"),
         *((key.replace("_", " "), f"{counts[key]:,}") for key in _RARE if counts[key]),
         ("shards", f"{times['shards']:,}{finished}"),
         ("seconds", f"{built.seconds:,.1f}"),
