@@ -35,7 +35,7 @@ from task_scores import FIGURES, KINDS
 
 import filbert
 from filbert.data.columns import ColumnNames
-from filbert.evaluate import evaluate_model
+from filbert.evaluation import evaluate_model
 from filbert.inference.int8 import quantized, sensitive_layers
 from filbert.inference.precision import precision_loss
 from filbert.inference.predictor import Predictor

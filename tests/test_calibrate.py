@@ -9,14 +9,14 @@ import pytest
 from torch import nn
 
 import filbert
-from filbert import export
+from filbert import onnx_export as export
 from filbert.cli.main import run
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FormatError
-from filbert.export import choose_float_layers
 from filbert.inference.bulk import Answers, plan_of
 from filbert.inference.predictor import Predictor
 from filbert.model.int8 import QuantizedLinear
+from filbert.onnx_export import choose_float_layers
 
 DOWN = [f"encoder.layers.{i}.down" for i in range(2)]
 
@@ -126,7 +126,7 @@ def test_an_int8_export_keeps_layers_float_until_max_loss_holds(
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(
-        "filbert.export.choose_float_layers", lambda *args, **kwargs: {"float_layers": DOWN}
+        "filbert.onnx_export.choose_float_layers", lambda *args, **kwargs: {"float_layers": DOWN}
     )
     out = tmp_path / "onnx"
     options = ["--format", "onnx", "--int8", "--data", dev, "--max-loss", "1"]

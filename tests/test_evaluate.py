@@ -19,7 +19,7 @@ from filbert.checkpoints.opening import read_checkpoint
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, InputError
-from filbert.evaluate import evaluate_model, score_predictions, with_positive_class
+from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
 from filbert.inference.predictor import Predictor
 from filbert.tasks.base import TaskOptions, task_class
 from filbert.text.tokenizer import Tokenizer

@@ -24,7 +24,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.cli.main import run
 from filbert.errors import ConfigError, FormatError, RunError
-from filbert.export import agreement_of, export_onnx
+from filbert.onnx_export import agreement_of, export_onnx
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["good", "the film was bad", "a play , a play , a play and he", "", "great film " * 40]
@@ -300,7 +300,7 @@ def test_cleaning_that_another_program_would_leave_out_is_told_of(film_run, tmp_
     story = json.loads((source / "filbert.json").read_text())
     story["task"]["clean"] = ["urls"]
     (source / "filbert.json").write_text(json.dumps(story))
-    with caplog.at_level(logging.WARNING, logger="filbert.export"):
+    with caplog.at_level(logging.WARNING, logger="filbert.onnx_export"):
         export_onnx(str(source), tmp_path / "out")
     assert "does not contain the model's cleaning (urls)" in caplog.text
 

@@ -18,7 +18,7 @@ from filbert.checkpoints.opening import read_checkpoint
 from filbert.cli.main import run as cli
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
-from filbert.evaluate import evaluate_model
+from filbert.evaluation import evaluate_model
 from filbert.serve.app import load_app
 from filbert.serve.settings import Batching, Operation, Settings
 from filbert.text.tokenizer import Tokenizer

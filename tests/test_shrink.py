@@ -14,13 +14,13 @@ from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint, with_new_head
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError, FilbertError
-from filbert.evaluate import evaluate_model
+from filbert.evaluation import evaluate_model
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor
 from filbert.model.config import EncoderConfig
 from filbert.model.encoder import Encoder, initialize
 from filbert.model.heads import Model
-from filbert.shrink import ShrinkOptions, cut_vocabulary, shrink
+from filbert.shrinking import ShrinkOptions, cut_vocabulary, shrink
 
 
 @pytest.fixture(scope="module")

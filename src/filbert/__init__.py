@@ -21,7 +21,23 @@ from typing import TYPE_CHECKING, Any
 from filbert.errors import ConfigError, FilbertError, FormatError, InputError, RunError
 
 if TYPE_CHECKING:
-    from filbert.api import Comparison, Run, compare, distill, finetune, load, pretrain
+    from filbert.api import (
+        Comparison,
+        Run,
+        check,
+        compare,
+        distill,
+        embed,
+        evaluate,
+        export,
+        fill,
+        finetune,
+        load,
+        predict,
+        pretrain,
+        score,
+        shrink,
+    )
     from filbert.batch import PackedBatch
     from filbert.inference.predictor import Predictor
     from filbert.inspect.explain import explain
@@ -31,20 +47,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Comparison": "filbert.api",
+# Functions and results of whole jobs.
+_JOBS = (
+    "Comparison", "Run", "check", "compare", "distill", "embed", "evaluate", "export", "fill",
+    "finetune", "load", "predict", "pretrain", "score", "shrink",
+)  # fmt: skip
+_HOME = dict.fromkeys(_JOBS, "filbert.api") | {
     "EncoderConfig": "filbert.model.config",
     "PackedBatch": "filbert.batch",
     "Predictor": "filbert.inference.predictor",
-    "Run": "filbert.api",
     "Tokenizer": "filbert.text.tokenizer",
-    "compare": "filbert.api",
-    "distill": "filbert.api",
-    "finetune": "filbert.api",
     "explain": "filbert.inspect.explain",
     "inspect": "filbert.inspect.page",
-    "load": "filbert.api",
-    "pretrain": "filbert.api",
 }
 
 __all__ = [
@@ -59,13 +73,21 @@ __all__ = [
     "Run",
     "RunError",
     "Tokenizer",
+    "check",
     "compare",
     "distill",
+    "embed",
+    "evaluate",
     "explain",
+    "export",
+    "fill",
     "finetune",
     "inspect",
     "load",
+    "predict",
     "pretrain",
+    "score",
+    "shrink",
 ]
 
 

@@ -1,24 +1,61 @@
-"""The Python face of filbert: what `import filbert` offers.
+"""Python functions for whole jobs: what `import filbert` offers, under the names of the verbs.
 
-Its functions import what they need once the options are known to be right: torch takes a second.
+Options that a verb shares with the command line come from its option classes (`_options_of`).
+Functions import what they need once the options are known to be right: torch takes a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import MISSING, dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from filbert.train.options import FinetuneOptions, names_of
+from filbert.compare.options import StudyOptions
+from filbert.data.columns import ColumnNames
+from filbert.data.tables import Rows, as_files
+from filbert.errors import ConfigError, checked_keywords
+from filbert.train.distill_options import DistillOptions
+from filbert.train.options import (
+    NAME_LISTS,
+    PATHS,
+    FinetuneOptions,
+    LabelledFileOptions,
+    Option,
+    from_flat,
+    names_of,
+    options_in,
+)
 from filbert.train.pretrain_options import PretrainOptions
 
 if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Unpack
+
+    from filbert import keywords
+    from filbert.data.findings import Report
+    from filbert.data.texts import Text
     from filbert.inference.predictor import Predictor
 
+P = ParamSpec("P")
+R = TypeVar("R")
+PathLike: TypeAlias = str | os.PathLike[str]
 
-@dataclass(frozen=True)
+# Options that take rows in memory as well as a file.
+ROWS = ("data", "train", "dev", "test", "predictions")
+# Options that are text on the command line, and may be a list in Python.
+_LISTS_AS_TEXT = ("class_weights", "clean", "layer_map", "keep_layers")
+# Short names in Python of two options.
+_SHORT = {"text": "text_column", "label": "label_column"}
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run.
 
@@ -30,10 +67,27 @@ class Run:
     folder: Path
     facts: dict[str, Any]
 
+    def __repr__(self) -> str:
+        parts = [f"<filbert run in {self.folder}"]
+        for split, metrics in self.metrics.items():
+            first = list(_numbers_in(metrics).items())[:3]
+            parts.append(f"{split} " + ", ".join(f"{name} {value:.4f}" for name, value in first))
+        return "; ".join(parts) + ">"
+
+    def _repr_html_(self) -> str:
+        names = [*dict.fromkeys(n for m in self.metrics.values() for n in _numbers_in(m))]
+        cells = "".join(f"<th>{escape(name)}</th>" for name in ["", *names])
+        rows = ""
+        for split, metrics in self.metrics.items():
+            numbers = _numbers_in(metrics)
+            values = (f"{numbers[n]:.4f}" if n in numbers else "" for n in names)
+            rows += f"<tr><th>{escape(split)}</th>{''.join(f'<td>{v}</td>' for v in values)}</tr>"
+        return f"<p>{escape(str(self.folder))}</p><table><tr>{cells}</tr>{rows}</table>"
+
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Metrics by split: {"dev": {...}, "test": {...}}."""
-        return self.facts["metrics"]  # type: ignore[no-any-return]
+        return self.facts.get("metrics", {})  # type: ignore[no-any-return]
 
     @property
     def baseline(self) -> dict[str, Any] | None:
@@ -43,9 +97,7 @@ class Run:
     @cached_property
     def model(self) -> Predictor:
         """The model that the run left, loaded."""
-        from filbert.inference.predictor import Predictor
-
-        return Predictor.load(self.folder / "model")
+        return load(self.folder / "model")
 
 
 @dataclass(frozen=True)
@@ -61,81 +113,167 @@ class Comparison:
     results: dict[str, Any]
 
 
-def load(name: str | Path, **options: Any) -> Predictor:
-    """Load a model folder, a built-in name ("filbert-mini") or a Hub id; see `Predictor.load`."""
+def _numbers_in(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if isinstance(value, float)}
+
+
+# Options as keywords
+
+
+def _options_of(
+    kind: type, *, required: Sequence[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function whose `**options` are those of a class, so that its signature lists them.
+
+    Type checkers and editors read the same list in keywords.pyi, which docs/figures/signatures.py
+    writes.
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = dict(options_in(kind))
+        known |= {name: known[long] for name, long in _SHORT.items() if long in known}
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty
+                if name in required or option.default is MISSING
+                else option.default,
+                annotation=_annotation(option),
+            )
+            for name, option in known.items()
+            if name not in signature.parameters
+        ]
+        added.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+        function.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+        checked = checked_keywords(function)
+        checked.options = kind, [p.name for p in added]  # type: ignore[attr-defined]
+        return checked
+
+    return decorated
+
+
+def _annotation(option: Option) -> str:
+    """Return the type of an option in Python, which may also be a path, rows or a list."""
+    kind = option.type.__name__ if isinstance(option.type, type) else str(option.type)
+    optional = " | None" if "None" in kind else ""
+    if option.name in ROWS:
+        return ("Rows | float" if option.name in ("dev", "test") else "Rows") + optional
+    if option.name in NAME_LISTS or "tuple[" in kind:
+        return f"str | Iterable[Any]{optional}"
+    if option.name in PATHS:
+        return f"PathLike{optional}"
+    return f"str | int | Sequence[Any]{optional}" if option.name in _LISTS_AS_TEXT else kind
+
+
+@contextmanager
+def _chosen(kind: type[R], options: Mapping[str, Any]) -> Iterator[R]:
+    """Check options and yield their value; rows in memory are files until the end."""
+    named = {_SHORT.get(name, name): value for name, value in options.items()}
+    with as_files(named, ROWS) as given:
+        make = getattr(kind, "from_keywords", None)
+        yield make(given) if make else from_flat(kind, given)
+
+
+# Training
+
+
+@checked_keywords
+def load(
+    name: PathLike,
+    *,
+    precision: str = "float32",
+    backend: str = "torch",
+    device: str | None = None,
+    max_length: int | None = None,
+    max_tokens: int | None = None,
+    packed: bool = False,
+    null_threshold: float | None = None,
+) -> Predictor:
+    """Load a model folder, a run folder, a built-in name or a Hub id; see `Predictor.load`."""
     from filbert.inference.predictor import Predictor
 
-    return Predictor.load(name, **options)
+    return Predictor.load(
+        name,
+        precision=precision,
+        backend=backend,
+        device=device,
+        max_length=max_length,
+        max_tokens=max_tokens,
+        packed=packed,
+        null_threshold=null_threshold,
+    )
 
 
-def finetune(**options: Any) -> Run:
-    """Fine-tune; the keywords are the fields of `FinetuneOptions`.
+@_options_of(FinetuneOptions, required=("out",))
+def finetune(**options: Unpack[keywords.FinetuneKeywords]) -> Run:
+    """Fine-tune a model on labelled rows and write a run folder.
 
-    Raises:
-        ConfigError: an unknown or missing keyword, or options that contradict each other.
-        InputError, FormatError: the data or the model is wrong; nothing has been written then.
-    """
-    chosen = FinetuneOptions.from_keywords(options)
-
-    from filbert.report.run import write_run_report
-    from filbert.train.seeds import run
-
-    facts = run(chosen)
-    folder = Path(chosen.run.out)
-    if facts:  # only the first of several processes has any
-        write_run_report(folder, show_texts=chosen.data.show_texts)
-    return Run(folder, facts)
-
-
-def pretrain(**options: Any) -> Run:
-    """Pre-train; the keywords are the fields of `PretrainOptions`.
+    The options are those of `filbert finetune`. `train`, `dev` and `test` are files or rows in
+    memory, such as a DataFrame. `text` and `label` are short for `text_column` and `label_column`.
 
     Raises:
-        ConfigError: an unknown or missing keyword, or options that contradict each other.
-        InputError, FormatError: the text or the model is wrong.
+        ConfigError: An unknown or missing option, or options that contradict each other.
+        InputError, FormatError: The data or the model is wrong; nothing has been written then.
+        Interrupted: Ctrl-C, or "interrupt" in a notebook; with resume=True the run continues.
     """
-    chosen = PretrainOptions.from_keywords(options)
+    with _chosen(FinetuneOptions, options) as chosen:
+        from filbert.train.seeds import run
 
-    from filbert.report.run import write_run_report
-    from filbert.train.pretrain import pretrain as run_pretraining
-
-    facts = run_pretraining(chosen)
-    folder = Path(chosen.run.out)
-    if facts:  # only the first of several processes has any
-        write_run_report(folder)
-    return Run(folder, facts)
+        facts = run(chosen)
+        return _reported(chosen.run.out, facts, show_texts=chosen.data.show_texts)
 
 
-def distill(**options: Any) -> Run:
-    """Make a student learn from a teacher; the keywords are the fields of `DistillOptions`.
+@_options_of(PretrainOptions, required=("out",))
+def pretrain(**options: Unpack[keywords.PretrainKeywords]) -> Run:
+    """Pre-train a model on raw text; the options are those of `filbert pretrain`.
 
     Raises:
-        ConfigError: an unknown or missing keyword, or teacher and student that do not go together.
-        InputError, FormatError: the data or a model is wrong.
+        ConfigError: An unknown or missing option, or options that contradict each other.
+        InputError, FormatError: The text or the model is wrong.
     """
-    from filbert.train.distill_options import DistillOptions
+    with _chosen(PretrainOptions, options) as chosen:
+        from filbert.train.pretrain import pretrain as run_pretraining
 
-    chosen = DistillOptions.from_keywords(options)
-
-    from filbert.report.run import write_run_report
-    from filbert.train.distill import distill as distill_rows
-    from filbert.train.distill_text import distill_text
-
-    facts = distill_text(chosen) if chosen.from_text else distill_rows(chosen)
-    folder = Path(chosen.run.out)
-    if facts:  # only the first of several processes has any
-        write_run_report(folder, show_texts=chosen.data.show_texts)
-    return Run(folder, facts)
+        return _reported(chosen.run.out, run_pretraining(chosen))
 
 
+@_options_of(DistillOptions, required=("out",))
+def distill(**options: Unpack[keywords.DistillKeywords]) -> Run:
+    """Train a small model on the answers of a large one; the options of `filbert distill`.
+
+    Raises:
+        ConfigError: An unknown or missing option, or teacher and student that do not go together.
+        InputError, FormatError: The data or a model is wrong.
+    """
+    with _chosen(DistillOptions, options) as chosen:
+        from filbert.train.distill import distill as distill_rows
+        from filbert.train.distill_text import distill_text
+
+        facts = distill_text(chosen) if chosen.from_text else distill_rows(chosen)
+        return _reported(chosen.run.out, facts, show_texts=chosen.data.show_texts)
+
+
+def _reported(out: str, facts: dict[str, Any], *, show_texts: bool = False) -> Run:
+    """Write the report of a run; only the first of several processes has facts."""
+    if facts:
+        from filbert.report.run import write_run_report
+
+        write_run_report(Path(out), show_texts=show_texts)
+    return Run(Path(out), facts)
+
+
+@_options_of(StudyOptions)
 def compare(
-    recipe: str | Path | Mapping[str, Any],
+    recipe: PathLike | Mapping[str, Any],
     *,
-    out: str | Path,
+    out: PathLike,
     only: str | Sequence[str] | None = None,
     overwrite: bool | None = None,
     show_texts: bool | None = None,
-    **options: Any,
+    **options: Unpack[keywords.StudyKeywords],
 ) -> Comparison:
     """Compare several models on the same rows; goes on where an earlier call was stopped.
 
@@ -143,11 +281,10 @@ def compare(
         recipe: a TOML file, the name of a built-in study, or its content, with a table
             "contestants".
         out: the folder of the study.
-        only: run these contestants only: names of folders ("minilm-cleaned"), or without their
-            cleaning ("minilm": all its variants).
-        overwrite: repeat the runs whose recipe changed, or all runs if the rows changed.
+        only: run these contestants only.
+        overwrite: replace finished runs of other rows or options.
         show_texts: the report shows texts of the rows.
-        options: fields of `StudyOptions`. They and the arguments above take precedence over the
+        options: those of `filbert compare`. They and the arguments above take precedence over the
             recipe.
 
     Raises:
@@ -157,26 +294,277 @@ def compare(
             training has begun, a contestant that fails raises nothing: its `status` says so.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
     """
-    from filbert.compare.options import StudyOptions
     from filbert.compare.recipe import read_study
     from filbert.recipes import call_of_study, read_recipe, recipe_path
 
-    flags = StudyOptions.from_keywords(options)
     name = "study"
     if not isinstance(recipe, Mapping):
         path = recipe_path(str(recipe), "compare")
         name, recipe = path.stem, read_recipe(path)
     call = call_of_study(recipe)
     of_study = {key: value for key, value in recipe.items() if key not in call}
-    study = read_study(of_study, flags, name=name)
+    with _chosen(StudyOptions, options) as flags:
+        study = read_study(of_study, flags, name=name)
 
-    from filbert.compare.runs import run_study
+        from filbert.compare.runs import run_study
 
-    results = run_study(
-        study,
-        out,
-        only=names_of(call.get("only", ()) if only is None else only),
-        overwrite=call.get("overwrite", False) if overwrite is None else overwrite,
-        show_texts=call.get("show_texts", False) if show_texts is None else show_texts,
-    )
+        results = run_study(
+            study,
+            str(out),
+            only=names_of(call.get("only", ()) if only is None else only),
+            overwrite=call.get("overwrite", False) if overwrite is None else overwrite,
+            show_texts=call.get("show_texts", False) if show_texts is None else show_texts,
+        )
     return Comparison(Path(out), results)
+
+
+# Measuring and checking
+
+
+@_options_of(LabelledFileOptions)
+def evaluate(
+    model: PathLike | Predictor | None = None,
+    *,
+    data: Rows,
+    task: str | None = None,
+    predictions: Rows | None = None,
+    out: PathLike | None = None,
+    **options: Unpack[keywords.LabelledFileKeywords],
+) -> dict[str, Any]:
+    """Return the metrics of a model on labelled rows, or those of predictions made elsewhere.
+
+    Args:
+        model: A loaded model or its name; with `predictions`, leave it out and give `task`.
+        data: Labelled rows; of a masked-LM model without a task, a file of text.
+        task: With `predictions`, the task that they answer.
+        predictions: One answer for each row of `data`, in the same order.
+        out: Folder for metrics.json and, for questions, the prediction files of SQuAD.
+        options: Names of the columns; `positive`, the positive class of two.
+
+    Raises:
+        ConfigError: The model has no head to measure, or options contradict each other.
+        InputError: A row is wrong.
+    """
+    from filbert.evaluation import evaluate_model, score_predictions, with_positive_class
+    from filbert.tasks.base import task_class
+
+    folder = None if out is None else Path(out)
+    rows: dict[str, Any] = {"data": data, "predictions": predictions}
+    with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
+        if predictions is not None:
+            if model is not None or task is None:
+                raise ConfigError("Give either a model, or predictions and their task.")
+            scored = task_class(task).from_options(chosen.task, chosen.columns)
+            return score_predictions(
+                scored, files["data"], files["predictions"], chosen.columns, folder
+            )
+        if model is None:
+            raise ConfigError("Give a model, or predictions and their task.")
+        measured = copy(_loaded(model))
+        measured.task = with_positive_class(
+            measured.task, chosen.task.positive, repair_tags=chosen.task.repair_tags
+        )
+        return evaluate_model(measured, files["data"], chosen.columns, folder)
+
+
+@_options_of(LabelledFileOptions)
+def check(
+    data: Rows,
+    *,
+    task: str,
+    dev: Rows | None = None,
+    test: Rows | None = None,
+    model: PathLike | None = None,
+    max_length: int | None = None,
+    similarity: float | None = None,
+    **options: Unpack[keywords.LabelledFileKeywords],
+) -> Report:
+    """Report what is wrong with a data set before anything is trained.
+
+    Args:
+        data: The training rows.
+        task: Their task.
+        dev, test: Further rows, which are compared with the training rows.
+        model: Count its tokens, truncated texts and unknown tokens instead of words.
+        max_length: In tokens; that of the model when not given.
+        similarity: Also find texts that are almost the same: share of the character 5-grams that
+            both have, from 0.6 to 1.
+        options: Names of the columns, and options of the task.
+
+    Returns:
+        `problems`, the most serious first, and counts for each file in `splits`.
+    """
+    from filbert.data.doctor import check as check_rows
+    from filbert.tasks.base import check_name, task_class
+    from filbert.tasks.checking import RowCheck
+
+    check_name(task)
+    rows = {"train": data, "dev": dev, "test": test}
+    with as_files(rows, rows) as files, _chosen(LabelledFileOptions, options) as chosen:
+        checked = task_class(task).from_options(chosen.task, chosen.columns)
+        tokenizer = None
+        if model is not None:
+            from filbert.checkpoints.opening import find_model, read_tokenizer
+            from filbert.inference.stored_task import with_cleaning_of
+
+            place = find_model(str(model))
+            tokenizer = read_tokenizer(place)
+            checked = with_cleaning_of(checked, place) if chosen.task.clean is None else checked
+            max_length = max_length or tokenizer.max_length
+        return check_rows(
+            [(name, path) for name, path in files.items() if path is not None],
+            RowCheck(checked),
+            chosen.columns,
+            tokenizer=tokenizer,
+            max_length=max_length or 512,
+            near_threshold=similarity,
+        )
+
+
+# Using a model
+
+
+def _loaded(model: PathLike | Predictor) -> Predictor:
+    return load(model) if isinstance(model, str | os.PathLike) else model
+
+
+@checked_keywords
+def predict(model: PathLike | Predictor, items: Any, *, as_frame: bool = False) -> Any:
+    """Answer one item or many; see `Predictor.predict`. To use a model often, `load` it once."""
+    return _loaded(model).predict(items, as_frame=as_frame)
+
+
+@checked_keywords
+def embed(
+    model: PathLike | Predictor,
+    texts: Text | Iterable[Text],
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    layers: Sequence[int] = (-1,),
+) -> np.ndarray | list[np.ndarray]:
+    """Return the vector of a text, or those of many; see `Predictor.embed`."""
+    return _loaded(model).embed(texts, pooling=pooling, normalize=normalize, layers=layers)
+
+
+@checked_keywords
+def fill(
+    model: PathLike | Predictor, texts: str | Iterable[str], *, top: int = 5
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return the most probable words in place of every [MASK]; see `Predictor.fill`."""
+    return _loaded(model).fill(texts, top=top)
+
+
+@checked_keywords
+def score(
+    model: PathLike | Predictor, texts: str | Iterable[str]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return how probable texts are to a masked-LM model; see `Predictor.score`."""
+    return _loaded(model).score(texts)
+
+
+# Making models smaller, and other formats
+
+
+@_options_of(ColumnNames)
+def export(
+    model: PathLike,
+    *,
+    out: PathLike,
+    format: str = "onnx",
+    int8: bool = False,
+    pooling: str | None = None,
+    data: Rows | None = None,
+    max_loss: float | None = None,
+    overwrite: bool = False,
+    **columns: Unpack[keywords.ColumnNamesKeywords],
+) -> dict[str, Any]:
+    """Write a model for other runtimes, after comparing what it computes with the original.
+
+    Args:
+        model: A folder, a checkpoint, a built-in name or a Hub id.
+        out: The folder; it appears when it was checked.
+        format: "onnx".
+        int8: Quantise weights per output channel, and activations at run time.
+        pooling: Of the vectors of a bare encoder; "none" leaves them out.
+        data: Labelled rows, to compare the metrics on.
+        max_loss: The most that a metric on `data` may be worse by.
+        overwrite: Replace an earlier model in `out`.
+        columns: Names of the columns of `data`.
+
+    Returns:
+        The largest difference to the original, and the metrics of both.
+    """
+    from filbert.checkpoints.opening import find_model
+    from filbert.files import check_target
+    from filbert.onnx_export import export_onnx
+
+    if format != "onnx":
+        raise ConfigError(f"--format {format} is not one of onnx.")
+    check_target(Path(out), find_model(str(model)), overwrite=overwrite, markers=("config.json",))
+    with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
+        return export_onnx(
+            str(model),
+            Path(out),
+            int8=int8,
+            pooling=pooling,
+            data=files["data"],
+            names=names,
+            max_loss=max_loss,
+        )
+
+
+@_options_of(ColumnNames)
+def shrink(
+    model: PathLike,
+    *,
+    out: PathLike,
+    keep_layers: str | int | None = None,
+    vocabulary_from: PathLike | Sequence[PathLike] = (),
+    min_count: int = 1,
+    vocabulary_size: int | None = None,
+    data: Rows | None = None,
+    overwrite: bool = False,
+    **columns: Unpack[keywords.ColumnNamesKeywords],
+) -> dict[str, Any]:
+    """Make a model smaller without training, as a start for finetune or distill.
+
+    Args:
+        model: A folder, a checkpoint, a built-in name or a Hub id.
+        out: The folder to write.
+        keep_layers: 3 for the first three, or their numbers from 0 such as "0,2,5".
+        vocabulary_from: Files of text; vocabulary entries without an occurrence are removed.
+        min_count: Occurrences that an entry needs.
+        vocabulary_size: Largest number of entries.
+        data: Labelled rows, to measure each step on.
+        overwrite: Replace an earlier model in `out`.
+        columns: Names of the columns of `data`.
+
+    Returns:
+        "steps", each with its parameters, bytes and metrics; the first is the original model.
+    """
+    from filbert.checkpoints.opening import find_model, read_checkpoint
+    from filbert.files import check_target
+    from filbert.shrinking import ShrinkOptions
+    from filbert.shrinking import shrink as shrink_model
+    from filbert.train.base_model import layers_to_keep
+
+    place = find_model(str(model))
+    check_target(Path(out), place, overwrite=overwrite, markers=("config.json",))
+    with as_files({"data": data}, ROWS) as files, _chosen(ColumnNames, columns) as names:
+        layers = None
+        if keep_layers is not None:
+            count = read_checkpoint(place).config.num_hidden_layers
+            layers = layers_to_keep(str(keep_layers), count)
+        files_of_text = (
+            [vocabulary_from] if isinstance(vocabulary_from, str | os.PathLike) else vocabulary_from
+        )
+        options = ShrinkOptions(
+            keep_layers=layers,
+            vocabulary_from=tuple(map(str, files_of_text)),
+            min_count=min_count,
+            vocabulary_size=vocabulary_size,
+            text_column=names.text_column,
+            data=files["data"],
+        )
+        return shrink_model(str(model), Path(out), options, names)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class FilbertError(Exception):
@@ -36,6 +43,23 @@ class RunError(FilbertError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM, after the state is saved; the message says how to resume."""
+
+
+def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function: an unknown keyword is a ConfigError with the nearest name."""
+    signature = inspect.signature(function)
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> R:
+        for name in keywords:
+            if name not in signature.parameters and not takes_all:
+                near = get_close_matches(name, signature.parameters, 1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"{function.__name__} has no option {name!r}.{hint}")
+        return function(*args, **keywords)
+
+    return checked
 
 
 def install_hint(extra: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from filbert import samples
 from filbert.checkpoints.opening import find_model, read_tokenizer
-from filbert.compare.classifiers import Watch, WordCounts, fit_linear, joined
+from filbert.compare.classifiers import WordCounts, fit_linear, joined
 from filbert.compare.predictions import side_by_side
 from filbert.data.columns import ColumnNames
 from filbert.data.doctor import check
@@ -92,22 +93,22 @@ def _baseline(options: FinetuneOptions) -> tuple[list[Row], dict[str, Any], list
     task = task_class("classification").from_options(options.task.options, columns)
     rows = {name: list(read_task_rows(task, path, columns)) for name, path in SPLITS.items()}
     task = task.fit(rows["train"])
-    watch = Watch()
+    started = time.perf_counter()
     texts = [joined(row) for row in rows["train"]]
-    fitted, effort = fit_linear(
+    fitted, seconds = fit_linear(
         task,
         WordCounts(texts),
         train=(texts, rows["train"]),
         dev=rows["dev"],
         strength=STRENGTH,
-        watch=watch,
+        started=started,
     )
     predictions = fitted.predict_rows(rows["test"])
     gold = [task.gold(row) for row in rows["test"]]
     facts = {
         "name": BASELINE,
         "metrics": fitted.task.metrics(gold, predictions),
-        "seconds": effort.seconds,
+        "seconds": seconds,
         "parameters": fitted.num_parameters,
     }
     return rows["test"], facts, predictions

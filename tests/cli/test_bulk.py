@@ -29,6 +29,8 @@ FILBERT = [
 ]
 WAYS = {
     "predict": ["answers.jsonl"],
+    "predict.csv": ["answers.csv", "--keep-columns", "text"],
+    "predict.parquet": ["answers.parquet"],
     "embed.npy": ["v.npy"],
     "embed.jsonl": ["v.jsonl", "--normalize"],
     "embed.parquet": ["v.parquet", "--pooling", "cls"],
@@ -59,7 +61,7 @@ def write(path: Path, rows: list[str], bad: int | None = None) -> Path:
 
 def command(way: str, model: Path, source: Path, folder: Path, *more: str) -> list[str]:
     name, *options = WAYS[way]
-    verb = "predict" if way == "predict" else "embed"
+    verb = "predict" if way.startswith("predict") else "embed"
     return [verb, str(model), str(source), "--out", str(folder / name), *options, *more]
 
 

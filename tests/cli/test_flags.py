@@ -57,7 +57,6 @@ def test_a_study_s_recipe_may_say_what_the_call_says(tmp_path, films, capsys, on
         train = "{films}/train.csv"
         dev = "{films}/dev.csv"
         test = "{films}/test.csv"
-        near_duplicates = "ignore"
         resamples = 50
         out = "{tmp_path}/out"
         only = ["first"]

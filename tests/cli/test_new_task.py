@@ -28,6 +28,7 @@ from filbert.errors import InputError
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import mean_of_groups
 from filbert.tasks.base import TaskSpec
+from filbert.tasks.regression import SCORED
 from filbert.tasks.rows import row_outputs, row_targets, text_examples
 
 
@@ -37,7 +38,7 @@ class Counts:
 
     spec = TaskSpec(
         name="counts",
-        row_format="scored",
+        row_format=SCORED,
         head_kind="sequence",
         num_labels=1,
         problem_type="regression",

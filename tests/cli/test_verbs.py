@@ -74,7 +74,8 @@ def test_evaluate_scores_predictions_made_elsewhere(call, model, films, tmp_path
         ).out
     )
     for name in ours.keys() - {"threshold"}:
-        assert theirs[name] == pytest.approx(ours[name], abs=1e-9), name
+        # Written scores have six significant digits.
+        assert theirs[name] == pytest.approx(ours[name], abs=1e-6), name
     short = tmp_path / "short.jsonl"
     short.write_text("\n".join((tmp_path / "p.jsonl").read_text().splitlines()[:3]))
     done = call("evaluate", "--task", "classification", "--predictions", short, *common)
@@ -290,7 +291,10 @@ def test_a_closed_stream_is_no_traceback(words, status, said):
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.CSV", "a.npy"])
 def test_json_lines_are_not_written_under_a_name_of_something_else(call, model, tmp_path, name):
-    for command in (["predict", model, "-"], ["score", model, "-"], ["fill", "--input", "-"]):
+    commands = [["score", model, "-"], ["fill", "--input", "-"]]
+    if name not in ("a.parquet", "a.CSV"):  # `predict` writes these formats
+        commands.append(["predict", model, "-"])
+    for command in commands:
         done = call(*command, "--out", tmp_path / name, stdin="good\n")
         assert done.status == 2 and "JSON Lines" in done.err, command
     assert not list(tmp_path.iterdir())

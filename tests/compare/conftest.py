@@ -19,7 +19,6 @@ def recipe(films: Path, tiny_model: Path) -> dict[str, Any]:
         "dev": str(films / "dev.csv"),
         "test": str(films / "test.csv"),
         "positive": "pos",
-        "near_duplicates": "ignore",
         "precision": "float32",
         "device": "cpu",
         "max_length": 32,

@@ -28,10 +28,10 @@ def fit(films: Path, **changes) -> BiGRU:
         for name in ("train", "dev")
     }
     texts = [joined(row) for row in rows["train"]]
-    fitted, effort = fit_bigru(
+    fitted, seconds = fit_bigru(
         task, options, train=(texts, rows["train"]), dev=rows["dev"], seed=seed
     )
-    assert effort.seconds > 0
+    assert seconds > 0
     return fitted
 
 
@@ -48,10 +48,9 @@ def test_it_learns_and_the_same_seed_gives_the_same_model(films):
     assert first.task.metrics(gold, first.predict_rows(rows))["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "mean+max"])
-def test_padding_changes_nothing(pooling):
+def test_padding_changes_nothing():
     torch.manual_seed(0)
-    network = Network(20, 3, SMALL | {"pooling": pooling}).eval()
+    network = Network(20, 3, SMALL).eval()
     short, long = torch.tensor([4, 5, 6]), torch.tensor([7, 8, 9, 10, 11])
     alone = network(short[None], torch.tensor([3]))
     padded = torch.nn.utils.rnn.pad_sequence([short, long], batch_first=True)

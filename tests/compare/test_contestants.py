@@ -48,7 +48,6 @@ def test_training_seconds_are_texts_to_weights_without_dev(job, capsys):
     assert all(part > 0 for part in parts)
     # Of three splits one.
     assert run["train_tokenise_seconds"] < run["tokenise_seconds"]
-    assert run["costs"]["cpu_seconds"] == run["training_cpu_seconds"] > 0
     # A run that begins has nothing to resume, and says nothing about it.
     assert "resume" not in capsys.readouterr().err
 

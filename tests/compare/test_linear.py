@@ -105,7 +105,6 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
 
     now = [0.0]
     monkeypatch.setattr(classifiers.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(classifiers.time, "process_time", lambda: 2 * now[0])
     real = LogisticRegression.fit
 
     def slow(self, *given):
@@ -119,6 +118,6 @@ def test_the_search_for_a_strength_is_no_part_of_the_training_time(rows, task, m
     )
     texts = [joined(row) for row in rows["train"]]
     counts = WordCounts(texts)
-    _, effort = fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"])
+    _, seconds = fit_linear(task, counts, train=(texts, rows["train"]), dev=rows["dev"])
     assert now[0] == 3.0
-    assert (effort.seconds, effort.cpu_seconds) == (1.0, 2.0)
+    assert seconds == 1.0

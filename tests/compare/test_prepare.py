@@ -62,7 +62,7 @@ def test_any_text_and_any_kept_value_that_is_read_is_written_too(whole, read, tm
     rows = [{"text": sentence(i), "label": i % 3 == 0, "when": dt.date(2020, 1, 1)}
             for i in range(60)]  # fmt: skip
     parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
-    made = prepare(read(whole(str(tmp_path / "a.parquet"), keep_columns=["when"])), tmp_path / "p")
+    made = prepare(read(whole(str(tmp_path / "a.parquet"), slice_column="when")), tmp_path / "p")
     assert made["train"]["rows"] > 30
     assert next(read_rows(tmp_path / "p/train.jsonl.gz")).values["when"] == "2020-01-01"
     # Half of an emoji, as where a text was cut.
@@ -72,14 +72,12 @@ def test_any_text_and_any_kept_value_that_is_read_is_written_too(whole, read, tm
     assert next(read_rows(tmp_path / "j/train.jsonl.gz")).values["text"].endswith(" \ud83d")
 
 
-def test_rows_that_repeat_each_other_stay_in_one_split_unless_told_otherwise(whole, read, tmp_path):
+def test_rows_that_repeat_each_other_stay_in_one_split(whole, read, tmp_path):
     rows = [[sentence(i // 3), (i // 3) % 2] for i in range(120)]
     path = write(tmp_path / "a.csv", ["text", "label"], rows)
-    together = prepare(read(whole(path, near_duplicates="together")), tmp_path / "t")
-    counted = prepare(read(whole(path, near_duplicates="report")), tmp_path / "r")
+    together = prepare(read(whole(path)), tmp_path / "t")
     assert together["near_duplicates"]["test_like_train"] == 0
     assert together["near_duplicates"]["rows_in_clusters"] == 120
-    assert counted["near_duplicates"]["test_like_train"] > 0
 
 
 def test_several_columns_become_one_label_and_further_columns_are_kept(whole, read, tmp_path):
@@ -90,7 +88,7 @@ def test_several_columns_become_one_label_and_further_columns_are_kept(whole, re
         [[t, int(a), int(b), g] for t, a, b, g in rows],
     )
     facts = prepare(
-        read(whole(path, merge_labels=["loud", "rude"], merge_as="bad", keep_columns=["group"])),
+        read(whole(path, merge_labels=["loud", "rude"], merge_as="bad", slice_column="group")),
         tmp_path / "m",
     )
     assert facts["positive"] == "bad"
@@ -125,7 +123,7 @@ def test_several_columns_become_one_label_and_further_columns_are_kept(whole, re
             r"a.csv:5: label '2', after \['0', '1'\]. With positive '1' there are two labels",
         ),
         ([["x", 0], ["y", 1]] * 20, {"text_column": "txt"}, InputError, 'no column "txt"'),
-        ([["x", 0], ["y", 1]] * 20, {"keep_columns": ["age"]}, InputError, 'no column "age"'),
+        ([["x", 0], ["y", 1]] * 20, {"slice_column": "age"}, InputError, 'no column "age"'),
     ],
 )
 def test_wrong_rows_are_one_sentence(rows, more, kind, sentence_, whole, read, tmp_path):
@@ -151,7 +149,7 @@ def test_a_kept_column_that_no_test_row_has_is_refused(recipe, read, tmp_path):
     for name, group in (("train", "g"), ("dev", "g"), ("test", "")):
         rows = [[sentence(i), i % 2, group] for i in range(20)]
         recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label", "group"], rows)
-    recipe |= {"positive": "1", "keep_columns": ["group"]}
+    recipe |= {"positive": "1", "slice_column": "group"}
     with pytest.raises(InputError, match="no test row has a value in the column 'group'"):
         prepare(read(recipe), tmp_path / "out")
 
@@ -163,7 +161,7 @@ def test_a_wrong_label_is_found_before_repeats_are_searched(whole, read, tmp_pat
     monkeypatch.setattr(sys.modules["filbert.compare.prepare"], "near_duplicates", never)
     path = write(tmp_path / "a.csv", ["text", "label"], [[sentence(i), i % 3] for i in range(40)])
     with pytest.raises(InputError, match="a.csv:4: label '2'"):
-        prepare(read(whole(path, positive="1", near_duplicates="together")), tmp_path / "out")
+        prepare(read(whole(path, positive="1")), tmp_path / "out")
 
 
 def test_test_rows_that_repeat_dev_rows_are_counted_too(recipe, read, tmp_path):
@@ -173,28 +171,10 @@ def test_test_rows_that_repeat_dev_rows_are_counted_too(recipe, read, tmp_path):
         if name == "test":
             rows += [[sentence(1000 + i), (i + (i < 2)) % 2] for i in range(10)]
         recipe[name] = write(tmp_path / f"{name}.csv", ["text", "label"], rows)
-    recipe |= {"positive": "1", "near_duplicates": "report"}
+    recipe |= {"positive": "1"}
     found = prepare(read(recipe), tmp_path / "out")["near_duplicates"]
     assert found["test_like_train"] == 0
     assert (found["test_like_dev"], found["test_like_dev_other_label"]) == (10, 2)
-
-
-def test_the_rule_that_is_told_is_what_could_be_done_with_the_splits_as_given(
-    recipe, whole, read, tmp_path
-):
-    rows = [[sentence(i // 2), i % 2] for i in range(80)]
-    path = write(tmp_path / "rows.csv", ["text", "label"], rows)
-    parts = {**recipe, "train": path, "dev": path, "test": path, "positive": "1"}
-    parts["near_duplicates"] = "together"
-    assert rule(parts, read, tmp_path / "a") == "report"
-    del parts["dev"]
-    assert rule(parts, read, tmp_path / "b") == "together but for the test rows"
-    assert rule(parts | {"near_duplicates": "report"}, read, tmp_path / "c") == "report"
-    assert rule(whole(path, near_duplicates="together"), read, tmp_path / "d") == "together"
-
-
-def rule(recipe, read, folder) -> str:
-    return prepare(read(recipe), folder)["near_duplicates"]["rule"]
 
 
 @pytest.mark.parametrize("more", [{}, {"positive": "1"}])

@@ -111,7 +111,7 @@ def judged(study, seeds_of, **options):
 
 @pytest.fixture(scope="module")
 def results(study, seeds_of):
-    return judged(study, seeds_of, slices=["cats", "topic"])
+    return judged(study, seeds_of, slice_column="topic")
 
 
 def scores_of(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -252,18 +252,11 @@ def test_the_interval_over_seeds_stays_within_what_a_figure_can_be(tmp_path):
 
 
 def test_slices_cover_each_row_once_and_have_readable_names(results):
-    by: dict[str, list] = {}
-    for one in results["slices"]:
-        by.setdefault(one["by"], []).append(one)
-    for parts in by.values():
-        assert sum(part["rows"] for part in parts) == NUM_ROWS
-        assert sum(part["positives"] for part in parts) == gold_of("test").count("rude")
-    names = {key: [(part["slice"], part["rows"]) for part in parts] for key, parts in by.items()}
-    assert names == {
-        "length": [("1-3 words", 30), ("4-6 words", 30), ("7-9 words", 30), ("10-12 words", 30)],
-        "cats": [("yes", 48), ("no", 48), ("not stated", 24)],
-        "topic": [("sea", 80), ("hills", 40)],
-    }
+    assert [(part["slice"], part["rows"]) for part in results["slices"]] == [
+        ("sea", 80), ("hills", 40),
+    ]  # fmt: skip
+    positives = sum(part["positives"] for part in results["slices"])
+    assert positives == gold_of("test").count("rude")
 
 
 def test_a_slices_figures_are_those_of_its_rows(results, seeds_of):
@@ -280,17 +273,6 @@ def test_a_slices_figures_are_those_of_its_rows(results, seeds_of):
     )
     alarms = float(np.mean(scores[~gold] >= threshold))
     assert found["false_positive_rate"] == pytest.approx(alarms, abs=1e-12)
-    low, high = part["intervals"]["fair"]["roc_auc"]
-    assert low < found["roc_auc"] < high
-
-
-def test_without_prepared_rows_there_are_no_slices_and_a_note(tmp_path):
-    runs = {"one": {0: run(tmp_path, "one", 0, 1.0)}}
-    found = judged(tmp_path, runs)
-    assert found["slices"] == [] and found["pairs"] == []
-    assert any("no slices" in note for note in found["statistics"]["notes"])
-    with pytest.raises(InputError, match=r"test\.jsonl\.gz is missing"):
-        judged(tmp_path, runs, slices=["cats"])
 
 
 def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_path):
@@ -300,7 +282,7 @@ def test_more_labels_get_accuracy_and_macro_f1_with_tests_and_no_ranking(tmp_pat
         for name, strength in (("good", 2.5), ("poor", 0.2))
     }
     found = compute_statistics(
-        tmp_path, runs, labels=THREE, positive=None, resamples=199, slices=["topic"]
+        tmp_path, runs, labels=THREE, positive=None, resamples=199, slice_column="topic"
     )
     json.dumps(found, allow_nan=False)
     (pair,) = found["pairs"]

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from filbert.data.splitting import split_shares, stratified_split
+from filbert.data.splitting import merged_groups, split_shares, stratified_split
 from filbert.errors import ConfigError, InputError
 
 THREE = (0.7, 0.15, 0.15)
@@ -158,3 +158,33 @@ def test_shares_that_are_no_shares_are_refused(shares):
 def test_no_rows_are_refused():
     with pytest.raises(InputError, match="There is no row to split"):
         stratified_split([], THREE, seed=0)
+
+
+def test_rows_of_rare_classes_are_in_the_first_split_if_that_is_wanted():
+    given = labels(a=80, b=40, c=2, d=1)
+    split = stratified_split(given, (0.8, 0.1, 0.1), seed=0, keeps_rare=True)
+    assert counted(given, split) == {
+        "train": {"a": 64, "b": 32, "c": 2, "d": 1},
+        "dev": {"a": 8, "b": 4},
+        "test": {"a": 8, "b": 4},
+    }
+
+
+def test_a_class_within_one_group_is_rare_however_many_rows_it_has():
+    given = ["a"] * 40 + ["b"] * 10
+    groups = [*range(40), *[0] * 10]
+    split = stratified_split(given, (0.8, 0.1, 0.1), seed=0, groups=groups, keeps_rare=True)
+    assert set(range(40, 50)) | {0} <= set(split["train"].tolist())
+    assert len(split["dev"]) == len(split["test"]) == 4
+
+
+def test_too_few_rows_for_the_splits_are_refused():
+    with pytest.raises(InputError, match="2 rows are too few"):
+        stratified_split(["a", "a"], (0.8, 0.1, 0.1), seed=0, keeps_rare=True)
+
+
+def test_merged_groups_join_what_any_partition_joins():
+    one = np.array([0, 0, 1, 2, 3])
+    other = np.array([5, 6, 6, 7, 8])
+    assert len(set(merged_groups(one, other)[[0, 1, 2]].tolist())) == 1
+    assert len(set(merged_groups(one, other).tolist())) == 3

@@ -13,9 +13,9 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import filbert
-from filbert.export import export_onnx
 from filbert.inference import onnx_session
 from filbert.inference.onnx_session import Session, session_threads, sharing_cores
+from filbert.onnx_export import export_onnx
 
 TEXTS = ["good", "the film was bad"]
 

@@ -13,7 +13,7 @@ from filbert.checkpoints.checkpoint import with_new_head
 from filbert.checkpoints.opening import read_checkpoint, read_tokenizer
 from filbert.data.examples import collate
 from filbert.inference.predictor import Predictor
-from filbert.shrink import ShrinkOptions, shrink
+from filbert.shrinking import ShrinkOptions, shrink
 from filbert.tasks.rows import row_of_value
 
 with warnings.catch_warnings():

@@ -13,16 +13,15 @@ from filbert.compare.statistics import compute_statistics
 
 # Stands in every text of the data, so that no page may hold it without being asked.
 CANARY = "zebra<script>alert('&')</script>"
-STEPS = ["lowercase", "contractions", "emojis", "urls", "stop-words", "non-alphanumerics"]
-# name, kind, skill, what cleaning adds to it, training seconds, rows a second, parameters, bytes
+# name, kind, skill, training seconds, rows a second, parameters, bytes
 CONTESTANTS = (
-    ("minilm", "encoder", 2.05, -0.20, 1510.0, 410.0, 22_713_986, 90_868_370),
-    ("filbert-mini", "encoder", 1.45, -0.08, 310.0, 2350.0, 4_386_178, 17_547_312),
-    ("minilm-3", "encoder", 1.92, -0.15, 830.0, 790.0, 17_391_746, 69_570_000),
-    ("causal", "encoder", 1.70, -0.12, 1490.0, 415.0, 22_713_986, 90_868_370),
-    ("bigru", "bigru", 1.88, 0.02, 260.0, 1900.0, 9_412_866, 37_652_000),
-    ("tfidf", "tfidf", 1.50, 0.06, 4.2, 31_000.0, 48_211, 1_402_331),
-    ("static", "static", 1.05, 0.04, 2.1, 52_000.0, 385, 46_902_000),
+    ("minilm", "encoder", 2.05, 1510.0, 410.0, 22_713_986, 90_868_370),
+    ("filbert-mini", "encoder", 1.45, 310.0, 2350.0, 4_386_178, 17_547_312),
+    ("minilm-3", "encoder", 1.92, 830.0, 790.0, 17_391_746, 69_570_000),
+    ("causal", "encoder", 1.70, 1490.0, 415.0, 22_713_986, 90_868_370),
+    ("bigru", "bigru", 1.88, 260.0, 1900.0, 9_412_866, 37_652_000),
+    ("tfidf", "tfidf", 1.50, 4.2, 31_000.0, 48_211, 1_402_331),
+    ("static", "static", 1.05, 2.1, 52_000.0, 385, 46_902_000),
 )
 WORDS = ["river", "bank", "walk", "green", "tea", "window", "slow", "train", "paper", "lamp"]
 
@@ -75,8 +74,6 @@ def write_study(
     contestants=CONTESTANTS,
     seeds: int = 3,
     num_rows: int = 150,
-    with_cleaning: bool = True,
-    failed: bool = True,
     missing_seeds: bool = False,
 ) -> dict:
     """A study with invented scores and costs; returns the content of results.json."""
@@ -89,54 +86,48 @@ def write_study(
         write_rows(folder / "data" / f"{split}.jsonl.gz", labels, values, number)
     hardness = {s: draw.normal(size=(num_rows, len(labels))) for s in ("dev", "test")}
     entries, finished = [], {}
-    for name, kind, skill, gain, seconds, speed, parameters, size in contestants:
-        for cleaned in (False, True)[: 1 + with_cleaning]:
-            full = f"{name}, cleaned" if cleaned else name
-            runs = []
-            for seed in range(seeds):
-                run = {"seed": seed, "folder": f"contestants/{full.replace(', ', '-')}/seed-{seed}"}
-                runs.append(run)
-                if missing_seeds and (seed == seeds - 1 or full == contestants[-1][0]):
-                    run |= {"status": "missing"}
-                    continue
-                for split in ("dev", "test"):
-                    strength = skill + gain * cleaned
-                    scores = scores_of(
-                        gold[split], hardness[split], strength, full, seed, len(labels)
-                    )
-                    path = folder / run["folder"] / "predictions" / f"{split}.jsonl"
-                    write_lines(path, predictions(labels, gold[split], scores))
-                finished.setdefault(full, {})[seed] = folder / run["folder"]
-                run |= {
-                    "status": "finished",
-                    "error": None,
-                    "costs": {
-                        "training_seconds": seconds * (1 + 0.01 * seed),
-                        "rows_per_second": speed,
-                        "parameters": parameters,
-                        "bytes_on_disk": size,
-                        "peak_bytes": int(4e8 + 40 * parameters),
-                    },
-                }
-            costs = [run["costs"] for run in runs if "costs" in run]
-            entries.append({
-                "name": full, "kind": kind, "cleaning": STEPS if cleaned else [], "error": None,
-                "seeds": runs, "options": {"model": name, "max_length": 128, "epochs": 2},
-                "test": {}, "costs": costs[0] if costs else {}, "best_seed": None,
-                "status": "finished" if costs else "missing",
-            })  # fmt: skip
-    if failed:
-        error = "The gradient is not finite at step 12; use a lower --lr."
-        runs = [{"seed": 0, "folder": "contestants/albert/seed-0", "status": "failed",
-                 "error": error}]  # fmt: skip
+    for name, kind, skill, seconds, speed, parameters, size in contestants:
+        runs = []
+        for seed in range(seeds):
+            run = {"seed": seed, "folder": f"contestants/{name}/seed-{seed}"}
+            runs.append(run)
+            if missing_seeds and (seed == seeds - 1 or name == contestants[-1][0]):
+                run |= {"status": "missing"}
+                continue
+            for split in ("dev", "test"):
+                scores = scores_of(gold[split], hardness[split], skill, name, seed, len(labels))
+                path = folder / run["folder"] / "predictions" / f"{split}.jsonl"
+                write_lines(path, predictions(labels, gold[split], scores))
+            finished.setdefault(name, {})[seed] = folder / run["folder"]
+            run |= {
+                "status": "finished",
+                "error": None,
+                "costs": {
+                    "training_seconds": seconds * (1 + 0.01 * seed),
+                    "rows_per_second": speed,
+                    "parameters": parameters,
+                    "bytes_on_disk": size,
+                    "peak_bytes": int(4e8 + 40 * parameters),
+                },
+            }
+        costs = [run["costs"] for run in runs if "costs" in run]
         entries.append({
-            "name": "albert", "kind": "encoder", "cleaning": [], "status": "failed",
-            "error": error, "options": {"model": "albert", "lr": 1.0}, "seeds": runs,
-            "best_seed": None, "test": {}, "costs": {},
+            "name": name, "kind": kind, "cleaning": [], "error": None,
+            "seeds": runs, "options": {"model": name, "max_length": 128, "epochs": 2},
+            "test": {}, "costs": costs[0] if costs else {}, "best_seed": None,
+            "status": "finished" if costs else "missing",
         })  # fmt: skip
+    error = "The gradient is not finite at step 12; use a lower --lr."
+    runs = [{"seed": 0, "folder": "contestants/albert/seed-0", "status": "failed",
+             "error": error}]  # fmt: skip
+    entries.append({
+        "name": "albert", "kind": "encoder", "cleaning": [], "status": "failed",
+        "error": error, "options": {"model": "albert", "lr": 1.0}, "seeds": runs,
+        "best_seed": None, "test": {}, "costs": {},
+    })  # fmt: skip
     positive = labels[1] if len(labels) == 2 else None
     judged = compute_statistics(
-        folder, finished, labels=labels, positive=positive, slices=["place"], resamples=99
+        folder, finished, labels=labels, positive=positive, slice_column="place", resamples=99
     )
     by_name = {entry["name"]: entry for entry in entries}
     for one in judged.pop("contestants"):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from filbert.report import canvas, plots
-from filbert.report.comparison_plots import pareto
 from filbert.report.plots import Ranking
 
 
@@ -67,9 +66,3 @@ def test_a_name_is_shortened_to_one_line():
     for longest in (18, 22, 23):
         assert len(canvas.plain("bert-base-uncased-max-256", longest)) == longest
         assert canvas.plain("bert-base-uncased-max-256", longest).endswith("max-256")
-
-
-def test_pareto_points_are_those_that_no_other_point_dominates():
-    points = [(1.0, 0.5), (10.0, 0.9), (20.0, 0.8), (10.0, 0.7), (1.0, 0.5)]
-    assert pareto(points, more_is_better=False) == [True, True, False, False, True]
-    assert pareto(points, more_is_better=True) == [False, True, True, False, False]

@@ -16,9 +16,9 @@ from tests.serve.conftest import running
 import filbert
 from filbert.cli.main import run
 from filbert.errors import ConfigError, InputError
-from filbert.export import export_onnx
 from filbert.inference.predictor import Predictor
 from filbert.model.cpu import PackedLinear
+from filbert.onnx_export import export_onnx
 from filbert.serve.app import check_address, check_tls, load_app
 from filbert.serve.logs import JsonLines, WithoutQueries
 from filbert.serve.settings import Batching, Operation, Settings, named_models

@@ -12,8 +12,8 @@ from filbert.tasks.base import Task
 from filbert.tasks.classification import Classification
 from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.multiple_choice import MultipleChoice
-from filbert.tasks.predictions import complete_predictions, gold_json
 from filbert.tasks.regression import Regression
+from filbert.tasks.rows import complete_predictions
 from filbert.tasks.span_qa import GoldAnswers, SpanQA
 from filbert.tasks.tagging import Tagging
 
@@ -27,6 +27,10 @@ ROWS = {
     MultipleChoice: Row({"context": "c", "choices": ["x", "y"], "label": 0}, "f.jsonl", 1),
     SpanQA: Row({"id": "q", "question": "q", "context": "c", "answers": []}, "f.jsonl", 1),
 }
+
+
+def gold_json(task: Task, gold: object) -> object:
+    return task.spec.row_format.gold_json(task.spec, gold)
 
 
 def completed(task: Task, prediction: dict) -> dict:

@@ -17,7 +17,6 @@ from filbert.data.examples import Example
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Prediction, TaskOptions, task_from_dict, task_to_dict
-from filbert.tasks.predictions import official_files
 from filbert.tasks.rows import row_labels, row_of_value
 from filbert.tasks.span_qa import TASK, GoldAnswers, SpanQA
 from filbert.text.tokenizer import Tokenizer
@@ -329,7 +328,9 @@ def test_the_files_of_an_evaluation_are_those_of_run_squad(tiny: Tokenizer) -> N
     examples = made(task, tiny, question(id="a"), question(id="b"))
     outputs = [scores(e, {4: 5.0}, {4: 5.0}) for e in examples]
     predictions = task.decode(outputs, examples)
-    files = official_files(task, [GoldAnswers("a", ()), GoldAnswers("b", ("x",))], predictions)
+    files = task.spec.row_format.official_files(
+        [GoldAnswers("a", ()), GoldAnswers("b", ("x",))], predictions
+    )
     assert files["predictions.json"] == {"a": "film", "b": "film"}
     assert files["null_odds.json"] == {"a": -28.0, "b": -28.0}
     best = files["nbest_predictions.json"]["a"][0]

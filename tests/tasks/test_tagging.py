@@ -19,7 +19,6 @@ from filbert.model.encoder import Encoder
 from filbert.model.heads import Model, new_head
 from filbert.tasks.base import TaskOptions, task_class, task_from_dict, task_to_dict
 from filbert.tasks.checking import RowCheck
-from filbert.tasks.predictions import gold_json
 from filbert.tasks.rows import read_task_rows, row_labels, row_of_value, row_texts
 from filbert.tasks.tagging import Tagging
 from filbert.text.tokenizer import Tokenizer
@@ -321,7 +320,7 @@ def test_gold_tags_score_one_and_answers_may_come_as_entities():
     task = Tagging(LABELS)
     row = Row({"text": "one two six", "spans": [[0, 7, "a"]]}, "f.jsonl", 3)
     gold = task.gold(row)
-    assert gold_json(task, gold) == ["B-a", "I-a", "O"]
+    assert task.spec.row_format.gold_json(task.spec, gold) == ["B-a", "I-a", "O"]
     for prediction in (
         {"tags": ["B-a", "I-a", "O"]},
         {"entities": [{"label": "a", "start": 0, "end": 7, "text": "one two", "score": 0.5}]},

@@ -12,7 +12,7 @@ import torch
 from tests.train.conftest import stress
 
 from filbert.data.columns import ColumnNames
-from filbert.evaluate import evaluate_model
+from filbert.evaluation import evaluate_model
 from filbert.inference.predictor import Predictor
 from filbert.inference.stored_task import int8_warning
 from filbert.model import precision

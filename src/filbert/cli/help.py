@@ -13,30 +13,35 @@ from cyclopts import App
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 
-from filbert.cli.bulk import BulkFlags
-from filbert.data.columns import ColumnNames
-from filbert.data.masking import ObjectiveOptions
 from filbert.errors import ConfigError
-from filbert.serve.settings import Batching, Operation, Settings
-from filbert.tasks.base import TaskOptions
-from filbert.train.options import RunOptions, TrainOptions
-from filbert.train.pretrain_options import ModelOptions
 
 # A longer list of options is divided into sections.
 _SHORT = 20
-_SECTIONS = {
-    "A new model": (ModelOptions,),
-    "Training examples out of text": (ObjectiveOptions,),
-    "Training": (TrainOptions, RunOptions),
-    "What the task reads and learns": (TaskOptions,),
-    "Columns": (ColumnNames,),
-    "How it runs": (Operation, BulkFlags),
-    "What is let in": (Settings, Batching),
-}
 # Options of these classes that come before the sections, because every user needs them.
 _FIRST = ("model", "train", "dev", "out", "overwrite", "resume", "device", "host", "port", "json")
 
 _plain = DefaultFormatter()
+
+
+def _sections() -> dict[str, tuple[type, ...]]:
+    """Titles of sections, and the classes whose options belong there."""
+    from filbert.cli.bulk import BulkFlags
+    from filbert.data.columns import ColumnNames
+    from filbert.data.masking import ObjectiveOptions
+    from filbert.serve.settings import Batching, Operation, Settings
+    from filbert.tasks.base import TaskOptions
+    from filbert.train.options import RunOptions, TrainOptions
+    from filbert.train.pretrain_options import ModelOptions
+
+    return {
+        "A new model": (ModelOptions,),
+        "Training examples out of text": (ObjectiveOptions,),
+        "Training": (TrainOptions, RunOptions),
+        "What the task reads and learns": (TaskOptions,),
+        "Columns": (ColumnNames,),
+        "How it runs": (Operation, BulkFlags),
+        "What is let in": (Settings, Batching),
+    }
 
 
 def shown_default(value: Any) -> str | None:
@@ -51,7 +56,7 @@ def print_panel(console: Console, options: ConsoleOptions, panel: HelpPanel) -> 
         return
     rest = list(panel.entries)
     parts = []
-    for title, kinds in _SECTIONS.items():
+    for title, kinds in _sections().items():
         names = {f.name.replace("_", "-") for kind in kinds for f in fields(kind)} - set(_FIRST)
         own = [entry for entry in rest if _name(entry) in names and not entry.required]
         if len(own) > 2:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +22,7 @@ from filbert.cli.output import refuse_stdout
 from filbert.cli.refusals import flags_with_values, refuse_fractions, sentence
 from filbert.errors import ConfigError, FilbertError, printable
 from filbert.recipes import built_in, call_of_study, read_recipe, recipe_path
-from filbert.train.distill_options import DistillOptions
-from filbert.train.options import FinetuneOptions, keys_of_tables
-from filbert.train.pretrain_options import PretrainOptions
+from filbert.train.options import keys_of_tables
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -64,11 +63,11 @@ TO_STDOUT = (
 RECIPE_VERBS = ("pretrain", "distill")
 # This verb reads its recipe and the tables in it itself.
 STUDY_VERB = "compare"
-# Classes whose inner values are the tables of a recipe.
-RECIPE_OPTIONS: dict[str, type] = {
-    "finetune": FinetuneOptions,
-    "pretrain": PretrainOptions,
-    "distill": DistillOptions,
+# Module and class of the options whose inner values are the tables of a recipe.
+RECIPE_OPTIONS = {
+    "finetune": ("filbert.train.options", "FinetuneOptions"),
+    "pretrain": ("filbert.train.pretrain_options", "PretrainOptions"),
+    "distill": ("filbert.train.distill_options", "DistillOptions"),
 }
 
 app = App(
@@ -187,8 +186,9 @@ def _flat_recipe(path: Path, verb: str) -> dict[str, Any]:
     content = read_recipe(path)
     if verb not in RECIPE_OPTIONS:
         return content
+    module, name = RECIPE_OPTIONS[verb]
     try:
-        keys, outside = keys_of_tables(content, RECIPE_OPTIONS[verb])
+        keys, outside = keys_of_tables(content, getattr(import_module(module), name))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     if outside:

@@ -131,12 +131,19 @@ def refuse_stdout(given: Mapping[str, Any]) -> None:
                 )
 
 
-def check_lines_file(out: str | None) -> None:
-    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format."""
-    if Path(out or "").suffix.lower() in _OTHER_FORMATS:
+def check_lines_file(out: str | None, also: Sequence[str] = ()) -> None:
+    """Raise a ConfigError if the name of a JSON Lines file has the ending of another format.
+
+    Args:
+        out: The name.
+        also: Endings of other formats that can be written.
+    """
+    kind = Path(out or "").suffix.lower()
+    if kind in _OTHER_FORMATS and kind not in also:
+        formats = " or ".join([".jsonl", *also])
         raise ConfigError(
             f"--out {out}: the output is JSON Lines, not compressed. Name a file that ends in "
-            ".jsonl."
+            f"{formats}."
         )
 
 
@@ -144,29 +151,6 @@ def check_max_loss(max_loss: float | None) -> None:
     """Raise a ConfigError if the largest allowed loss of a metric is negative or no number."""
     if max_loss is not None and not max_loss >= 0:
         raise ConfigError(f"--max-loss is {max_loss}; it must be zero or above.")
-
-
-def check_target(target: Path, place: Path, *, overwrite: bool, markers: tuple[str, ...]) -> str:
-    """Check that a folder may be written, and return the file that allows replacing it.
-
-    Args:
-        target: The folder to write.
-        place: The model that it is made from.
-        overwrite: Whether the target may exist.
-        markers: Files of which a replaceable folder has one.
-
-    Raises:
-        InputError: The target exists, or it is the source.
-    """
-    home = (place if place.is_dir() else place.parent).resolve()
-    resolved = target.resolve()
-    if home == resolved or resolved in home.parents:
-        raise InputError(f"{target} holds the source. Name another folder to write to.")
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return markers[0]
-    if not overwrite:
-        raise InputError(f"{target} exists. Name another folder, or add --overwrite.")
-    return next((name for name in markers if (target / name).is_file()), markers[0])
 
 
 @contextmanager

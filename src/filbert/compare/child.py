@@ -56,7 +56,6 @@ def run_child(run: ContestantRun, *, stop: Stop, lock: int) -> Ended:
     if out.exists() and read_run(out) is None:
         # It was killed before it had saved anything to resume from.
         shutil.rmtree(out)
-    run.write()
     outcome_path(run.job_path).unlink(missing_ok=True)
     log_path, is_signalled = out.with_name(f"{out.name}.log"), False
     with log_path.open("ab") as log:

@@ -47,28 +47,6 @@ _CHUNK, _BATCH = 512, 256
 _SPREAD = 0.1  # standard deviation of word vectors that are drawn without a file
 
 
-@dataclass(frozen=True)
-class Effort:
-    """Seconds of wall time, and of CPU time (user and system, all threads; NaN if unknown)."""
-
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-    def __add__(self, other: Effort) -> Effort:
-        return Effort(self.seconds + other.seconds, self.cpu_seconds + other.cpu_seconds)
-
-
-class Watch:
-    """Measures time from the moment it is created."""
-
-    def __init__(self) -> None:
-        self._clock, self._cpu = time.perf_counter(), time.process_time()
-
-    def so_far(self) -> Effort:
-        """Return the effort since then."""
-        return Effort(time.perf_counter() - self._clock, time.process_time() - self._cpu)
-
-
 class FeatureExtractor(Protocol):
     """Converts texts to a feature matrix."""
 
@@ -242,8 +220,8 @@ def fit_linear(
     dev: Sequence[Row],
     strength: float | None = None,
     cleaning: Cleaning | None = None,
-    watch: Watch | None = None,
-) -> tuple[Linear, Effort]:
+    started: float | None = None,
+) -> tuple[Linear, float]:
     """Fit on train; choose the strength (unless given), the temperature and threshold on dev.
 
     Args:
@@ -254,36 +232,38 @@ def fit_linear(
         strength: scikit-learn's C; None tries `STRENGTHS` and takes the best by the task's
             selection metric on dev.
         cleaning: Applied to all texts.
-        watch: Started before training was prepared.
+        started: Value of time.perf_counter() before training was prepared; by default now.
 
     Returns:
-        The classifier, and the effort of the preparation and of its own fit, without the other
+        The classifier, and the seconds of the preparation and of its own fit, without the other
         strengths and without dev.
     """
     from sklearn.linear_model import LogisticRegression
 
-    watch = watch or Watch()
+    started = time.perf_counter() if started is None else started
     texts, rows = train
     matrix = features.of(texts)
-    gold = [task.gold(row) for row in rows]
-    preparing = watch.so_far()
-    wanted = [task.gold(row) for row in dev]
-    best: tuple[float, Linear, Effort] | None = None
+    gold, wanted = ([task.gold(row) for row in part] for part in (rows, dev))
+    preparing = time.perf_counter() - started
+    best: tuple[float, Linear, float] | None = None
     for tried in STRENGTHS if strength is None else (strength,):
-        watch = Watch()
+        started = time.perf_counter()
         classifier = LogisticRegression(C=tried, max_iter=1000)
         classifier.fit(matrix, gold)
         weights, bias = _full(classifier, task.spec.num_labels or 0)
-        effort = preparing + watch.so_far()
+        seconds = preparing + time.perf_counter() - started
         fitted = Linear(task, features, weights, bias, tried, cleaning)
-        if strength is not None:
-            return fitted.calibrated(dev), effort
-        score = task.metrics(wanted, fitted.predict_rows(dev))[task.spec.selection_metric]
-        value = -math.inf if score is None else float(score)
+        value = _dev_score(task, wanted, fitted.predict_rows(dev))
         if best is None or value > best[0]:
-            best = (value, fitted, effort)
+            best = (value, fitted, seconds)
     assert best is not None
     return best[1].calibrated(dev), best[2]
+
+
+def _dev_score(task: Task, gold: Sequence[Any], predictions: Sequence[Prediction]) -> float:
+    """Return the metric that models are selected by; minus infinity if it is undefined."""
+    score = task.metrics(gold, predictions)[task.spec.selection_metric]
+    return -math.inf if score is None else float(score)
 
 
 def _full(classifier: Any, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -368,11 +348,10 @@ class Network(nn.Module):
 
     def __init__(self, vocab_size: int, num_labels: int, options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.dropout, self.pooling = float(options["dropout"]), str(options["pooling"])
-        width = 2 * options["hidden"]
+        self.dropout = float(options["dropout"])
         self.words = nn.Embedding(vocab_size, options["dim"])
         self.gru = nn.GRU(options["dim"], options["hidden"], batch_first=True, bidirectional=True)
-        self.out = nn.Linear(width * len(self.pooling.split("+")), num_labels)
+        self.out = nn.Linear(4 * options["hidden"], num_labels)
 
     def forward(self, words_ST: Tensor, lengths_S: Tensor) -> Tensor:
         """Return logits, (S, labels). Texts are padded at their end."""
@@ -384,11 +363,8 @@ class Network(nn.Module):
         )
         states_STH, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
         padding_ST1 = (words_ST == _PADDING)[..., None]
-        pooled = {
-            "mean": states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None],
-            "max": states_STH.masked_fill(padding_ST1, -math.inf).amax(1),
-        }
-        text = torch.cat([pooled[name] for name in self.pooling.split("+")], -1)
+        mean = states_STH.masked_fill(padding_ST1, 0).sum(1) / lengths_S[:, None]
+        text = torch.cat([mean, states_STH.masked_fill(padding_ST1, -math.inf).amax(1)], -1)
         return self.out(F.dropout(text, self.dropout / 2, self.training))  # type: ignore[no-any-return]
 
 
@@ -448,19 +424,19 @@ def fit_bigru(
     dev: Sequence[Row],
     seed: int,
     cleaning: Cleaning | None = None,
-    watch: Watch | None = None,
-) -> tuple[BiGRU, Effort]:
+    started: float | None = None,
+) -> tuple[BiGRU, float]:
     """Train with Adam; keep the epoch that is best on dev, calibrate on dev.
 
     Args:
         options: `recipe.BIGRU`, all of them.
         train: Cleaned texts and their labelled rows.
-        watch: Started before training was prepared.
+        started: Value of time.perf_counter() before training was prepared; by default now.
 
     Returns:
-        The classifier, and the effort of its training without the evaluations on dev.
+        The classifier, and the seconds of its training without the evaluations on dev.
     """
-    watch = watch or Watch()
+    started = time.perf_counter() if started is None else started
     texts, rows = train
     torch.manual_seed(seed)
     words, table, num_with_vectors = _vocabulary(texts, options, seed)
@@ -475,7 +451,8 @@ def fit_bigru(
     wanted = [task.gold(row) for row in dev]
     model = BiGRU(task, network, words, options, num_with_vectors, cleaning)
     best: tuple[float, dict[str, Any]] | None = None
-    effort, watch = watch.so_far(), Watch()
+    seconds = time.perf_counter() - started
+    started = time.perf_counter()
     draw, order = np.random.default_rng(seed), list[int]()
     for step in range(1, num_steps + 1):
         order = order or draw.permutation(len(ids)).tolist()
@@ -489,16 +466,15 @@ def fit_bigru(
         optimizer.step()
         if step % per_epoch and step < num_steps:
             continue
-        effort += watch.so_far()
+        seconds += time.perf_counter() - started
         network.eval()
-        score = task.metrics(wanted, model.predict_rows(dev))[task.spec.selection_metric]
-        value = -math.inf if score is None else float(score)
+        value = _dev_score(task, wanted, model.predict_rows(dev))
         if best is None or value > best[0]:
             best = (value, deepcopy(network.state_dict()))
-        watch = Watch()
+        started = time.perf_counter()
     assert best is not None
     network.load_state_dict(best[1])
-    return replace(model, task=task.calibrate(wanted, *model._outputs(dev))), effort
+    return replace(model, task=task.calibrate(wanted, *model._outputs(dev))), seconds
 
 
 def _vocabulary(

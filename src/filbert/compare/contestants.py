@@ -6,8 +6,6 @@ The child process calls `run_contestant`. Costs are measured in that process, on
 from __future__ import annotations
 
 import json
-import math
-import os
 import resource
 import shutil
 import sys
@@ -22,14 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from filbert.compare.classifiers import (
     BiGRU,
-    Effort,
     FeatureExtractor,
     Linear,
-    Watch,
     WordCounts,
     fit_bigru,
     fit_linear,
@@ -38,13 +33,9 @@ from filbert.compare.classifiers import (
 )
 from filbert.data.columns import ColumnNames
 from filbert.data.records import Row
-from filbert.export import export_onnx
 from filbert.files import write_atomically, write_json
 from filbert.inference.predictor import Predictor
-from filbert.model.flops import forward_flops
-from filbert.model.int8 import QuantizedLinear
 from filbert.tasks.base import Prediction, Task, TaskOptions, task_class, task_to_dict
-from filbert.tasks.predictions import gold_json
 from filbert.tasks.rows import read_task_rows
 from filbert.text.clean import Cleaning
 from filbert.train.distill import distill
@@ -125,6 +116,16 @@ class ContestantRun:
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     @property
+    def begun_fingerprint(self) -> str | None:
+        """The fingerprint of what its folder holds, finished or not; None if there is nothing."""
+        if not self.folder.exists():
+            return None
+        known = trained_fingerprint(self.folder)
+        if known is None and self.job_path.is_file():
+            known = json.loads(self.job_path.read_text(encoding="utf-8"))["fingerprint"]
+        return known
+
+    @property
     def is_trained(self) -> bool:
         """Whether the model in its folder is complete."""
         return trained_fingerprint(self.folder) == self.fingerprint
@@ -158,17 +159,13 @@ class TrainedContestant:
         facts: Content of run.json.
         predict: Predicts rows, from text to prediction.
         model: Folder of the model.
-        effort: Of its training; None for a model that was not trained.
-        weight_bytes: Of the loaded weights, if known.
-        predictor: The loaded model; None for a linear model or a BiGRU.
+        training_seconds: None for a model that was not trained.
     """
 
     facts: dict[str, Any]
     predict: Predict
     model: Path
-    effort: Effort | None = None
-    weight_bytes: int | None = None
-    predictor: Predictor | None = None
+    training_seconds: float | None = None
 
 
 def run_contestant(run: ContestantRun) -> None:
@@ -178,7 +175,7 @@ def run_contestant(run: ContestantRun) -> None:
         FilbertError: A step failed.
         Interrupted: Ctrl-C or SIGTERM; the state that `finetune` saved remains.
     """
-    load, is_resumed = load_average("load_start"), run.folder.exists()
+    is_resumed = run.folder.exists()
     outcome = _STEPS[run.kind](run)
     test = _rows(run, "test")
     costs = {
@@ -186,18 +183,11 @@ def run_contestant(run: ContestantRun) -> None:
         **measure(outcome.predict, test, outcome.model),
         **latency(outcome.predict, test),
     }
-    if outcome.effort is not None:
-        costs["training_seconds"] = outcome.effort.seconds
-        # CPU time and memory of an earlier process are not known.
+    if outcome.training_seconds is not None:
+        costs["training_seconds"] = outcome.training_seconds
+        # The memory of an earlier process is not known.
         if not is_resumed:
             costs |= peak_memory()
-            if not math.isnan(outcome.effort.cpu_seconds):
-                costs["cpu_seconds"] = outcome.effort.cpu_seconds
-    if outcome.weight_bytes is not None:
-        costs["weight_bytes"] = outcome.weight_bytes
-    if outcome.predictor is not None:
-        costs["flops_per_row"] = flops_per_row(outcome.predictor, test)
-    costs |= {**load, **load_average("load_end"), "machine_threads": os.cpu_count()}
     if trained_fingerprint(run.folder):
         # Only the predictions were made again; the costs are those of the training.
         costs = outcome.facts.get("costs") or costs
@@ -224,53 +214,32 @@ def _trained(run: ContestantRun) -> TrainedContestant:
         _predict_splits(run, predictor.predict_rows, predictor.known_task())
     parts = ("training_seconds", "train_tokenise_seconds", "features_seconds",
              "augment_seconds")  # fmt: skip
-    effort = Effort(
-        sum(facts.get(name) or 0.0 for name in parts), facts.get("training_cpu_seconds", math.nan)
-    )
-    size = weight_bytes(predictor.model)
-    return TrainedContestant(
-        facts, predictor.predict_rows, run.folder / "model", effort, size, predictor
-    )
+    seconds = sum(facts.get(name) or 0.0 for name in parts)
+    return TrainedContestant(facts, predictor.predict_rows, run.folder / "model", seconds)
 
 
 def _quantised(run: ContestantRun) -> TrainedContestant:
-    """Load the model of another run in another number format; nothing is trained.
-
-    PyTorch converts the original's folder when it loads it; for ONNX Runtime one is exported.
-    """
+    """Load the model of another run in int8; nothing is trained and no model is written."""
     clock = _Clock()
     assert run.source is not None
-    source, chosen = run.source.folder / "model", run.options
+    folder = run.source.folder / "model"
     shutil.rmtree(run.folder, ignore_errors=True)
-    if chosen["backend"] == "torch":
-        device = chosen.get("device") or ("cpu" if chosen["precision"] == "int8" else None)
-        predictor, folder = (
-            Predictor.load(source, precision=chosen["precision"], device=device),
-            source,
-        )
-        # A session of ONNX Runtime does not report its weights.
-        size: int | None = weight_bytes(predictor.model)
-        place = next(predictor.model.parameters()).device
-    else:
-        folder, size, place = run.folder / "model", None, torch.device("cpu")
-        run.folder.mkdir(parents=True)
-        export_onnx(str(source), folder, int8=chosen["precision"] == "int8")
-        predictor = Predictor.load(folder, backend="onnxruntime")
+    predictor = Predictor.load(folder, precision="int8", device="cpu")
     task, before = predictor.known_task(), read_run(run.source.folder) or {}
     facts: dict[str, Any] = {
         name: before.get(name) for name in ("task", "labels", "problem", "positive", "data")
     }
-    facts |= _common_facts(run, task, place, _predict_splits(run, predictor.predict_rows, task))
+    facts |= _common_facts(
+        run, task, torch.device("cpu"), _predict_splits(run, predictor.predict_rows, task)
+    )
     chosen_by = (before.get("best") or {}).get("metric") or task.spec.selection_metric
     facts["best"] |= {"metric": chosen_by, "value": facts["metrics"]["dev"].get(chosen_by)}
     facts |= {
-        "options": {**chosen, "seed": run.seed},
-        "precision": chosen["precision"],
-        "model": {**(before.get("model") or {}), "source": chosen["of"]},
+        "options": {**run.options, "seed": run.seed},
+        "precision": "int8",
+        "model": {**(before.get("model") or {}), "source": run.options["of"]},
     }
-    return TrainedContestant(
-        facts | clock.facts(), predictor.predict_rows, folder, None, size, predictor
-    )
+    return TrainedContestant(facts | clock.facts(), predictor.predict_rows, folder)
 
 
 def _fitted(run: ContestantRun) -> TrainedContestant:
@@ -279,25 +248,25 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
     rows = {name: _rows(run, name) for name in run.data}
     task = _task(run).fit(rows["train"])
     cleaning, chosen = Cleaning.parse(run.cleaning), run.options
-    watch = Watch()
+    started = time.perf_counter()
     texts = [joined(row, cleaning) for row in rows["train"]]
     train = (texts, rows["train"])
     fitted: Linear | BiGRU
     if run.kind == "bigru":
-        fitted, effort = fit_bigru(
+        fitted, seconds = fit_bigru(
             task,
             chosen,
             train=train,
             dev=rows["dev"],
             seed=run.seed,
             cleaning=cleaning,
-            watch=watch,
+            started=started,
         )
         own: dict[str, Any] = {}
     else:
-        fitted, effort = fit_linear(
+        fitted, seconds = fit_linear(
             task, _features(run, texts, rows), train=train, dev=rows["dev"], strength=chosen["C"],
-            cleaning=cleaning, watch=watch,
+            cleaning=cleaning, started=started,
         )  # fmt: skip
         own = {"C": fitted.strength}
     shutil.rmtree(run.folder, ignore_errors=True)
@@ -318,7 +287,7 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
         "problem": "binary" if fitted.task.spec.positive else "multiclass",
         "positive": run.positive,
         "data": {name: {"path": run.data[name], "rows": len(part)} for name, part in rows.items()},
-        "training_seconds": effort.seconds,
+        "training_seconds": seconds,
     }
     facts["versions"] |= {"scikit-learn": version("scikit-learn")}
     if isinstance(fitted, BiGRU):
@@ -329,9 +298,8 @@ def _fitted(run: ContestantRun) -> TrainedContestant:
                 f"vectors: {chosen['vectors']} has {num_known:,} of the {num_words:,} words; the "
                 "others are drawn at random"
             )
-    return TrainedContestant(
-        facts | clock.facts(), fitted.predict_rows, run.folder / "model", effort
-    )
+    model = run.folder / "model"
+    return TrainedContestant(facts | clock.facts(), fitted.predict_rows, model, seconds)
 
 
 def _features(
@@ -383,7 +351,14 @@ def _predict_splits(run: ContestantRun, predict: Predict, task: Task) -> dict[st
         predictions, gold = list(predict(rows)), [task.gold(row) for row in rows]
         metrics[split] = task.metrics(gold, predictions)
         lines = [
-            json.dumps({"row": i, "line": row.line, "gold": gold_json(task, label)} | prediction)
+            json.dumps(
+                {
+                    "row": i,
+                    "line": row.line,
+                    "gold": task.spec.row_format.gold_json(task.spec, label),
+                }
+                | prediction
+            )
             for i, (row, label, prediction) in enumerate(zip(rows, gold, predictions, strict=True))
         ]
         write_atomically(_predictions_path(run.folder, split), "\n".join(lines) + "\n")
@@ -442,8 +417,7 @@ def measure(predict: Predict, rows: Sequence[Row], model: Path) -> dict[str, Any
         model: Folder of the model.
 
     Returns:
-        rows_per_second (median of up to `PASSES` passes), rows_per_second_low and _high (slowest
-        and fastest pass), timed_rows, timed_passes, bytes_on_disk.
+        rows_per_second (median of up to `PASSES` passes) and bytes_on_disk.
     """
     few = _spread(rows, WARM_UP_ROWS)
     speed = len(few) / _seconds(predict, few)
@@ -456,10 +430,6 @@ def measure(predict: Predict, rows: Sequence[Row], model: Path) -> dict[str, Any
         speeds.append(len(timed) / seconds)
     return {
         "rows_per_second": median(speeds),
-        "rows_per_second_low": min(speeds),
-        "rows_per_second_high": max(speeds),
-        "timed_rows": len(timed),
-        "timed_passes": len(speeds),
         "bytes_on_disk": sum(p.stat().st_size for p in model.rglob("*") if p.is_file()),
     }
 
@@ -468,7 +438,7 @@ def latency(predict: Predict, rows: Sequence[Row]) -> dict[str, Any]:
     """Measure single texts, from text to prediction, of at most `LATENCY_ROWS` spread rows.
 
     Returns:
-        latency_seconds (median), latency_seconds_p95 and latency_rows.
+        latency_seconds, the median.
     """
     alone = [[row] for row in _spread(rows, LATENCY_ROWS)]
     for one in alone[:LATENCY_WARM_UP]:
@@ -479,33 +449,7 @@ def latency(predict: Predict, rows: Sequence[Row]) -> dict[str, Any]:
         times.append(_seconds(predict, one))
         if sum(times) > PASS_SECONDS:
             break
-    return {
-        "latency_seconds": median(times),
-        "latency_seconds_p95": float(np.quantile(times, 0.95)),
-        "latency_rows": len(times),
-    }
-
-
-def flops_per_row(predictor: Predictor, rows: Sequence[Row]) -> float:
-    """Return the mean FLOP of the encoder's matrix products for a row; a multiply-add counts 2.
-
-    Truncated rows count by their truncated length, rows in windows by all of their windows.
-    """
-    lengths = [len(example.input_ids) for example in predictor.row_examples(rows)]
-    config = predictor.model.config
-    return forward_flops(config, lengths, num_masked=0, num_pooled=len(lengths)) / len(rows)
-
-
-def weight_bytes(model: nn.Module) -> int:
-    """Return the bytes of the weights of a loaded model.
-
-    An int8 layer counts by its codes and scales, without oneDNN's own copy.
-    """
-    tensors = [*model.parameters(), *model.buffers()]
-    for module in model.modules():
-        if isinstance(module, QuantizedLinear):
-            tensors += [module.codes_NK, module.scale_N, module.sums_N, module.bias_N]
-    return sum(tensor.nbytes for tensor in tensors)
+    return {"latency_seconds": median(times)}
 
 
 def _spread(rows: Sequence[Row], most: int) -> list[Row]:
@@ -518,14 +462,6 @@ def _seconds(predict: Predict, rows: Sequence[Row]) -> float:
     started = time.perf_counter()
     list(predict(rows))
     return max(time.perf_counter() - started, 1e-9)
-
-
-def load_average(name: str) -> dict[str, float]:
-    """Return the load average of the last minute under this name; {} if unknown."""
-    try:
-        return {name: os.getloadavg()[0]}
-    except OSError:
-        return {}
 
 
 def peak_memory() -> dict[str, int]:

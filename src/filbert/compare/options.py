@@ -28,9 +28,7 @@ class RowOptions:
         merge_as: the name of that label.
         positive: the positive class of two; by default the second label.
         split: shares of train, dev and test.
-        near_duplicates: rows of `data` that nearly repeat each other: together (kept in one
-            split), report (only counted) or ignore.
-        keep_columns: further columns; the report shows slices of the test rows by their values.
+        slice_column: a further column; the report shows metrics of the test rows by its values.
     """
 
     data: str | None = None
@@ -45,31 +43,13 @@ class RowOptions:
     merge_as: str | None = None
     positive: str | None = None
     split: tuple[float, ...] | None = None
-    near_duplicates: str | None = None
-    keep_columns: tuple[str, ...] | None = None
+    slice_column: str | None = None
 
     def __post_init__(self) -> None:
         if (self.merge_labels is None) != (self.merge_as is None):
             raise ConfigError("merge_labels and merge_as go together; give both.")
         if self.merge_labels is not None and self.label_column is not None:
             raise ConfigError("merge_labels and label_column both name the label; give one.")
-        texts = {self.text_column, self.text_pair_column, "text", "text_pair"}
-        for column in self.keep_columns or ():
-            if column in texts:
-                raise ConfigError(
-                    f"keep_columns: the column {column!r} is a text, and the report shows the "
-                    "values of kept columns. Leave it out."
-                )
-            if column == "length":
-                raise ConfigError(
-                    "keep_columns: the slices by the number of words are called 'length' already. "
-                    "Rename the column."
-                )
-        kinds = ("together", "report", "ignore")
-        if self.near_duplicates is not None and self.near_duplicates not in kinds:
-            raise ConfigError(
-                f"near_duplicates is {self.near_duplicates!r}; it must be one of {list(kinds)}."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +89,8 @@ class StudyOptions:
         common: Options of all contestants.
         seed: random seed for the split and for the first training.
         seeds: trainings of each contestant, with consecutive seeds.
-        cleaning: how texts are cleaned: none, study, or names of steps between +; each contestant
-            runs once with each.
+        cleaning: how texts are cleaned: none, study, or names of steps between +.
         resamples: number of bootstrap resamples.
-        target_quality: choose the fastest contestant with at least this share of another one's
-            metric, such as 0.97.
-        target_of: whose metric; by default that of the teacher of all students.
-        target_latency: choose the best contestant that answers a single text within this time,
-            such as 5ms; with target_quality the fastest that does both.
         name: title of the report.
     """
 
@@ -124,11 +98,8 @@ class StudyOptions:
     common: CommonOptions = CommonOptions()
     seed: int | None = None
     seeds: int | None = None
-    cleaning: tuple[str, ...] | None = None
+    cleaning: str | None = None
     resamples: int | None = None
-    target_quality: float | None = None
-    target_of: str | None = None
-    target_latency: str | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:

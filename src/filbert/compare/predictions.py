@@ -5,7 +5,6 @@ N rows, C labels, F metrics, B resamples.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from filbert.data.records import read_rows
-from filbert.errors import FormatError, InputError, printable
+from filbert.errors import InputError, printable
 from filbert.metrics import calibration, ranking
 from filbert.metrics.bootstrap import (
     CalledRows,
@@ -29,7 +27,7 @@ from filbert.metrics.bootstrap import (
     two_sided_p,
 )
 from filbert.metrics.classification import binary_metrics, losses, multiclass_metrics
-from filbert.report.folder import read_lines
+from filbert.report.folder import read_scores
 from filbert.tasks.base import Prediction
 
 RECALLS = {f"precision_at_recall_{round(100 * r)}": r for r in (0.5, 0.8, 0.9, 0.95)}
@@ -45,8 +43,6 @@ TESTED_MULTICLASS = ("accuracy", "macro_f1")
 
 # Slices of one column; rarer values share one.
 MOST_VALUES = 20
-# With fewer rows of a class the interval of a slice would be misleading.
-FEW_IN_SLICE = 10
 NOT_STATED = "not stated"
 # What tables write for a missing value, in any case.
 _MISSING = {"", "nan", "na", "null", "none"}
@@ -72,105 +68,36 @@ def read_predictions(
 
     Args:
         split: "dev" or "test".
-        seeds_of: Run folder by contestant and seed; at least one run.
+        seeds_of: Run folder by contestant and seed.
         labels: C names, in the order of their numbers.
 
     Raises:
-        InputError: A file is missing or empty, or two runs have different rows or gold labels.
+        InputError: A file is missing or empty, two runs have different rows or gold labels, or
+            there are no runs.
         FormatError: A line is damaged, or lacks a field or a label's probability.
     """
-    first: tuple[str, list[tuple[Any, str]]] | None = None
-    gold = np.empty(0, dtype=np.int64)
-    probabilities: dict[str, dict[int, np.ndarray]] = {}
-    for name, seeds in seeds_of.items():
-        probabilities[name] = {}
-        for seed, folder in seeds.items():
-            path = folder / "predictions" / f"{split}.jsonl"
-            who = f"{printable(name)} (seed {seed})"
-            lines = read_lines(path, [])
-            if not lines:
-                raise InputError(
-                    f"{who}: {path} is missing or empty, so its {split} metrics cannot be "
-                    "computed. Run this contestant again."
-                )
-            rows, probabilities[name][seed] = _table(path, lines, labels)
-            if first is None:
-                first = (who, rows)
-                known = {label: number for number, label in enumerate(labels)}
-                gold = np.array([known[label] for _, label in rows], dtype=np.int64)
-            elif rows != first[1]:
-                _refuse_other_rows(split, first, (who, rows))
+    found = {
+        name: {
+            seed: read_scores(folder / "predictions" / f"{split}.jsonl", labels)
+            for seed, folder in seeds.items()
+        }
+        for name, seeds in seeds_of.items()
+    }
+    first = next((one for seeds in found.values() for one in seeds.values()), None)
     if first is None:
         raise InputError("The study has no finished contestant to measure.")
-    return SplitPredictions(gold, probabilities)
-
-
-def _table(
-    path: Path, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]
-) -> tuple[list[tuple[Any, str]], np.ndarray]:
-    """Return (row number, gold label) of each line, and probabilities (N, C)."""
-    rows, table = [], []
-    known = ", ".join(printable(label) for label in labels)
-    for at, line in enumerate(lines, start=1):
-        try:
-            table.append([float(line["scores"][label]) for label in labels])
-            rows.append((line["row"], str(line["gold"])))
-        except (KeyError, TypeError, ValueError):
-            raise FormatError(
-                f"{path}:{at}: a prediction needs row, gold and a number in scores for each of "
-                f"{known}."
-            ) from None
-        if rows[-1][1] not in labels:
-            raise FormatError(
-                f"{path}:{at}: gold label {printable(rows[-1][1])!r} is not one of {known}."
-            )
-    try:
-        return rows, ranking.probabilities(table)
-    except InputError as error:
-        raise FormatError(f"{path}: {error}") from None
-
-
-def _refuse_other_rows(
-    split: str, first: tuple[str, list[tuple[Any, str]]], other: tuple[str, list[tuple[Any, str]]]
-) -> None:
-    difference = f"{len(first[1]):,} against {len(other[1]):,} rows"
-    if len(first[1]) == len(other[1]):
-        pairs = zip(first[1], other[1], strict=True)
-        at, (mine, theirs) = next((at, p) for at, p in enumerate(pairs, start=1) if p[0] != p[1])
-        difference = (
-            f"line {at} is of row {mine[0]} with gold label {printable(mine[1])!r} and of row "
-            f"{theirs[0]} with {printable(theirs[1])!r}"
-        )
-    raise InputError(
-        f"{first[0]} and {other[0]} were not measured on the same {split} rows: {difference}. Only "
-        "runs of the same prepared data can be compared; run one of them again."
-    )
-
-
-def prepared_rows(
-    study: Path, split: str, gold: np.ndarray, labels: Sequence[str]
-) -> list[dict[str, Any]] | None:
-    """Read data/SPLIT.jsonl.gz, which must be the rows of the predictions; None without the file.
-
-    Raises:
-        InputError: Number or labels differ from those of the predictions.
-    """
-    path = study / "data" / f"{split}.jsonl.gz"
-    if not path.is_file():
-        return None
-    rows = [row.values for row in read_rows(path)]
-    cure = "The data was prepared again after these runs; run the contestants again."
-    if len(rows) != len(gold):
-        raise InputError(
-            f"{path} holds {len(rows):,} rows, the predictions are of {len(gold):,}. {cure}"
-        )
-    for at, (row, number) in enumerate(zip(rows, gold, strict=True), start=1):
-        if str(row.get("label")) != labels[number]:
-            raise InputError(
-                f"{path}:{at}: label {printable(str(row.get('label')))!r}, but the gold label of "
-                f"the predictions is {printable(labels[number])!r}. {cure}"
-            )
-    return rows
+    for name, seeds in found.items():
+        for seed, one in seeds.items():
+            if not np.array_equal(one.rows, first.rows) or not np.array_equal(one.gold, first.gold):
+                raise InputError(
+                    f"{printable(name)}, seed {seed}: its {split} predictions are of other rows "
+                    "than those of the first contestant. Run it again."
+                )
+    tables = {
+        name: {seed: one.probabilities for seed, one in seeds.items()}
+        for name, seeds in found.items()
+    }
+    return SplitPredictions(first.gold, tables)
 
 
 @dataclass(frozen=True)
@@ -356,43 +283,6 @@ def _interval(value: float | None, drawn: np.ndarray) -> dict[str, float | None]
     return {"value": value, "low": low, "high": high}
 
 
-def slices_of(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
-) -> list[tuple[str, str, np.ndarray]]:
-    """Return (by, name, row indices) of every slice: length quartiles, then column by column.
-
-    Raises:
-        InputError: A column is in no row.
-    """
-    found = [("length", name, at) for name, at in by_length(rows)]
-    for column in columns:
-        found += [(column, name, at) for name, at in by_column(rows, column)]
-    return found
-
-
-def by_length(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, np.ndarray]]:
-    """Return up to four slices of near equal size by the number of words in the raw text or pair.
-
-    Rows of one length stay together; texts that are all of one length give no slice.
-    """
-    lengths = np.array(
-        [len(f"{row.get('text') or ''} {row.get('text_pair') or ''}".split()) for row in rows],
-        dtype=np.int64,
-    )
-    if not len(lengths) or lengths.min() == lengths.max():
-        return []
-    edges = np.unique(np.quantile(lengths, [0.25, 0.5, 0.75, 1.0], method="inverted_cdf"))
-    parts = []
-    below = -1
-    for edge in edges:
-        at = np.flatnonzero((lengths > below) & (lengths <= edge))
-        least, most = int(lengths[at].min()), int(lengths[at].max())
-        span = f"{least:,}" if least == most else f"{least:,}-{most:,}"
-        parts.append((f"{span} word" if span == "1" else f"{span} words", at))
-        below = int(edge)
-    return parts
-
-
 def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str, np.ndarray]]:
     """Return the slices of one column.
 
@@ -400,15 +290,6 @@ def by_column(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[str,
     values are names: the 20 most frequent, the rest together. Rows without a value (see
     `is_missing`) are "not stated".
     """
-    if not any(column in row for row in rows):
-        known = sorted({name for row in rows for name in row} - {"text", "text_pair", "label"})
-        near = difflib.get_close_matches(column, known, n=1)
-        hint = f" Did you mean {printable(near[0])}?" if near else ""
-        names = ", ".join(printable(name) for name in known) or "none"
-        raise InputError(
-            f'No test row has the column "{printable(column)}" to make slices by; '
-            f"the kept columns are: {names}.{hint}"
-        )
     values = [row.get(column) for row in rows]
     missing = [is_missing(value) for value in values]
     shares = [None if gone else _share(v) for v, gone in zip(values, missing, strict=True)]
@@ -444,46 +325,24 @@ def _share(value: Any) -> float | None:
     return number if 0 <= number <= 1 else None
 
 
-def slice_entry(
-    runs: Mapping[str, Predicted],
-    part: tuple[str, str, np.ndarray],
-    *,
-    resamples: int,
-    level: float,
-    seed: int,
-) -> dict[str, Any]:
+def slice_entry(runs: Mapping[str, Predicted], name: str, at: np.ndarray) -> dict[str, Any]:
     """Return the entry of a slice in results.json, with the metrics of every contestant.
 
-    Two labels: roc_auc, pr_auc and f1 with intervals, unless a class has too few rows; precision,
-    recall, accuracy and false_positive_rate. None means an empty denominator. More labels:
-    accuracy, macro_f1.
+    Two labels: roc_auc, pr_auc, f1, precision, recall, accuracy and false_positive_rate; None
+    means an empty denominator. More labels: accuracy, macro_f1.
 
     Args:
         runs: Predictions for all rows, by contestant.
-        part: Criterion, name and row indices of the slice.
-        resamples: Of the bootstrap, the same for all contestants.
-        level: Of the intervals.
-        seed: Of the resampling.
+        name: Of the slice.
+        at: Its row indices.
     """
-    by, name, at = part
     parts = {who: one.of(at) for who, one in runs.items()}
     first = next(iter(parts.values()))
-    intervals: dict[str, dict[str, Any]] = {who: {} for who in parts}
-    num_positives = None if first.positive is None else int(first.is_positive.sum())
-    few = num_positives is None or min(num_positives, len(at) - num_positives) < FEW_IN_SLICE
-    if not few:
-        forms = [one.tested_form()[1] for one in parts.values()]
-        drawn = resampled(forms, first.is_positive, resamples=resamples, seed=seed)
-        for who, values in zip(parts, drawn, strict=True):
-            pairs = zip(TESTED_BINARY, values, strict=True)
-            intervals[who] = {metric: ends(row, level) for metric, row in pairs}
     return {
-        "by": by,
         "slice": name,
         "rows": len(at),
-        "positives": num_positives,
+        "positives": None if first.positive is None else int(first.is_positive.sum()),
         "contestants": {who: _slice_metrics(one) for who, one in parts.items()},
-        "intervals": intervals,
     }
 
 

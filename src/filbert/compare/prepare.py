@@ -41,16 +41,12 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
         for name, part in rows.items()
     ]
     _refuse_labels(study, [row for part in rows.values() for row in part])
-    repeats: dict[str, Any] = {"rule": study.near_duplicates}
-    splits = _split(study, rows, repeats)
+    splits, repeats = _split(study, rows)
     labels = _labels(study, splits)
-    for column in study.keep_columns:
-        if all(is_missing(row.values.get(column)) for row in splits["test"]):
-            raise InputError(
-                f"keep_columns: no test row has a value in the column {column!r}, so there would "
-                "be no slices by it. Leave it out, or give rows that have one."
-            )
-    repeats |= _repeats(study, splits)
+    column = study.slice_column
+    if column and all(is_missing(row.values.get(column)) for row in splits["test"]):
+        raise InputError(f"slice_column: no test row has a value in the column {column!r}.")
+    repeats |= _repeats(splits)
     facts: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for name in SPLITS:
@@ -63,7 +59,7 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
         write_atomically(path, gzip.compress(data, mtime=0))
         counts = Counter(row.values["label"] for row in splits[name])
         facts[name] = {
-            "path": f"{folder.name}/{path.name}",
+            "path": f"data/{path.name}",
             "rows": len(splits[name]),
             "sha256": sha256_of(path),
             "label_counts": {label: counts[label] for label in labels},
@@ -78,7 +74,7 @@ def prepare(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def _read(study: Study, path: str) -> list[Row]:
-    """Return rows with text, perhaps text_pair, label and the kept columns, under these names."""
+    """Return rows with text, perhaps text_pair, label and the slice column, under these names."""
     names = ColumnNames(
         text_column=study.text_column,
         text_pair_column=study.text_pair_column,
@@ -87,10 +83,9 @@ def _read(study: Study, path: str) -> list[Row]:
         merge_as=study.merge_as,
         separator=study.separator,
     )
-    found = names.read(
-        path, required=("text", "label"), optional=("text_pair",), extra=study.keep_columns
-    )
-    kept = ("text", "text_pair", *study.keep_columns)
+    extra = () if study.slice_column is None else (study.slice_column,)
+    found = names.read(path, required=("text", "label"), optional=("text_pair",), extra=extra)
+    kept = ("text", "text_pair", *extra)
     return [
         Row(
             {k: row.values[k] for k in kept if row.values.get(k) is not None}
@@ -139,43 +134,38 @@ def _refuse_labels(study: Study, rows: Sequence[Row]) -> None:
 
 
 def _split(
-    study: Study, rows: Mapping[str, list[Row]], facts: dict[str, Any]
-) -> dict[str, list[Row]]:
-    """Split into train, dev and test; add the near-duplicates that were kept together to `facts`.
+    study: Study, rows: Mapping[str, list[Row]]
+) -> tuple[dict[str, list[Row]], dict[str, int]]:
+    """Split into train, dev and test; rows that nearly repeat each other stay in one split.
 
-    Rows that were given as a split stay in it, and the rule in `facts` says so.
+    Rows that were given as a split stay in it.
+
+    Returns:
+        The splits, and the numbers of clusters of near-duplicates and of rows in them.
     """
     train, dev, test = study.split
     shares = {"train": train, "dev": dev, "test": test}
     if "data" not in rows:
         shares = {name: share / (train + dev) for name, share in shares.items() if name != "test"}
     if "dev" in rows:
-        if study.near_duplicates == "together":
-            facts["rule"] = "report"
-        return dict(rows)
+        return dict(rows), {}
     whole = rows["data"] if "data" in rows else rows["train"]
-    groups = None
-    if study.near_duplicates == "together":
-        groups = near_duplicates([_text(row) for row in whole]).clusters
-        _, sizes = np.unique(groups, return_counts=True)
-        sizes = sizes[sizes > 1]
-        facts |= {"clusters": len(sizes), "rows_in_clusters": int(sizes.sum())}
-        if "test" in rows:
-            facts["rule"] = "together but for the test rows"
+    groups = near_duplicates([_text(row) for row in whole]).clusters
+    _, sizes = np.unique(groups, return_counts=True)
+    sizes = sizes[sizes > 1]
     labels = [row.values["label"] for row in whole]
     parts = stratified_split(labels, shares, seed=study.seed, groups=groups)
     splits = {name: [whole[i] for i in at.tolist()] for name, at in parts.items()}
-    return splits | {name: rows[name] for name in rows.keys() & {"test"}}
+    splits |= {name: rows[name] for name in rows.keys() & {"test"}}
+    return splits, {"clusters": len(sizes), "rows_in_clusters": int(sizes.sum())}
 
 
-def _repeats(study: Study, splits: Mapping[str, list[Row]]) -> dict[str, int]:
+def _repeats(splits: Mapping[str, list[Row]]) -> dict[str, int]:
     """Count rows that nearly repeat one of an earlier split, and those with another label.
 
     Dev against test counts too, because thresholds and steps are chosen on dev.
     """
     facts: dict[str, int] = {}
-    if study.near_duplicates == "ignore":
-        return facts
     counts = [len(part) for part in splits.values()]
     rows = [row for part in splits.values() for row in part]
     split_of = np.repeat(list(splits), counts)

@@ -25,12 +25,12 @@ import numpy as np
 from filbert.compare.predictions import (
     Predicted,
     SplitPredictions,
-    prepared_rows,
+    by_column,
     read_predictions,
     slice_entry,
-    slices_of,
 )
-from filbert.errors import ConfigError, InputError
+from filbert.data.records import read_rows
+from filbert.errors import ConfigError
 from filbert.metrics.bootstrap import check, ends, holm, mcnemar, resampled, two_sided_p
 
 # A difference must be able to reach this corrected p-value.
@@ -109,8 +109,7 @@ def compute_statistics(
     *,
     labels: Sequence[str],
     positive: str | None,
-    slices: Sequence[str] = (),
-    references: Mapping[str, str] | None = None,
+    slice_column: str | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -121,8 +120,7 @@ def compute_statistics(
         study: Its folder, with data/test.jsonl.gz for the slices.
         seeds_of: Folders of the finished runs, by contestant and seed.
         labels, positive: Labels in the order of their numbers; the positive one of two.
-        slices: Columns of the prepared rows to make slices by.
-        references: By contestant, the one that its metric is shown as a share of.
+        slice_column: Column of the prepared rows to make slices by.
         resamples: B. Pairs get at least enough for a difference to reach p_holm 0.01.
         level, seed: Of the intervals, and of the resampling.
 
@@ -134,7 +132,6 @@ def compute_statistics(
     metric = "macro_f1" if positive_id is None else "pr_auc"
     given = {name: dict(sorted(runs.items())) for name, runs in seeds_of.items() if runs}
     dev, test = (read_predictions(split, given, labels) for split in ("dev", "test"))
-    rows = prepared_rows(study, "test", test.gold, labels)
     measured = _measured(
         dev, test, positive=positive_id, metric=metric, resamples=resamples, seed=seed
     )
@@ -146,21 +143,16 @@ def compute_statistics(
             _entry(name, one, folders=given[name], study=study, level=level)
             for name, one in measured.items()
         ],
-        "shares": shares_of(measured, references or {}, metric=metric, level=level),
         "pairs": pairs_of(measured, test.gold, resamples=for_pairs, level=level, seed=seed),
         "pairs_use": "best seed on dev" if has_seeds else "the only seed",
-        "agreement": agreement_of(champions),
-        "slices": [
-            slice_entry(champions, part, resamples=resamples, level=level, seed=seed)
-            for part in _parts(study, rows, slices)
-        ],
+        "slices": [] if slice_column is None else _slices(study, slice_column, champions),
         "statistics": {
             "resamples": resamples,
             "resamples_for_pairs": for_pairs,
             "level": level,
             "seed": seed,
             **_method(metric, math.comb(len(given), 2)),
-            "notes": _notes(test.gold, labels, champions, has_seeds, rows is not None),
+            "notes": _notes(test.gold, labels, champions, has_seeds),
         },
     }
 
@@ -286,17 +278,9 @@ def mean_over_seeds(
     return dict(zip(names, (table * stretched[:, None, :]).sum(0), strict=True))
 
 
-def _parts(
-    study: Path, rows: Sequence[Mapping[str, Any]] | None, columns: Sequence[str]
-) -> list[tuple[str, str, np.ndarray]]:
-    if rows is not None:
-        return slices_of(rows, columns)
-    if columns:
-        raise InputError(
-            f"{study / 'data' / 'test.jsonl.gz'} is missing, so there are no columns to make "
-            "slices by. Prepare the study again."
-        )
-    return []
+def _slices(study: Path, column: str, champions: Mapping[str, Predicted]) -> list[dict[str, Any]]:
+    rows = [row.values for row in read_rows(study / "data" / "test.jsonl.gz")]
+    return [slice_entry(champions, name, at) for name, at in by_column(rows, column)]
 
 
 def _notes(
@@ -304,7 +288,6 @@ def _notes(
     labels: Sequence[str],
     champions: Mapping[str, Predicted],
     has_seeds: bool,
-    has_rows: bool,
 ) -> list[str]:
     notes = []
     for number, label in enumerate(labels):
@@ -322,8 +305,6 @@ def _notes(
             )
     if not has_seeds:
         notes.append("One seed for each contestant: the variation between seeds is not measured.")
-    if not has_rows:
-        notes.append("The prepared test rows are missing, so there are no slices.")
     return notes
 
 
@@ -380,43 +361,3 @@ def _difference(
     low, high = ends(drawn, level)
     difference = None if mine is None or theirs is None else mine - theirs
     return {"difference": difference, "low": low, "high": high}
-
-
-def shares_of(
-    measured: Mapping[str, Measured], references: Mapping[str, str], *, metric: str, level: float
-) -> dict[str, dict[str, Any]]:
-    """Return each contestant's share of its reference's metric: of, value, low, high.
-
-    Rows are resampled together, seeds separately, although a student depends on its teacher's seed:
-    with several seeds the interval is too wide rather than too narrow. References without results
-    are left out.
-    """
-    shares = {}
-    for name, of in references.items():
-        if name not in measured or of not in measured:
-            continue
-        one, other = measured[name], measured[of]
-        mine, theirs = one.value(metric), other.value(metric)
-        if mine is None or not theirs:
-            continue
-        low, high = ends(one.mean_drawn[metric] / other.mean_drawn[metric], level)
-        shares[name] = {"of": of, "value": mine / theirs, "low": low, "high": high}
-    return shares
-
-
-def agreement_of(champions: Mapping[str, Predicted]) -> dict[str, Any]:
-    """Return the share of equal decisions of every two contestants, and Cohen's kappa.
-
-    With 10 % positives two models that predict at random at that rate agree on 82 %; kappa is then
-    0. It is None if both predict one class only.
-    """
-    calls = {name: one.called for name, one in champions.items()}
-    shares = [[float(np.mean(a == b)) for b in calls.values()] for a in calls.values()]
-    kappa: list[list[float | None]] = []
-    for a, row in zip(calls.values(), shares, strict=True):
-        kappa.append([])
-        for b, share in zip(calls.values(), row, strict=True):
-            classes = np.union1d(a, b)
-            chance = float(sum(np.mean(a == c) * np.mean(b == c) for c in classes))
-            kappa[-1].append((share - chance) / (1 - chance) if len(classes) > 1 else None)
-    return {"names": list(calls), "matrix": shares, "kappa": kappa}

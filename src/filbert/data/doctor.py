@@ -32,7 +32,6 @@ from filbert.data.findings import (
 )
 from filbert.data.near_duplicates import bands_for, between, near_duplicates, repeats_within
 from filbert.data.records import Row
-from filbert.data.squad import question_place
 from filbert.data.streams import shown
 from filbert.data.texts import Text, holds_text
 from filbert.errors import InputError, printable
@@ -198,7 +197,8 @@ class Scan:
             id = row.values[column]
             if id in self.ids:
                 message = "Questions with an id that another one has."
-                yield Finding("warning", "duplicate_id", message, question_place(row))
+                where = f"{row.where}: question {printable(str(id), 80)}"
+                yield Finding("warning", "duplicate_id", message, where)
             self.ids.add(id)
 
     def _check_chunk(self, good: list[tuple[Row, list[Text]]]) -> None:

@@ -116,6 +116,14 @@ class Report:
     max_length: int
     near_duplicates: NearReport | None = None
 
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{split.rows:,} {split.name}" for split in self.splits)
+        lines = [
+            f"{one.level}: {one.message.rstrip('.')} ({one.count:,}): {'; '.join(one.where[:3])}"
+            for one in self.problems
+        ]
+        return "\n".join([f"<filbert check: rows: {rows}; problems: {len(lines)}>", *lines])
+
     def to_dict(self) -> dict[str, Any]:
         """The whole report as plain values for JSON."""
         return asdict(self)

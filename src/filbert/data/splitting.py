@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from filbert.data import draws
+from filbert.data.labels import listed
 from filbert.errors import ConfigError, InputError, printable
 
 SPLITS = ("train", "dev", "test")
@@ -38,6 +39,7 @@ def stratified_split(
     *,
     seed: int,
     groups: Sequence[int] | np.ndarray | None = None,
+    keeps_rare: bool = False,
 ) -> dict[str, np.ndarray]:
     """Draw the rows of each split so that every split has its share of every class.
 
@@ -53,13 +55,16 @@ def stratified_split(
         shares: Of the splits, by name or for train, dev and test; see `split_shares`.
         seed: Of the draw.
         groups: The group number of each row, such as `NearDuplicates.clusters`.
+        keeps_rare: Put all rows of a class that some split would lack into the first split, and
+            with them their groups, instead of refusing it.
 
     Returns:
         int64 row numbers by split, ascending.
 
     Raises:
         ConfigError: The shares are not positive numbers that add up to 1.
-        InputError: There is no row, or a split would have no row of a class.
+        InputError: There is no row, or a split would have no row of a class (with `keeps_rare`: no
+            row at all).
     """
     wanted = np.array(list(split_shares(shares).values()))
     names = list(split_shares(shares))
@@ -67,19 +72,55 @@ def stratified_split(
     if not classes:
         raise InputError("There is no row to split.")
     of_class = np.array([classes[label] for label in labels], dtype=np.int64)
-    quotas = wanted[:, None] * np.bincount(of_class)
     lots = draws.keys_of(seed, 0, np.arange(len(of_class)), use=draws.LOTS)
-    place = np.full(len(of_class), -1, dtype=np.int64)
+    together = np.arange(len(of_class)) if groups is None else np.asarray(groups)
+    is_rare = np.zeros(len(of_class), dtype=bool)
+    while True:
+        place, counts = _placed(of_class, wanted, lots, together, is_rare)
+        lacks = (counts == 0).any(axis=0)
+        # Classes of rows that are in the first split already have no further split to be in.
+        lacks[np.bincount(of_class[~is_rare], minlength=len(classes)) == 0] = False
+        if not keeps_rare or not lacks.any():
+            break
+        is_rare |= np.isin(together, together[lacks[of_class]])
+    if not keeps_rare:
+        _require_every_class(counts, names, list(classes))
+    elif not counts.any(axis=1).all():
+        raise InputError(f"{len(of_class):,} rows are too few for the parts {listed(names)}.")
+    return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
+
+
+def _placed(
+    of_class: np.ndarray,
+    wanted: np.ndarray,
+    lots: np.ndarray,
+    groups: np.ndarray,
+    is_rare: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The split of each of n rows, int64 (n,), and rows by split and class, int64 (S, C).
+
+    Args:
+        of_class: int64 (n,).
+        wanted: Shares of the splits, float (S,).
+        lots: The drawn order, uint64 (n,).
+        groups: int64 (n,).
+        is_rare: bool (n,), rows for the first split.
+    """
+    num_classes = int(of_class.max()) + 1
+    quotas = wanted[:, None] * np.bincount(of_class)
+    place = np.where(is_rare, 0, -1)
     counts = np.zeros(quotas.shape, dtype=np.int64)
-    if groups is not None:
-        for rows in _large_groups(np.asarray(groups), lots):
-            members = np.bincount(of_class[rows], minlength=len(classes))
-            fullness = ((counts + members) / quotas) @ members
-            best = int(np.argmin(fullness))
-            place[rows] = best
-            counts[best] += members
+    counts[0] += np.bincount(of_class[is_rare], minlength=num_classes)
+    for rows in _large_groups(groups, lots):
+        if is_rare[rows[0]]:
+            continue
+        members = np.bincount(of_class[rows], minlength=num_classes)
+        fullness = ((counts + members) / quotas) @ members
+        best = int(np.argmin(fullness))
+        place[rows] = best
+        counts[best] += members
     owed = np.zeros(len(wanted))
-    for number in range(len(classes)):
+    for number in range(num_classes):
         rows = np.flatnonzero((of_class == number) & (place < 0))
         if not len(rows):
             continue
@@ -90,8 +131,22 @@ def stratified_split(
         owed += lacking - given
         place[rows] = np.repeat(np.arange(len(wanted)), given)
         counts[:, number] += given
-    _require_every_class(counts, names, list(classes))
-    return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
+    return place, counts
+
+
+def merged_groups(*partitions: np.ndarray) -> np.ndarray:
+    """Join groups that share a row: int64 (n,) for group numbers int64 (n,), of each partition."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(partitions[0])
+    pairs = []
+    for groups in partitions:
+        _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+        pairs.append(np.stack([np.arange(count), first[numbers]]))
+    edges = np.concatenate(pairs, axis=1)
+    graph = coo_array((np.ones(edges.shape[1], bool), edges), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def _large_groups(groups: np.ndarray, lots: np.ndarray) -> list[np.ndarray]:

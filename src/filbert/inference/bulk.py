@@ -35,6 +35,7 @@ from filbert.data.texts import CHUNK_CHARACTERS, Text, characters_in, chunks, te
 from filbert.data.vectors import VectorFile
 from filbert.errors import ConfigError, FormatError, InputError, Interrupted
 from filbert.files import flush
+from filbert.inference.answer_file import answer_line, complete
 from filbert.inference.int8 import float_layers
 from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
@@ -44,7 +45,9 @@ from filbert.tasks.rows import row_texts
 # Floats of a chunk with a vector per token: fixed memory, however long the texts.
 _FLOATS = 2**23
 ANSWERS, JOURNAL = "answers", "journal.jsonl"
-_FILES = (ANSWERS, f"{ANSWERS}.parquet", JOURNAL, f"{JOURNAL}.tmp")
+_FILES = (ANSWERS, f"{ANSWERS}.csv", f"{ANSWERS}.parquet", JOURNAL, f"{JOURNAL}.tmp")
+# The key of a row's kept columns.
+KEPT = "(kept columns)"
 
 OnTokens = Callable[[int], None]
 
@@ -86,15 +89,17 @@ class ChunkResult:
 
 @dataclass(frozen=True)
 class Answers:
-    """The task's answers, one JSON object a line.
+    """The task's answers, one a row.
 
     Attributes:
         predictor: The model.
+        kind: Ending of the file: .csv, .parquet, or else JSON Lines.
         limit: A chunk ends when the sizes of its rows reach it.
         beginning: What the file begins with.
     """
 
     predictor: Predictor
+    kind: str = ".jsonl"
     limit: int = CHUNK_CHARACTERS
     beginning: bytes = b""
 
@@ -114,14 +119,15 @@ class Answers:
     def answer(self, chunk: Chunk, examples: Sequence[Example], on_batch: OnTokens) -> ChunkResult:
         """Lines of JSON; `on_batch` is called with the tokens of each batch."""
         answers = self.predictor.answers(examples, on_batch)
-        lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+        pairs = zip(answers, chunk.rows, strict=True)
+        lines = "".join(answer_line(answer, row.values.get(KEPT, {})) for answer, row in pairs)
         # An unpaired surrogate becomes the escape that JSON has for it.
         content = lines.encode("utf-8", "backslashreplace")
         return chunk.part(content, sum(answer["truncated"] for answer in answers))
 
     def complete(self, path: Path, sizes: Sequence[int], num_rows: int) -> Path:
         """The finished file, made of the beginning and the chunks of these sizes in bytes."""
-        return path
+        return complete(path, self.kind, sizes)
 
     def options(self) -> dict[str, Any]:
         """What decides the answers, in addition to the model's weights."""
@@ -285,6 +291,12 @@ def _options_of(predictor: Predictor) -> dict[str, Any]:
         "backend": type(predictor.model).__name__,
         "device": predictor.device.type,
     }
+
+
+def with_kept(rows: Iterable[Row], others: Iterable[Row]) -> Iterator[Row]:
+    """Yield rows with the columns that `others`, the same rows of the same file, hold."""
+    for row, other in zip(rows, others, strict=True):
+        yield replace(row, values=row.values | {KEPT: other.values})
 
 
 def rows_digest(rows: Sequence[Row]) -> str:

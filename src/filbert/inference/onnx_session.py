@@ -22,7 +22,6 @@ from filbert.batch import PackedBatch
 from filbert.checkpoints.checkpoint import Checkpoint, meta_model
 from filbert.checkpoints.config_json import LABELLED
 from filbert.checkpoints.onnx_folder import MODEL_FILE, check_installed, is_export
-from filbert.data.blocks import available_cores
 from filbert.errors import ConfigError, FormatError, printable
 from filbert.model.attention import group_lengths
 from filbert.model.config import EncoderConfig
@@ -64,6 +63,8 @@ def session_threads() -> int:
 
     onnxruntime by itself counts all cores of the machine, and binds threads also to forbidden ones.
     """
+    from filbert.data.blocks import available_cores
+
     return min(available_cores(), torch.get_num_threads())
 
 

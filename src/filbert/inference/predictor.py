@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from filbert.checkpoints.sentence_transformers import (
 )
 from filbert.data.examples import Example
 from filbert.data.records import Row
-from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned, refuse_one_text
-from filbert.errors import ConfigError
+from filbert.data.tables import as_data_frame, items_of
+from filbert.data.texts import Text, characters_in, checked_texts, chunks, cleaned
+from filbert.errors import ConfigError, InputError, checked_keywords
 from filbert.inference.fill import fill_masks
 from filbert.inference.forward import default_max_tokens, first_pass, run_model, run_vectors
 from filbert.inference.onnx_session import SessionModel, check_backend
@@ -87,9 +89,10 @@ class Predictor:
         self.sentence_vectors = sentence_vectors or SentenceVectors()
 
     @classmethod
+    @checked_keywords
     def load(
         cls,
-        name: str | Path,
+        name: str | os.PathLike[str],
         *,
         precision: str = "float32",
         backend: str = "torch",
@@ -154,30 +157,89 @@ class Predictor:
         if self.model.head is None:
             self.embed(["."])
 
-    def predict(self, items: Sequence[Any]) -> list[Prediction]:
-        """One answer an item, in order, in the shape of INTERFACE.
+    def __repr__(self) -> str:
+        config = self.model.config
+        family = self.checkpoint.family if self.checkpoint else "encoder"
+        labels = f" ({_few(self.labels)})" if self.labels else ""
+        what = "encoder" if self.task is None else f"{self.task.spec.name}{labels}"
+        sizes = f"{family} {config.num_hidden_layers} x {config.hidden_size}"
+        return f"<filbert model: {what}, {sizes}, on {self.device}>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the task, in the order of the head; () where it has none."""
+        return () if self.task is None else tuple(self.task.spec.labels or ())
+
+    @overload
+    def predict(self, items: str | Mapping[str, Any]) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, items: Any, *, as_frame: Literal[False] = False) -> list[Prediction]: ...
+    @overload
+    def predict(self, items: Any, *, as_frame: bool) -> Any: ...
+    @checked_keywords
+    def predict(self, items: Any, *, as_frame: bool = False) -> Any:
+        """Answer one item or many, in order, in the shape of INTERFACE.
 
         Args:
-            items: texts or pairs of texts; for other tasks what their rows hold: lists of words or
-                texts (tagging), {"question", "context"}, {"context", "choices"}.
+            items: One text, or many texts or pairs of texts: a list, a column of a DataFrame, or a
+                DataFrame with the columns `text` and maybe `text_pair`. For other tasks what their
+                rows hold: lists of words or texts (tagging), {"question", "context"},
+                {"context", "choices"}.
+            as_frame: Return a pandas DataFrame with one row an item and a column for each score.
+
+        Returns:
+            A dict for one text or one dict, else a list of dicts, or the DataFrame.
 
         Raises:
-            ConfigError: the model has no task head.
-            InputError: an item is of another kind; with its index.
+            ConfigError: The model has no task head, or pandas is not installed.
+            InputError: An item is of another kind; with its index.
         """
         task = self.known_task()
-        refuse_one_text(items)
-        return list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(items)))
+        is_one = isinstance(items, str | Mapping)
+        values = [items] if is_one else items_of(items)
+        answers = list(self.predict_rows(row_of_value(task, x, i) for i, x in enumerate(values)))
+        if as_frame:
+            return as_data_frame(answers, getattr(items, "index", None))
+        return answers[0] if is_one else answers
 
-    def answer(self, question: str, context: str) -> Prediction:
-        """The answer to a question within a text of any length, with its place there."""
+    @overload
+    def answer(self, question: str, context: str) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def answer(self, question: Sequence[str], context: str | Sequence[str]) -> list[Prediction]: ...
+    @checked_keywords
+    def answer(
+        self, question: str | Sequence[str], context: str | Sequence[str]
+    ) -> Prediction | list[Prediction]:
+        """Answer a question from a text of any length, or each of many questions.
+
+        Many questions have one text, or one each. An answer has its place in the text.
+        """
         self._require("span_qa")
-        return self.predict([{"question": question, "context": context}])[0]
+        questions = [question] if isinstance(question, str) else list(question)
+        contexts = [context] * len(questions) if isinstance(context, str) else list(context)
+        if len(questions) != len(contexts):
+            raise InputError(f"{len(questions)} questions and {len(contexts)} texts: give as many.")
+        pairs = zip(questions, contexts, strict=True)
+        answers = self.predict([{"question": one, "context": text} for one, text in pairs])
+        return answers[0] if isinstance(question, str) else answers
 
-    def tag(self, text: str | Sequence[str]) -> Prediction:
-        """One tag per word of a text or list of words, and the entities that they form."""
+    @overload
+    def tag(self, text: str | Sequence[str]) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, text: Sequence[Sequence[str]]) -> list[Prediction]: ...
+    @checked_keywords
+    def tag(self, text: str | Sequence[Any]) -> Prediction | list[Prediction]:
+        """Return one tag per word of a text or list of words, and the entities that they form.
+
+        A list of lists of words is many sentences; for a list of texts use `predict`.
+        """
         self._require("tagging")
-        return self.predict([text if isinstance(text, str) else list(text)])[0]
+        if isinstance(text, str):
+            return self.predict([text])[0]
+        items = [one if isinstance(one, str) else list(one) for one in text]
+        if items and all(isinstance(one, list) for one in items):
+            return self.predict(items)
+        return self.predict([items])[0]
 
     def _require(self, task: str) -> None:
         if self.task is None or self.task.spec.name != task:
@@ -226,8 +288,13 @@ class Predictor:
         )
         return self.known_task().decode(outputs, examples)
 
+    @overload
+    def fill(self, texts: str, *, top: int = 5) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, texts: Iterable[str], *, top: int = 5) -> list[dict[str, Any]]: ...
+    @checked_keywords
     def fill(
-        self, texts: str | Sequence[str], *, top: int = 5
+        self, texts: str | Iterable[str], *, top: int = 5
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """The most probable words in place of every [MASK]; see `fill.fill_masks`.
 
@@ -244,7 +311,12 @@ class Predictor:
         """As `fill`, one answer at a time, in order and in fixed memory."""
         return fill_masks(self, texts, top=top)
 
-    def score(self, texts: str | Sequence[str]) -> dict[str, Any] | list[dict[str, Any]]:
+    @overload
+    def score(self, texts: str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, texts: Iterable[str]) -> list[dict[str, Any]]: ...
+    @checked_keywords
+    def score(self, texts: str | Iterable[str]) -> dict[str, Any] | list[dict[str, Any]]:
         """How probable one text is to the model, or each of a list; see `score.score_texts`."""
         scores = list(self.score_texts([texts] if isinstance(texts, str) else texts))
         return scores[0] if isinstance(texts, str) else scores
@@ -259,9 +331,10 @@ class Predictor:
         """As `score`, one answer at a time, in order and in fixed memory."""
         return score_texts(self, texts, with_tokens=with_tokens, on_share=on_share)
 
+    @checked_keywords
     def embed(
         self,
-        texts: Sequence[Text],
+        texts: str | Iterable[Text],
         *,
         pooling: str | None = None,
         normalize: bool | None = None,
@@ -270,7 +343,7 @@ class Predictor:
         """Vectors of texts.
 
         Args:
-            texts: n texts or pairs.
+            texts: One text, or n texts or pairs.
             pooling: "mean" over all tokens, "cls" (the first token; of a causal encoder the last),
                 "last", "max", "mean_sqrt_len" (sum by root of the length), several with "+" between
                 or "none" for one vector a token. When not given: as sentence-transformers' files in
@@ -280,7 +353,10 @@ class Predictor:
 
         Returns:
             float32 (n, `vector_size`); for pooling "none" a list of n arrays (tokens, H * layers).
+            Of one text, its vector or array alone.
         """
+        if isinstance(texts, str):
+            return self.embed([texts], pooling=pooling, normalize=normalize, layers=layers)[0]
         vectors = list(self.embed_texts(texts, pooling=pooling, normalize=normalize, layers=layers))
         if pooling == "none":
             return vectors
@@ -369,6 +445,11 @@ class Predictor:
         if isinstance(self.model, SessionModel) and chosen != (count,):
             raise ConfigError("An exported model gives its last layer alone. Leave layers out.")
         return chosen
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _stored_limit(checkpoint: Checkpoint, folder: Path, vectors: SentenceVectors) -> int | None:

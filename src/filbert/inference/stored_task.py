@@ -37,7 +37,7 @@ def task_of(
     task = _described(checkpoint, folder)
     if null_threshold is None:
         return task
-    if task is None or task.spec.row_format != "questions":
+    if task is None or task.spec.row_format.name != "questions":
         raise ConfigError(
             "null_threshold is for question answering (span_qa), and this model has another task "
             "or none. Leave it out."

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from filbert.batch import pack
 from filbert.data.conll import sentence_of, spread
-from filbert.errors import ConfigError, InputError, printable
+from filbert.errors import ConfigError, InputError, checked_keywords, printable
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import number_words
 from filbert.inspect.neighbours import rows_within
@@ -196,6 +196,7 @@ class Explanation:
         return texts_html(self)
 
 
+@checked_keywords
 def explain(
     model: str | Path | Predictor,
     item: Any,

@@ -74,7 +74,7 @@ def probe_layers(
     """
     columns = names or ColumnNames()
     kind = task_class(task).from_options(TaskOptions(), columns)
-    if kind.spec.row_format not in ("labelled", "sentences"):
+    if kind.spec.row_format.name not in ("labelled", "sentences"):
         raise ConfigError(f"--task {task}: classification and tagging are probed.")
     train_rows = list(read_task_rows(kind, train, columns))
     fitted = kind.fit(train_rows)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from filbert.errors import ConfigError, InputError
+from filbert.errors import ConfigError, InputError, checked_keywords
 from filbert.inference.predictor import Predictor
 from filbert.inspect.attention import View, check_head, view_text
 
@@ -85,6 +85,7 @@ class Inspection:
         return f"Inspection({names})"
 
 
+@checked_keywords
 def inspect(
     model: str | Path | Predictor | Sequence[str | Path | Predictor],
     text: str | tuple[str, str] | Sequence[str | tuple[str, str]],

@@ -1,17 +1,15 @@
-"""The HTML report and the Markdown table of a study: ranking, tests, costs, errors, provenance."""
+"""The HTML report of a study: ranking, tests, costs, errors, provenance."""
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from filbert.files import write_atomically
+from filbert.data.records import read_rows
 from filbert.report import comparison_plots as plots
 from filbert.report import numbers
 from filbert.report.comparison_study import (
@@ -19,7 +17,6 @@ from filbert.report.comparison_study import (
     ContestantEntry,
     Pair,
     StudyFiles,
-    named,
     read_study,
 )
 from filbert.report.numbers import MISSING, fixed, interval, probability, signed
@@ -28,7 +25,6 @@ from filbert.report.render import (
     Section,
     Table,
     facts_table,
-    flatten,
     gallery,
     paragraph,
     section,
@@ -55,7 +51,7 @@ MOST_ROWS = 20
 
 
 def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
-    """Write report.html, table.md and plots/*.png into a study's folder; return the page's path.
+    """Write report.html and plots/*.png into a study's folder; return the page's path.
 
     Missing parts (seeds, contestants, predictions, slices) are left out and named.
 
@@ -68,9 +64,8 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
         FormatError: A file is damaged.
     """
     study = read_study(Path(folder))
-    found = [make(study) for make in SECTIONS]
-    found += [hard_rows(study, show_texts=show_texts), data(study), failures(study)]
-    write_atomically(study.path / "table.md", markdown(study).encode("utf-8", "replace"))
+    found = [ranking(study), tests(study), curves(study), costs(study)]
+    found += [errors(study, show_texts=show_texts), slices(study), data(study), failures(study)]
     version = f"filbert {study.results.get('filbert', '')}".strip()
     return write_page(
         study.path / "report.html",
@@ -88,12 +83,12 @@ def write_comparison_report(folder: Path, *, show_texts: bool = False) -> Path:
 
 
 def headline(study: StudyFiles) -> list[str]:
-    """The best contestant, its difference from the second, and the chosen model."""
+    """The best contestant and its difference from the second."""
     if not study.measured:
         return ["No contestant was measured."]
     first, (key, heading) = study.measured[0], study.decisive
     found = first.figure(key)
-    text = f"{named(first.name)} has the highest {heading}: {fixed(found['value'], study.digits)}"
+    text = f"{first.name} has the highest {heading}: {fixed(found['value'], study.digits)}"
     if found.get("deviation") is not None:
         text += f" ± {fixed(found['deviation'], study.digits)} ({len(found['seeds'])} seeds)"
     text += "."
@@ -105,8 +100,8 @@ def headline(study: StudyFiles) -> list[str]:
         name, p = ("p_holm", pair.p_holm) if pair.p_holm is not None else ("p", pair.p)
         tested = "" if p is None else f", {name} {probability(p)}"
         difference = f"{signed(pair.difference, study.digits)} {ends}{tested}"
-        text += f" Difference from {named(second)}: {difference} ({outcome})."
-    return [text, *([study.choice] if study.choice else [])]
+        text += f" Difference from {second}: {difference} ({outcome})."
+    return [text]
 
 
 def state(study: StudyFiles) -> list[str]:
@@ -120,7 +115,7 @@ def state(study: StudyFiles) -> list[str]:
             f"Unfinished: {done:,} of {len(runs):,} runs exist. All metrics are of these runs and "
             "may change."
         )
-    lost = [named(one.name) for one in study.contestants if one.entry.get("status") == "failed"]
+    lost = [one.name for one in study.contestants if one.entry.get("status") == "failed"]
     if lost:
         notes.append(f"Failed and not compared: {', '.join(lost)}. See “Failed and missing”.")
     elif failed:
@@ -158,9 +153,7 @@ def ranking(study: StudyFiles) -> Section | None:
     marks = (
         f" Marker and broad bar: the seed that is best on dev and its {study.level} bootstrap "
         "interval. Small dots: all seeds. Tall stroke and number: their mean, which decides the "
-        "order."
-        + " Thin line: the interval of the mean, over rows and seeds." * has_intervals
-        + " Hollow: with cleaning." * study.has_cleaning
+        "order." + " Thin line: the interval of the mean, over rows and seeds." * has_intervals
     )
     figures: dict[str, Any] = {}
     for key, heading in shown:
@@ -180,35 +173,16 @@ def ranking(study: StudyFiles) -> Section | None:
             f"≈ no significant difference from the first on {study.decisive[1]}, corrected for all "
             "comparisons."
         )
-    every = ["run", *headings, "threshold", "training", "status"]
     return section(
         "Ranking",
         gallery(study.path, figures),
         Table(["contestant", *headings], rows, css_class="ranking"),
         " ".join(notes),
-        Table(every, _runs(study), 1, "dense", title="Every run", folded=True),
     )
 
 
 def _capital(heading: str) -> str:
     return heading[0].upper() + heading[1:]
-
-
-def _runs(study: StudyFiles) -> list[list[object]]:
-    """A row for each run, with its metrics, threshold, training time and status."""
-    rows: list[list[object]] = []
-    for one in study.contestants:
-        for run in one.seeds:
-            metrics, name = run.get("test") or {}, f"{one.name}, seed {run.get('seed')}"
-            is_best = run.get("seed") == one.entry.get("best_seed") and bool(one.entry.get("test"))
-            seconds = (run.get("costs") or {}).get("training_seconds")
-            rows.append([
-                Cell(f"{name}, best on dev" if is_best else name, strong=is_best),
-                *(fixed(metrics.get(key), study.digits) for key, _ in study.metrics),
-                fixed(metrics.get("threshold"), 3), numbers.cost("training_seconds", seconds),
-                run.get("status", MISSING),
-            ])  # fmt: skip
-    return rows
 
 
 def best_values(study: StudyFiles) -> dict[str, float]:
@@ -311,30 +285,31 @@ def _mcnemar(found: dict[str, Any]) -> list[object]:
 
 
 def curves(study: StudyFiles) -> Section | None:
-    """ROC and precision-recall curves, and the calibration, of two labels."""
-    if study.positive is None or not study.answered:
+    """ROC and precision-recall curves of two labels, and the calibration."""
+    if not study.answered:
         return None
-    gold = study.answers[study.answered[0].name].gold == study.positive
-    if gold.all() or not gold.any():
-        return None
-    label = study.labels[study.positive]
-    cleaned = " Dashed: with cleaning." * study.has_cleaning
-    share = numbers.percent(float(gold.mean()))
-    figures = {
-        "pr": (
-            plots.ranking_curves(study, "pr"),
-            f"Precision-recall curves of label {label}; dashed grey: a random ranking ({share}).",
-        ),
-        "roc": (plots.ranking_curves(study, "roc"), "ROC curves; dashed grey: a random ranking."),
-        "calibration": (
-            plots.reliability_panels(study),
-            f"Calibration: observed frequency of label {label} over its predicted probability. "
-            f"Dashed grey: calibrated; below it the probabilities are too high.{cleaned}",
-        ),
-    }
+    figures, of_label = {}, "the predicted label"
+    if study.positive is not None:
+        of_label = f"label {study.labels[study.positive]}"
+        gold = study.answers[study.answered[0].name].gold == study.positive
+        share = numbers.percent(float(gold.mean()))
+        figures = {
+            "pr": (
+                plots.ranking_curves(study, "pr"),
+                f"Precision-recall curves of {of_label}; dashed grey: a random ranking ({share}).",
+            ),
+            "roc": (
+                plots.ranking_curves(study, "roc"), "ROC curves; dashed grey: a random ranking.",
+            ),
+        }  # fmt: skip
+    figures["calibration"] = (
+        plots.reliability_panels(study),
+        f"Calibration: observed frequency of {of_label} over its predicted probability. "
+        "Dashed grey: calibrated; below it the probabilities are too high.",
+    )
     return section(
         "Curves and calibration",
-        "Every curve is of the contestant's seed that is best on dev, with its area.",
+        "Of each contestant's seed that is best on dev; with the area under a curve.",
         gallery(study.path, figures),
     )
 
@@ -343,140 +318,22 @@ def costs(study: StudyFiles) -> Section | None:
     """The decisive metric over every cost, and the costs in a table."""
     if not any(one.entry.get("costs") for one in study.measured):
         return None
-    shown = [
-        cost for cost in plots.COSTS
-        if cost.axis and sum(bool(one.cost(cost.key)) for one in study.measured) > 1
-    ]  # fmt: skip
-    figures = {}
-    for cost in shown:
-        side, gain = ("right", "faster") if cost.more_is_better else ("left", "cheaper")
-        caption = (
-            f"{_capital(cost.axis)}. Better is up and to the {side}. Large markers: no other "
-            f"contestant is at least as good and {gain} (Pareto front)."
-        )
-        figures[f"cost_{cost.key}"] = (plots.cost_plot(study, cost), caption)
-    known = known_costs(study)
+    known = [c for c in plots.COSTS if any(one.cost(c.key) is not None for one in study.measured)]
+    figures = {
+        f"cost_{cost.key}": (plots.cost_plot(study, cost), f"{_capital(cost.axis)}.")
+        for cost in known
+        if sum(bool(one.cost(cost.key)) for one in study.measured) > 1
+    }
     rows = [
-        [one.name, *(numbers.cost(key, one.cost(key)) for key, _ in known)]
+        [one.name, *(numbers.cost(cost.key, one.cost(cost.key)) for cost in known)]
         for one in study.measured
     ]
-    is_one_machine = (study.results.get("machine") or {}).get("same_for_all_runs")
     return section(
         "Quality and cost",
         gallery(study.path, figures),
-        Table(["contestant", *(heading for _, heading in known)], rows, 1, "pairwise"),
-        "Medians over the seeds, each measured in the process of the run."
-        + " All ran on the machine named below." * bool(is_one_machine),
+        Table(["contestant", *(cost.heading for cost in known)], rows, 1, "pairwise"),
+        "Medians over the seeds, each measured in the process of the run.",
     )
-
-
-def known_costs(study: StudyFiles) -> list[tuple[str, str]]:
-    """(key, heading) of the costs that were measured."""
-    known = [c for c in plots.COSTS if any(one.cost(c.key) is not None for one in study.measured)]
-    return [(cost.key, cost.heading) for cost in known]
-
-
-def students(study: StudyFiles) -> Section | None:
-    """Distilled and quantised models: their share of the teacher's quality, and their costs."""
-    by_name = {one.name: one for one in study.measured}
-    shares = {name: share for name, one in by_name.items() if (share := one.entry.get("share"))}
-    if not shares:
-        return None
-    teachers = list(dict.fromkeys(str(share["of"]) for share in shares.values()))
-    rows = []
-    for name in teachers:
-        teacher = by_name[name]
-        rows.append(_student(study, teacher, None))
-        rows += [
-            _student(study, by_name[one], teacher)
-            for one, share in shares.items()
-            if share.get("of") == name
-        ]
-    ends = f"{study.level} interval"
-    head = [
-        "contestant", "method", study.decisive[1], f"share, {ends}", "difference", ends, "compute",
-        "rows/s", "speed-up", "one text", "on disk", "weights", "training in total",
-    ]  # fmt: skip
-    return section(
-        "Teacher and students",
-        paragraph(study.choice or "", "verdict"),
-        Table(head, rows, 2, "ranking"),
-        f"Share: the {study.decisive[1]} divided by that of {', '.join(map(named, teachers))}, "
-        "means over the seeds on the test rows, with an interval over rows, and over seeds where "
-        "there are several. Difference: of the seeds that are best on dev, tested as above. "
-        "Compute: matrix products of the encoder for one row, relative to the first line. "
-        "One text: median latency of a single text. Weights: size of the loaded model. "
-        "Training in total: with the training of the models it was made from.",
-    )
-
-
-def _student(
-    study: StudyFiles, one: ContestantEntry, teacher: ContestantEntry | None
-) -> list[object]:
-    """A row of a teacher (`teacher` is None) or of a model that was made from it."""
-    kind, options = str(one.entry.get("kind")), one.entry.get("options") or {}
-    method = {
-        "distilled": f"distilled, {options.get('method', 'soft')}",
-        "quantised": f"{options.get('precision')}, {options.get('backend')}",
-        "encoder": "fine-tuned",
-    }.get(kind, kind)
-    share = one.entry.get("share") or {} if teacher else {}
-    kept = MISSING if share.get("value") is None else numbers.percent(share["value"])
-    if share.get("low") is not None:
-        kept += f" [{numbers.percent(share['low'])}, {numbers.percent(share['high'])}]"
-    pair = study.pair(one.name, teacher.name, study.decisive[0]) if teacher else None
-    compute, speed_up = numbers.cost("flops_per_row", one.cost("flops_per_row")), MISSING
-    if teacher is not None:
-        mine, theirs = (c.cost("flops_per_row") for c in (one, teacher))
-        compute = numbers.percent(mine / theirs) if mine and theirs else MISSING
-        mine, theirs = (c.cost("rows_per_second") for c in (one, teacher))
-        speed_up = f"{mine / theirs:.2g} times" if mine and theirs else MISSING
-    speed, *sizes = (
-        numbers.cost(name, one.cost(name))
-        for name in ("rows_per_second", "latency_seconds", "bytes_on_disk", "weight_bytes")
-    )
-    return [
-        Cell(one.name, strong=teacher is None), method,
-        fixed(one.value(study.decisive[0]), study.digits), kept, *_pair(pair, study.digits)[:2],
-        compute, speed, speed_up, *sizes,
-        numbers.cost("training_seconds", training_in_total(study, one)),
-    ]  # fmt: skip
-
-
-def training_in_total(study: StudyFiles, one: ContestantEntry) -> float | None:
-    """Seconds of its training and of all models it was made from; None if one is unknown."""
-    by_name = {other.name: other for other in study.contestants}
-    is_quantised = one.entry.get("kind") == "quantised"
-    seconds = 0.0 if is_quantised else one.cost("training_seconds")
-    source = by_name.get(str(one.entry.get("source")))
-    if source is None or seconds is None:
-        return seconds
-    before = training_in_total(study, source)
-    return None if before is None else seconds + before
-
-
-def decisions(study: StudyFiles) -> Section | None:
-    """Confusion matrices, agreement, and the calibration of more than two labels."""
-    figures = {}
-    if study.answered:
-        at = "at the threshold that was tuned on dev"
-        caption = "gold in rows, predicted in columns, share of the row."
-        if study.positive is None:
-            at = "of the most probable label"
-            figures["calibration"] = (
-                plots.reliability_panels(study),
-                "Calibration: share of correct rows over the probability of the predicted label. "
-                "Dashed grey: calibrated.",
-            )
-        figures["confusions"] = (plots.confusions(study), f"Confusion matrices {at}: {caption}")
-    found = study.results.get("agreement") or {}
-    names = [one.name for one in study.measured if one.name in (found.get("names") or ())]
-    if len(names) > 1:
-        places = [found["names"].index(name) for name in names]
-        plot = plots.agreement(names, np.array(found["matrix"])[np.ix_(places, places)])
-        caption = "Rows for which two contestants predict the same label, in percent."
-        figures["agreement"] = (plot, caption)
-    return section("Decisions", gallery(study.path, figures)) if figures else None
 
 
 # Rows and slices
@@ -496,24 +353,16 @@ def slices(study: StudyFiles) -> Section | None:
     rows: list[list[object]] = []
     for part in parts:
         for name in names:
-            cells = []
-            for metric in known:
-                ends = ((part.get("intervals") or {}).get(name) or {}).get(metric)
-                low, high = ends or (None, None)
-                value = fixed(_value(part, name, metric), study.digits)
-                cells.append(f"{value} {interval(low, high, study.digits)}".rstrip())
+            cells = [fixed(_value(part, name, metric), study.digits) for metric in known]
             counts = [numbers.count(part["rows"]), numbers.count(part.get("positives"))]
-            rows.append([part["by"], part["slice"], name, *counts, *cells])
-    head = ["by", "slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
-    remark = ""
-    if any(part.get("positives") is not None for part in parts):
-        remark += (
-            "F1 and PR AUC grow with the share of positives, so compare contestants within a "
-            "slice, not slices with each other. "
-        )
-    remark += "Metrics of small slices vary by chance."
+            rows.append([part["slice"], name, *counts, *cells])
+    head = ["slice", "contestant", "rows", "positives", *(SLICE_METRICS[k] for k in known)]
+    remark = (
+        "Metrics of small slices vary by chance. F1 and PR AUC grow with the share of positives, "
+        "so compare contestants within a slice, not slices with each other."
+    )
     table = Table(
-        head, rows, 3, "dense", title="Slices in numbers", folded=len(rows) > MOST_ROWS
+        head, rows, 2, "dense", title="Slices in numbers", folded=len(rows) > MOST_ROWS
     )  # fmt: skip
     return section("Metrics by slice", remark, table)
 
@@ -523,19 +372,28 @@ def _value(part: dict[str, Any], name: str, metric: str) -> float | None:
     return None if found is None else float(found)
 
 
-def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
-    """Rows on which the contestants disagree most, and rows that all of them get wrong."""
-    if len(study.answered) < 2:
+def errors(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
+    """Confusion matrices, rows that contestants disagree on, and rows that all get wrong."""
+    if not study.answered:
         return None
+    at = "the threshold that was tuned on dev" if study.positive is not None else "the maximum"
+    caption = f"Confusion matrices at {at}: gold in rows, predicted in columns, share of the row."
+    return section(
+        "Errors",
+        gallery(study.path, {"confusions": (plots.confusions(study), caption)}),
+        *_hard_rows(study, show_texts=show_texts),
+    )
+
+
+def _hard_rows(study: StudyFiles, *, show_texts: bool) -> list[Any]:
     first = study.answers[study.answered[0].name]
     same = {
-        one.name: answers
+        one.name: study.answers[one.name]
         for one in study.answered
-        for answers in [study.answers[one.name]]
-        if np.array_equal(answers.rows, first.rows) and np.array_equal(answers.gold, first.gold)
+        if np.array_equal(study.answers[one.name].rows, first.rows)
     }
     if len(same) < 2:
-        return None
+        return []
     correct = np.stack([answers.predicted == first.gold for answers in same.values()])
     num_correct = correct.sum(0)
     minority = np.minimum(num_correct, len(same) - num_correct)
@@ -545,16 +403,15 @@ def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
     disputed = disputed[np.lexsort((first.rows[disputed], -minority[disputed]))]
     lost = np.flatnonzero(num_correct == 0)
     lost = lost[np.lexsort((first.rows[lost], score[lost]))]
-    shown = {int(first.rows[n]): study.labels[first.gold[n]]
-             for n in [*disputed[:MOST_ROWS], *lost[:MOST_ROWS]]}  # fmt: skip
-    texts, why = passages(study.path, shown) if show_texts else ({}, "")
+    shown = {int(first.rows[n]) for n in [*disputed[:MOST_ROWS], *lost[:MOST_ROWS]]}
+    texts = _passages(study.path, shown) if show_texts else {}
     blocks: list[Any] = []
     for title, at in (("Most disputed rows", disputed), ("Rows that all get wrong", lost)):
         rows = []
         for n in at[:MOST_ROWS].tolist():
             winners = [name for name, is_right in zip(same, correct[:, n], strict=True) if is_right]
             rows.append([
-                study.labels[first.gold[n]], ", ".join(map(named, winners)) or "none",
+                study.labels[first.gold[n]], ", ".join(winners) or "none",
                 f"{len(winners)} of {len(same)}", numbers.count(int(first.rows[n])),
                 f"{score[n]:.3f}",
             ])  # fmt: skip
@@ -565,43 +422,29 @@ def hard_rows(study: StudyFiles, *, show_texts: bool = False) -> Section | None:
             f"{title}: {len(at):,} of {len(first.gold):,} test rows ({share}).",
             Table(head, rows, 2, "dense", passages=below),
         ]
-    return section(
-        "Disputed and hard rows",
-        *blocks,
+    blocks.append(
         "Disputed rows: the most evenly split first. Wrong rows: the lowest mean score of the gold "
         "label first. Rows count from 0 in data/test.jsonl.gz."
         + " Texts are shown only with --show-texts."
-        * (not show_texts),
-        paragraph(why, "note"),
+        * (not show_texts)
     )
+    return blocks
 
 
-def passages(folder: Path, wanted: dict[int, str]) -> tuple[dict[int, Passages], str]:
-    """Texts of rows of data/test.jsonl.gz by row number, and the reason if there are none.
-
-    `wanted` maps row numbers to gold labels. If a label differs, the file is not the one of the
-    predictions and no text is shown.
-    """
-    path, found = folder / "data" / "test.jsonl.gz", {}
+def _passages(folder: Path, wanted: Collection[int]) -> dict[int, Passages]:
+    """Texts of rows of data/test.jsonl.gz by row number; empty without the file."""
+    path = folder / "data" / "test.jsonl.gz"
     if not path.is_file():
-        return {}, f"The texts are not shown: {path.name} does not exist."
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                if number in wanted:
-                    row: dict[str, Any] = json.loads(line)
-                    if str(row["label"]) != wanted[number]:
-                        return {}, (
-                            f"The texts are not shown: row {number} of {path.name} has another "
-                            "label than the predictions."
-                        )
-                    names = [key for key in ("text", "text_pair") if row.get(key) is not None]
-                    found[number] = [(n.replace("_", " "), excerpt(str(row[n]))) for n in names]
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
-        return {}, f"The texts are not shown: {path.name} cannot be read."
-    if len(found) < len(wanted):
-        return {}, f"The texts are not shown: {path.name} has fewer rows than the predictions."
-    return found, ""
+        return {}
+    return {
+        number: [
+            (name.replace("_", " "), excerpt(str(row.values[name])))
+            for name in ("text", "text_pair")
+            if row.values.get(name) is not None
+        ]
+        for number, row in enumerate(read_rows(path))
+        if number in wanted
+    }
 
 
 # Data and provenance
@@ -684,60 +527,7 @@ def provenance(study: StudyFiles) -> Section:
         if one.entry.get("best_seed") is not None:
             own["seed best on dev"] = one.entry["best_seed"]
         tables.append(facts_table(own | _spaced(one.entry.get("options")), one.name))
-    known = {one.name: dict(flatten(_spaced(one.entry["effective"])))
-             for one in study.contestants if one.entry.get("effective")}  # fmt: skip
-    names = list(dict.fromkeys(name for options in known.values() for name in options))
-    rows = [[one, *(options.get(name, MISSING) for name in names)]
-            for one, options in known.items()]  # fmt: skip
-    title = "Options in effect, with defaults"
-    effective = Table(["contestant", *names], rows, 1, "dense", title=title, folded=True)
-    return section("How it was made", side_by_side(tables), effective)
-
-
-SECTIONS: Sequence[Callable[[StudyFiles], Section | None]] = (
-    ranking, tests, curves, costs, students, decisions, slices,
-)  # fmt: skip
-
-
-# Markdown
-
-
-def markdown(study: StudyFiles) -> str:
-    """The ranking as a Markdown table, with notes on its values below."""
-    known = known_costs(study)
-    columns = [*(heading for _, heading in study.metrics), *(heading for _, heading in known)]
-    lines = [
-        _markdown_row(["contestant", *columns]),
-        _markdown_row(["---", *["---:"] * len(columns)]),
-    ]
-    best, decisive = best_values(study) if study.measured else {}, study.decisive[0]
-    for one in study.measured:
-        cells = []
-        for key, _ in study.metrics:
-            cell = _metric(one, key, best[key], study.digits)
-            value = f"**{cell.value}**" if cell.strong else str(cell.value)
-            parts = [value, cell.detail, cell.below if key == decisive else ""]
-            cells.append(" ".join(part for part in parts if part))
-        cells += [numbers.cost(key, one.cost(key)) for key, _ in known]
-        lines.append(_markdown_row([one.name, *cells]))
-    for one in study.contestants:
-        if not one.entry.get("test"):
-            status = str(one.entry.get("status") or "missing")
-            lines.append(_markdown_row([one.name, status, *[MISSING] * (len(columns) - 1)]))
-    return "\n".join([*lines, "", *(f"{note}  " for note in table_notes(study))]).rstrip() + "\n"
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
-
-
-def _escaped(cell: str) -> str:
-    text = " ".join(cell.split())
-    for sign in "\\|<>`_[":
-        # Intervals are in brackets, which only make a link before a parenthesis.
-        if sign != "[" or "](" in text:
-            text = text.replace(sign, f"\\{sign}")
-    return text
+    return section("How it was made", side_by_side(tables))
 
 
 def table_notes(study: StudyFiles) -> list[str]:

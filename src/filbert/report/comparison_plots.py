@@ -1,8 +1,7 @@
-"""Plots of a study: metrics with intervals, costs, curves, confusions and agreement."""
+"""Plots of a study: metrics with intervals, costs, curves and confusions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import numpy as np
 from filbert.metrics.calibration import reliability_bins
 from filbert.report import canvas
 from filbert.report.canvas import DASHES, GREY
-from filbert.report.comparison_study import ContestantEntry, StudyFiles
+from filbert.report.comparison_study import StudyFiles
 from filbert.report.numbers import fixed
 from filbert.report.plots import Ranking, draw_confusion, ranking_plot
 
@@ -47,8 +46,7 @@ def metric_dots(study: StudyFiles, metric: str, heading: str) -> Figure:
                       zorder=4)  # fmt: skip
             axes.plot([found["value"]] * 2, [place - 0.3, place + 0.3], color=canvas.INK,
                       linewidth=1.3, zorder=3)  # fmt: skip
-        axes.plot([best], [place], one.marker, color=one.color, markerfacecolor=one.fill,
-                  markeredgewidth=1.3, markersize=6.5, zorder=3)  # fmt: skip
+        axes.plot([best], [place], one.marker, color=one.color, markersize=6.5)
         _beside(axes, place, fixed(found["value"], study.digits))
     canvas.name_rows(axes, [one.name for one in shown])
     axes.margins(x=0.04)
@@ -71,72 +69,40 @@ class Cost:
     Attributes:
         key: Its key.
         heading: Of its column in tables.
-        axis: Name of the x axis; empty for no plot.
+        axis: Name of the x axis.
         divisor: What to divide the value by on this axis.
-        more_is_better: As for a speed.
     """
 
     key: str
     heading: str
-    axis: str = ""
+    axis: str
     divisor: float = 1.0
-    more_is_better: bool = False
 
 
 COSTS = (
     Cost("training_seconds", "training", "training, seconds"),
-    Cost("cpu_seconds", "CPU time"),
-    Cost("rows_per_second", "rows/s", "inference, rows per second", more_is_better=True),
+    Cost("rows_per_second", "rows/s", "inference, rows per second"),
     Cost("latency_seconds", "one text", "latency of one text, milliseconds", 1e-3),
-    Cost("flops_per_row", "compute"),
-    Cost("parameters", "parameters"),
+    Cost("parameters", "parameters", "parameters, millions", 1e6),
     Cost("bytes_on_disk", "on disk", "size on disk, MB", 1e6),
-    Cost("weight_bytes", "weights", "weights in memory, MB", 1e6),
     Cost("peak_bytes", "peak memory", "peak memory of training, MB", 1e6),
 )
 
 
-def pareto(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> list[bool]:
-    """Whether no other point is as good in both coordinates and better in one.
-
-    Args:
-        points: (cost, quality); more quality is better.
-        more_is_better: Whether a higher cost is better, as for a speed.
-    """
-    sign = 1 if more_is_better else -1
-    return [
-        not any(
-            sign * x2 >= sign * x and y2 >= y and (sign * x2 > sign * x or y2 > y)
-            for x2, y2 in points
-        )
-        for x, y in points
-    ]
-
-
 def cost_plot(study: StudyFiles, cost: Cost) -> Figure:
-    """The decisive metric over a cost; points of the Pareto front are joined and bold."""
+    """The decisive metric over a cost."""
     key, heading = study.decisive
     shown = [
         (one, amount / cost.divisor, quality)
         for one in study.measured
         if (amount := one.cost(cost.key)) and (quality := one.value(key)) is not None
     ]
-    points = [(x, y) for _, x, y in shown]
-    best = pareto(points, more_is_better=cost.more_is_better)
     height = 3.9 + 0.1 * len(shown)
     figure, axes = canvas.new_figure(f"{cost.axis} (logarithmic)", heading, height=height)
     axes.set_xscale("log")
-    front = sorted(point for point, is_best in zip(points, best, strict=True) if is_best)
-    axes.plot(
-        [x for x, _ in front], [y for _, y in front], color=canvas.QUIET, linewidth=1, zorder=1,
-        drawstyle="steps-pre" if cost.more_is_better else "steps-post", linestyle=(0, (2, 2)),
-    )  # fmt: skip
-    for (one, x, y), is_best in zip(shown, best, strict=True):
-        axes.plot(
-            [x], [y], one.marker, color=one.color, markerfacecolor=one.fill,
-            markeredgewidth=1.3, markersize=9.5 if is_best else 6, zorder=3, linestyle="none",
-            label=f"{canvas.plain(one.name, 24)}{' (front)' if is_best else ''}",
-        )  # fmt: skip
+    for one, x, y in shown:
+        axes.plot([x], [y], one.marker, color=one.color, markersize=8, linestyle="none",
+                  label=canvas.plain(one.name, 24))  # fmt: skip
     axes.margins(x=0.08, y=0.08)
     canvas.plain_logarithm(axes.xaxis, *axes.get_xlim())
     canvas.legend_below(figure)
@@ -162,26 +128,21 @@ def reliability_panels(study: StudyFiles) -> Figure:
     For two labels the probability is that of the positive label, otherwise of the predicted label.
     Bins with fewer than five rows are left out.
     """
-    groups: dict[str, list[ContestantEntry]] = {}
-    for one in study.answered:
-        groups.setdefault(one.base, []).append(one)
-    figure, grid = canvas.panel_grid(len(groups), row_height=1.62)
-    for axes, (base, ones) in zip(grid, groups.items(), strict=True):
+    figure, grid = canvas.panel_grid(len(study.answered), row_height=1.62)
+    for axes, one in zip(grid, study.answered, strict=True):
         canvas.quieten(axes, "", "")
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHES, zorder=1)
-        for one in ones:
-            answers, at = study.answers[one.name], study.positive
-            is_true, confidence = answers.gold == answers.predicted, answers.probabilities.max(1)
-            if at is not None:
-                is_true, confidence = answers.gold == at, answers.probabilities[:, at]
-            bins = [b for b in reliability_bins(is_true, confidence, NUM_BINS) if b.num_rows >= 5]
-            axes.plot(
-                [b.confidence or 0 for b in bins], [b.frequency or 0 for b in bins],
-                color=one.color, linestyle=one.line, linewidth=1.5, marker=one.marker,
-                markersize=4, markerfacecolor=one.fill, markeredgewidth=1,
-            )  # fmt: skip
+        answers, at = study.answers[one.name], study.positive
+        is_true, confidence = answers.gold == answers.predicted, answers.probabilities.max(1)
+        if at is not None:
+            is_true, confidence = answers.gold == at, answers.probabilities[:, at]
+        bins = [b for b in reliability_bins(is_true, confidence, NUM_BINS) if b.num_rows >= 5]
+        axes.plot(
+            [b.confidence or 0 for b in bins], [b.frequency or 0 for b in bins], color=one.color,
+            linewidth=1.5, marker=one.marker, markersize=4,
+        )  # fmt: skip
         canvas.unit_square(axes)
-        canvas.panel_title(axes, canvas.plain(base, 18))
+        canvas.panel_title(axes, canvas.plain(one.name, 18))
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         axes.tick_params(labelsize=7.5)
@@ -207,22 +168,4 @@ def confusions(study: StudyFiles) -> Figure:
         axes.set_yticks(ticks, names)
         axes.tick_params(labelsize=6.8, pad=1)
     canvas.outer_labels(figure, "predicted", "gold")
-    return figure
-
-
-def agreement(names: Sequence[str], matrix: np.ndarray) -> Figure:
-    """Percentage of the rows for which two contestants predict the same label, float (R, R)."""
-    values = np.where(np.tri(len(names), k=-1, dtype=bool), 100 * matrix, np.nan)
-    known = values[np.isfinite(values)]
-    texts = np.array([["" if np.isnan(v) else f"{v:.1f}" for v in row] for row in values.tolist()])
-    shown = [canvas.plain(name, 22) for name in names]
-    height = 0.35 + 0.27 * len(names) + min(0.068 * max(map(len, shown)), 1.7)
-    figure, axes = canvas.new_figure("", "", height=height, grid="none")
-    low, high = known.min(), max(known.max(), known.min() + 1e-3)
-    size = 8.5 if len(names) <= 10 else 7 if len(names) <= 14 else 6
-    canvas.draw_cells(axes, values, texts, low=low, high=high, size=size)
-    axes.set_xticks(range(len(shown)), shown, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(shown)), shown, fontsize=8)
-    axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False,
-                     labelcolor=canvas.INK)  # fmt: skip
     return figure

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from filbert.errors import InputError
+from filbert.errors import FilbertError, InputError
 from filbert.report import canvas
-from filbert.report.folder import read_lines, read_object
+from filbert.report.folder import read_object, read_scores
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -50,19 +50,14 @@ MARKERS = "os^DvPX*"
 class ContestantEntry:
     """A contestant's entry in results.json, and how it is drawn.
 
-    A contestant with cleaning has the colour and marker of the one without, but dashed lines and
-    hollow markers.
-
     Attributes:
         name: As in results.json.
         entry: Its entry in results.json.
-        base: The name of the same contestant without cleaning; its own name if there is none.
-        place: Number of the base among all bases, which selects colour and marker.
+        place: Its number, which selects colour, line and marker.
     """
 
     name: str
     entry: dict[str, Any]
-    base: str
     place: int = 0
 
     @property
@@ -77,16 +72,9 @@ class ContestantEntry:
 
     @property
     def line(self) -> Any:
-        """Matplotlib's line style: dashes for cleaning, a dot for every reuse of a colour."""
+        """Matplotlib's line style: a dot for every reuse of a colour."""
         dots = (1.0, 1.6) * (self.place // len(COLORS))
-        if self.name != self.base:
-            return (0, (3.5, 1.6, *dots))
         return (0, (9.0, 1.6, *dots)) if dots else "-"
-
-    @property
-    def fill(self) -> str:
-        """Fill colour of the marker."""
-        return self.color if self.name == self.base else "white"
 
     def figure(self, metric: str) -> dict[str, Any]:
         """value, low, high, interval_of, deviation and seeds of a metric; empty if not measured."""
@@ -225,11 +213,6 @@ class StudyFiles:
         return sorted({len(one.figure(key).get("seeds") or ()) for one in self.measured} - {0})
 
     @property
-    def choice(self) -> str | None:
-        """The sentence on the model that the target chose."""
-        return (self.results.get("choice") or {}).get("why")
-
-    @property
     def level(self) -> str:
         """The confidence level, "95 %" with a no-break space."""
         level = (self.results.get("statistics") or {}).get("level") or 0.95
@@ -269,17 +252,6 @@ class StudyFiles:
         pairs = [(one, self.pair(first.name, one.name, key)) for one in self.measured]
         return [one for one, pair in pairs if pair is not None and not pair.is_significant]
 
-    @property
-    def has_cleaning(self) -> bool:
-        """Whether a contestant was measured both with and without cleaning."""
-        names = {one.name for one in self.measured}
-        return any(one.name != one.base and one.base in names for one in self.measured)
-
-
-def named(name: object) -> str:
-    """A contestant's name in a sentence: in quotes if it contains a comma."""
-    return f"“{name}”" if "," in str(name) else str(name)
-
 
 def positive_of(results: dict[str, Any]) -> int | None:
     """The id of the positive one of two labels, by default the second; None for more labels."""
@@ -317,25 +289,17 @@ def read_study(folder: Path) -> StudyFiles:
     results = read_object(path, "a study")
     study = StudyFiles(folder, results, ranked(results), notes=[*(results.get("notes") or ())])
     for one in study.measured:
-        answers = _answers(study, one)
-        if isinstance(answers, str):
-            study.notes.append(f"{one.name}: {answers}, so its curves are left out.")
-        else:
-            study.answers[one.name] = answers
+        try:
+            study.answers[one.name] = _answers(study, one)
+        except FilbertError as error:
+            study.notes.append(f"{one.name}: {error} Its curves are left out.")
     return study
 
 
 def ranked(results: dict[str, Any]) -> list[ContestantEntry]:
     """Contestants in the order of the decisive metric; those without a value last."""
-    entries = list(results.get("contestants") or ())
-    plain = {str(entry["name"]) for entry in entries if not entry.get("cleaning")}
-    places: dict[str, int] = {}
-    contestants = []
-    for entry in entries:
-        name = str(entry["name"])
-        without = name.rpartition(",")[0]
-        base = without if entry.get("cleaning") and without in plain else name
-        contestants.append(ContestantEntry(name, entry, base, places.setdefault(base, len(places))))
+    entries = results.get("contestants") or ()
+    contestants = [ContestantEntry(str(e["name"]), e, place) for place, e in enumerate(entries)]
     metrics = metrics_of(results)
     if metrics:
         key = metrics[0][0]
@@ -343,29 +307,13 @@ def ranked(results: dict[str, Any]) -> list[ContestantEntry]:
     return contestants
 
 
-def _answers(study: StudyFiles, one: ContestantEntry) -> PredictionArrays | str:
-    """Predictions of the best seed on dev, or the reason why there are none."""
-    chosen = next((s for s in one.seeds if s.get("seed") == one.entry.get("best_seed")), None)
-    if chosen is None or not chosen.get("folder"):
-        return "no seed is marked as the best on dev"
-    rows = read_lines(study.path / str(chosen["folder"]) / "predictions" / "test.jsonl", [])
-    if not rows:
-        return "its test predictions do not exist"
-    ids = {label: number for number, label in enumerate(study.labels)}
-    rows.sort(key=lambda row: row["row"])
-    # The threshold of the metrics, so that predicted labels and F1 agree.
-    threshold, at = (chosen.get("test") or {}).get("threshold"), study.positive
-    try:
-        probabilities = np.array([[float(r["scores"][n]) for n in study.labels] for r in rows])
-        predicted = np.array([ids[str(row["label"])] for row in rows], dtype=np.int64)
-        if threshold is not None and at is not None:
-            predicted = np.where(probabilities[:, at] >= threshold, at, 1 - at)
-        gold = np.array([ids[str(row["gold"])] for row in rows], dtype=np.int64)
-        return PredictionArrays(
-            np.array([row["row"] for row in rows]), gold, predicted, probabilities
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        return (
-            "a row of its test predictions lacks gold, label or scores of the labels "
-            f"{', '.join(study.labels)} ({error})"
-        )
+def _answers(study: StudyFiles, one: ContestantEntry) -> PredictionArrays:
+    """Predictions of the best seed on dev, with the threshold of the metrics."""
+    run = next(seed for seed in one.seeds if seed["seed"] == one.entry["best_seed"])
+    path = study.path / run["folder"] / "predictions" / "test.jsonl"
+    scores = read_scores(path, study.labels)
+    predicted, at = scores.probabilities.argmax(1), study.positive
+    if at is not None:
+        threshold = run["test"]["threshold"]
+        predicted = np.where(scores.probabilities[:, at] >= threshold, at, 1 - at)
+    return PredictionArrays(scores.rows, scores.gold, predicted, scores.probabilities)

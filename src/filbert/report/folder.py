@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from filbert.errors import FormatError, InputError
+from filbert.errors import FormatError, InputError, printable
+from filbert.metrics.ranking import probabilities
 
 SPLITS = ("test", "dev")
 CLASSIFICATIONS = ("binary", "multiclass", "multilabel")
@@ -164,6 +166,48 @@ def read_run_folder(path: Path) -> RunFolder:
             rows = read_lines(path / baseline["predictions"], folder.notes)
             folder.baseline_predictions[str(baseline["name"])] = rows
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Predictions of N rows: row numbers and gold label ids, int64 (N,); probabilities (N, C)."""
+
+    rows: np.ndarray
+    gold: np.ndarray
+    probabilities: np.ndarray
+
+
+def read_scores(path: Path, labels: Sequence[str]) -> Scores:
+    """Read the predictions of a classifier with one label a row.
+
+    Args:
+        path: predictions/SPLIT.jsonl of a run folder.
+        labels: C names, in the order of their ids.
+
+    Raises:
+        InputError: The file is missing or empty.
+        FormatError: A line is damaged, or lacks a row number, a gold label or a probability.
+    """
+    lines = read_lines(path, [])
+    if not lines:
+        raise InputError(f"{path} is missing or empty.")
+    ids = {label: number for number, label in enumerate(labels)}
+    rows, gold, table = [], [], []
+    for at, line in enumerate(lines, start=1):
+        try:
+            rows.append(int(line["row"]))
+            gold.append(ids[str(line["gold"])])
+            table.append([float(line["scores"][label]) for label in labels])
+        except (KeyError, TypeError, ValueError):
+            known = ", ".join(map(printable, labels))
+            raise FormatError(
+                f"{path}:{at}: a prediction needs row, a gold label, and a number in scores for "
+                f"each of {known}."
+            ) from None
+    try:
+        return Scores(np.array(rows), np.array(gold), probabilities(table))
+    except InputError as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:

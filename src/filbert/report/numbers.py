@@ -98,14 +98,12 @@ def cost(name: str, value: float | None) -> str:
     """A cost of results.json in the unit of its name, with three digits for rates."""
     if value is None:
         return MISSING
-    if name in ("training_seconds", "cpu_seconds"):
+    if name == "training_seconds":
         return seconds(value)
     if name == "rows_per_second":
         return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}"
     if name == "latency_seconds":
         return f"{1e3 * value:.3g} ms"
-    if name == "flops_per_row":
-        return f"{value / 1e9:.3g} GFLOP"
     if name == "parameters":
         return parameters(round(value))
     return size(value)

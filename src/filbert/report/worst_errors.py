@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.errors import ConfigError, FormatError, InputError
+from filbert.files import read_json
 from filbert.metrics.classification import SMALLEST_PROBABILITY
 from filbert.report import numbers
 from filbert.report.folder import RunFolder, gold_labels, predicted_labels
@@ -306,13 +307,18 @@ def _read(folder: RunFolder, path: str, wanted: dict[int, Prediction]) -> dict[i
     task = task_class(folder.run["task"]).from_options(TaskOptions(**chosen), names)
     show = _SHOWN.get(folder.problem or "", _sequences)
     found: dict[int, Passages] = {}
-    last = max(wanted, default=-1)
-    for number, row in enumerate(read_task_rows(task, path, names)):
-        if number > last:
+    split = folder.path / "split.json"
+    parts = read_json(split)["parts"] if split.is_file() else {}
+    # Numbers in a part of a file become numbers in the file.
+    part = parts.get(folder.shown_split)
+    in_file = {n if part is None else part[n]: n for n in wanted}
+    for index, row in enumerate(read_task_rows(task, path, names)):
+        if len(found) == len(wanted):
             break
-        prediction = wanted.get(number)
-        if prediction is None:
+        if index not in in_file:
             continue
+        number = in_file[index]
+        prediction = wanted[number]
         if row.line != prediction.get("line", row.line):
             raise ValueError(f"Row {number} is at line {row.line}, not {prediction['line']}.")
         found[number] = show(task, row, prediction)

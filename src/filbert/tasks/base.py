@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import filbert.tasks
 from filbert.errors import ConfigError
@@ -16,12 +16,17 @@ from filbert.text.clean import Cleaning
 # Names of types only: `filbert --help` reads the options through this module and must not wait for
 # torch.
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from torch import Tensor
 
     from filbert.data.columns import ColumnNames
     from filbert.data.examples import Example
+    from filbert.data.findings import Finding
     from filbert.data.records import Row
+    from filbert.data.streams import OnError
+    from filbert.data.texts import Text
     from filbert.text.tokenizer import Tokenizer
 
 Prediction = dict[str, Any]
@@ -38,7 +43,6 @@ _NO_TASKS = {
     "base",
     "rows",
     "checking",
-    "predictions",
     "pretraining",
     "distillation",
     "soft_labels",
@@ -164,7 +168,81 @@ class Objective(Protocol):
         ...
 
 
-RowFormat = Literal["scored", "labelled", "pairs", "sentences", "questions", "choices"]
+class RowSource(NamedTuple):
+    """A file of rows, and how to read it.
+
+    Attributes:
+        path: of the file.
+        names: the user's names of the columns.
+        labelled: whether the rows have answers.
+        on_error: receives bad rows; None raises the first one.
+    """
+
+    path: str | Path
+    names: ColumnNames
+    labelled: bool
+    on_error: OnError | None
+
+
+class RowFormat:
+    """How rows are read, and what their answers look like in files; tasks may share a format.
+
+    Attributes:
+        name: one word, for those who need a certain format.
+        no_label_columns: why 0/1 columns cannot hold the labels; None where they can.
+        id_column: the column whose values must differ from row to row.
+    """
+
+    name: str
+    no_label_columns: str | None = None
+    id_column: str | None = None
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """The rows of a file under standard names."""
+        raise NotImplementedError
+
+    def from_value(self, value: Any, index: int) -> Row:
+        """The row of a Python value, such as a text or a mapping, and its place in a list."""
+        raise NotImplementedError
+
+    def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
+        """The texts of a row after cleaning; each becomes a sequence."""
+        raise NotImplementedError
+
+    def labels(self, task: Task, row: Row) -> list[str]:
+        """The label names in a row, for counting; an InputError if its answer is malformed."""
+        task.gold(row)
+        return []
+
+    def known_labels(self, spec: TaskSpec) -> list[str]:
+        """The names that `labels` may return."""
+        return list(spec.labels or ())
+
+    def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
+        """The expected answer of a row for JSON."""
+        return gold
+
+    def official_files(
+        self, gold: Sequence[Any], predictions: Sequence[Prediction]
+    ) -> dict[str, dict[str, Any]]:
+        """Further JSON files with the predictions, by name."""
+        return {}
+
+    def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
+        """The task with the labels of rows and of predictions that were made elsewhere."""
+        return task
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """A prediction that was made elsewhere, complete enough for `metrics`."""
+        raise NotImplementedError
+
+    def findings(
+        self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """What the data check says about good rows, beyond what holds for all formats."""
+        return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +251,7 @@ class TaskSpec:
 
     Attributes:
         name: name of the module in this package.
-        row_format: how rows are read and which texts they hold; a key of `rows.FORMATS`.
+        row_format: how rows are read and which texts they hold.
         head_kind: a key of `model.heads.HEADS`; None for pooled vectors without a trained head.
         metric_names: metrics that may choose the best step. Of "loss" and "mse" less is better.
         selection_metric: the metric that chooses it by default.

@@ -7,15 +7,11 @@ from pathlib import Path
 
 from filbert.data.columns import ColumnNames
 from filbert.data.findings import Finding
-from filbert.data.pairs import pair_findings
 from filbert.data.records import Row
 from filbert.data.streams import OnError
-from filbert.data.texts import Text, label_is_ambiguous
+from filbert.data.texts import Text
 from filbert.tasks.base import Task
-from filbert.tasks.embedding import SentenceEmbedding
 from filbert.tasks.rows import read_task_rows, row_labels, row_texts
-from filbert.tasks.span_qa import SpanQA, question_findings
-from filbert.tasks.tagging import Tagging, tagging_findings
 from filbert.text.tokenizer import Tokenizer
 
 
@@ -28,7 +24,7 @@ class RowCheck:
         self.labels_are_classes = task.spec.labels_are_classes
         self.windows = task.spec.windows
         self.clean = task.spec.clean
-        self.id_column = "id" if task.spec.row_format == "questions" else None
+        self.id_column = task.spec.row_format.id_column
 
     def read(
         self,
@@ -53,29 +49,4 @@ class RowCheck:
         self, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
     ) -> Iterator[Finding]:
         """What else is wrong with some good rows."""
-        task = self.task
-        if isinstance(task, SpanQA):
-            return question_findings(task, rows, tokenizer, max_length)
-        if isinstance(task, Tagging):
-            return tagging_findings(task, rows, tokenizer, max_length)
-        if isinstance(task, SentenceEmbedding):
-            positives = task.spec.whole_batch
-            return pair_findings(rows, positives=positives, score_max=task.score_max)
-        return _choice_findings(rows) if task.spec.row_format == "choices" else iter(())
-
-
-def _choice_findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Choices that are empty or repeated, and labels that can be read in two ways."""
-    for row in rows:
-        choices = row.values["choices"]
-        if not all(choice.strip() for choice in choices):
-            yield Finding("warning", "empty_choice", "Rows with an empty choice.", row.where)
-        if len(set(choices)) < len(choices):
-            message = "Rows that offer one choice twice."
-            yield Finding("warning", "repeated_choice", message, row.where)
-        if label_is_ambiguous(row, choices):
-            message = (
-                "Rows whose label is the number of one choice and the text of another; the "
-                "number counts."
-            )
-            yield Finding("warning", "ambiguous_label", message, row.where)
+        return self.task.spec.row_format.findings(self.task, rows, tokenizer, max_length)

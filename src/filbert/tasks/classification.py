@@ -5,7 +5,7 @@ S sequences, R rows, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,23 +20,110 @@ from filbert.data.labels import (
     answer,
     check_names,
     class_weights,
+    complete_answer,
     has_list,
     label_order,
+    labels_in,
     listed,
     loss_weights,
 )
 from filbert.data.overflow import check_rule
 from filbert.data.records import Row
-from filbert.errors import ConfigError
+from filbert.data.texts import has_lists_of_labels, read_texts
+from filbert.errors import ConfigError, InputError
 from filbert.metrics import calibration
 from filbert.metrics.classification import prediction_metrics
 from filbert.model.pooling import mean_of_groups
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec
-from filbert.tasks.rows import class_labels, row_outputs, row_targets, text_examples
+from filbert.tasks.base import Prediction, RowSource, Targets, Task, TaskOptions, TaskSpec, changed
+from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 _BINARY_METRICS = ("accuracy", "f1", "precision", "recall", "mcc", "roc_auc", "pr_auc", "loss")
+
+
+def class_labels(spec: TaskSpec, row: Row) -> list[str]:
+    """The classes of a row: exactly one, or any number for multi-label.
+
+    Raises:
+        InputError: no label, or one that was not declared; with file and line.
+    """
+    columns = spec.label_columns
+    if spec.multilabel and not row.values.keys() & {"label", "labels"}:
+        columns = columns or spec.labels
+    if columns and columns[0] not in row.values and has_list(row):
+        columns = None
+    labels = labels_in(row, columns, multilabel=spec.multilabel or has_list(row))
+    for label in labels if spec.labels is not None else ():
+        if label not in (spec.labels or ()):
+            raise InputError(
+                f"{row.where}: label {label!r} is not one of {listed(spec.labels or ())}. "
+                "Fix the row; when training, --labels declares one that no row has."
+            )
+    return labels
+
+
+class LabelledTexts(TextRows):
+    """Texts with a label, a list of labels, or a 0/1 column for each label."""
+
+    name = "labelled"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Rows with `label` or `labels`, or with the columns of `spec.label_columns`."""
+        path, names, labelled, on_error = source
+        if not labelled:
+            return read_texts(path, names, on_error=on_error)
+        if names.merge:
+            names.merge.require_labels(None if spec.multilabel else spec.labels)
+        if names.label_columns and not spec.multilabel:
+            raise ConfigError(
+                "--label-columns is for multi-label models; this one gives one label."
+            )
+        # Multi-label rows may come as 0/1 columns or as lists, whatever training read.
+        columns = names.label_columns or (None if names.label_column else spec.label_columns)
+        if columns is not None and set(columns) != set(spec.labels or ()):
+            known = listed(spec.labels or ())
+            raise ConfigError(f"--label-columns names {listed(columns)}; the labels are {known}.")
+        if columns and not has_lists_of_labels(path, names, columns):
+            return read_texts(path, names, extra=columns, on_error=on_error)
+        several = spec.multilabel or (spec.labels is None and has_lists_of_labels(path, names))
+        return read_texts(path, names, "labels" if several else "label", on_error=on_error)
+
+    def labels(self, task: Task, row: Row) -> list[str]:
+        """The classes of a row."""
+        return class_labels(task.spec, row)
+
+    def gold_json(self, spec: TaskSpec, gold: Any) -> Any:
+        """Names of labels: one, or a list."""
+        labels = spec.labels or ()
+        if isinstance(gold, np.ndarray):
+            return [label for label, has in zip(labels, gold, strict=True) if has]
+        return labels[gold]
+
+    def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
+        """The task with the labels that the rows and the `scores` of the predictions name."""
+        spec = task.spec
+        if spec.labels is not None:
+            return task
+        multilabel = spec.multilabel or any(map(has_list, rows))
+        classes = {label for row in rows for label in class_labels(spec, row)}
+        for given in answers:
+            scores = given.values.get("scores")
+            classes |= {str(label) for label in scores} if isinstance(scores, dict) else set()
+        if len(classes) < 2 and not multilabel:
+            raise InputError(
+                f"Rows and predictions name {len(classes)} label; name all of them with --labels."
+            )
+        return changed(task, labels=sorted(classes, key=label_order), multilabel=multilabel)
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """All `scores`; a prediction without scores has probability 1 for its label."""
+        return complete_answer(prediction, where, spec.labels or (), multilabel=spec.multilabel)
+
+
+LABELLED = LabelledTexts()
 
 
 @dataclass(frozen=True)
@@ -103,7 +190,7 @@ class Classification:
             positive = self.positive or labels[1]
         return TaskSpec(
             name="classification",
-            row_format="labelled",
+            row_format=LABELLED,
             head_kind="sequence",
             metric_names=metrics,
             selection_metric=selection,

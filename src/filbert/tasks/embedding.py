@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -19,10 +19,18 @@ from torch import Tensor
 
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, rows_of
+from filbert.data.findings import Finding
 from filbert.data.overflow import encode_rows
-from filbert.data.pairs import require_pair, require_positive, scale_of, score_of
+from filbert.data.pairs import (
+    complete_pair,
+    pair_findings,
+    require_pair,
+    require_positive,
+    scale_of,
+    score_of,
+)
 from filbert.data.records import Row
-from filbert.data.texts import CHUNK_ROWS
+from filbert.data.texts import CHUNK_ROWS, Text, read_texts, text_of
 from filbert.errors import ConfigError, InputError
 from filbert.losses.contrastive import contrastive_loss, cosine_loss, text_ids
 from filbert.metrics.similarity import (
@@ -31,8 +39,17 @@ from filbert.metrics.similarity import (
     retrieval_metrics,
     unit,
 )
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
-from filbert.tasks.rows import row_texts
+from filbert.tasks.base import (
+    Prediction,
+    RowSource,
+    Targets,
+    Task,
+    TaskOptions,
+    TaskSpec,
+    refuse_cleaning,
+)
+from filbert.tasks.rows import TextRows, row_texts
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -46,6 +63,48 @@ _ALLOWED = {
 # The pair of a row is ranked among those of this many neighbouring rows: as many as are predicted
 # at a time, so that an evaluation in training and one of a file use the same pools.
 POOL_ROWS = CHUNK_ROWS
+
+
+class TextPairs(TextRows):
+    """Pairs of texts, each of which gets a vector; their score is optional for some losses."""
+
+    name = "pairs"
+    no_label_columns = "embeddings have one number, see --label-column"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Pairs with a score, which is optional for the contrastive loss."""
+        path, names, labelled, on_error = source
+        if not labelled:
+            return read_texts(path, names, on_error=on_error)
+        scores = ((), ("label",)) if spec.whole_batch else (("label",), ())
+        return names.read(
+            path, required=("text", "text_pair", *scores[0]), optional=scores[1], on_error=on_error
+        )
+
+    def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
+        """One text or two, as a sequence each."""
+        text = text_of(row)
+        return [text] if isinstance(text, str) else [*text]
+
+    def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
+        """The task with the scale of the scores."""
+        return task if task.spec.whole_batch else task.fit(rows)
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """`value`, and `rank` and `pool_size` if both are given."""
+        return complete_pair(prediction, where)
+
+    def findings(
+        self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """Pairs without information, and labels that cannot be used."""
+        score_max = getattr(task, "score_max", None)
+        return pair_findings(rows, positives=task.spec.whole_batch, score_max=score_max)
+
+
+PAIRS = TextPairs()
 
 
 @dataclass(frozen=True)
@@ -93,7 +152,7 @@ class SentenceEmbedding:
             metrics = ("accuracy", "mrr", "spearman", "pearson")
         return TaskSpec(
             name="embedding",
-            row_format="pairs",
+            row_format=PAIRS,
             head_kind=None,
             metric_names=metrics,
             selection_metric=metrics[0],

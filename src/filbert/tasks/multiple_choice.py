@@ -5,7 +5,7 @@ S sequences (one per choice), R rows, C the choices of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -18,17 +18,129 @@ from torch.nn import functional as F
 
 from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
+from filbert.data.findings import Finding
 from filbert.data.overflow import check_rule, encode_rows
 from filbert.data.records import Row
-from filbert.data.texts import check_choice_columns, choices_of, chosen_index, counted
+from filbert.data.texts import (
+    Text,
+    check_choice_columns,
+    checked_choices,
+    choices_of,
+    chosen_index,
+    counted,
+    label_is_ambiguous,
+    read_choices,
+    whole_number,
+)
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.classification import multiclass_metrics
 from filbert.model.pooling import table_of_groups
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
+from filbert.tasks.base import (
+    Prediction,
+    RowFormat,
+    RowSource,
+    Targets,
+    Task,
+    TaskOptions,
+    TaskSpec,
+    refuse_cleaning,
+)
 from filbert.tasks.rows import row_targets, row_texts
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 _RULES = ("error", "truncate")
+
+
+class ContextsWithChoices(RowFormat):
+    """A context, its choices, and the number or text of the right one."""
+
+    name = "choices"
+    no_label_columns = "a row names one of its choices, see --label-column"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Rows with choices; labelled rows have as many as the first row of the file."""
+        expected: int | None = None
+
+        def check(row: Row) -> None:
+            nonlocal expected
+            count = len(choices_of(row))
+            expected = expected or count
+            if source.labelled and count != expected:
+                raise InputError(
+                    f"{row.where}: {counted(count)}; the first row has {expected}, and all must "
+                    "have equally many. Fix the row, or drop it."
+                )
+
+        path, names, labelled, on_error = source
+        return read_choices(path, names, labelled=labelled, check=check, on_error=on_error)
+
+    def from_value(self, value: Any, index: int) -> Row:
+        """The row of a mapping with `context` and `choices`."""
+        if not isinstance(value, Mapping):
+            raise InputError(
+                f"Item {index} is a {type(value).__name__}; a mapping with 'context' and 'choices' "
+                "is wanted."
+            )
+        choices = checked_choices(value.get("context"), value.get("choices"), f"Item {index}")
+        return Row({"context": value["context"], "choices": choices}, "items", index + 1)
+
+    def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
+        """The context with each choice."""
+        return [(row.values["context"], choice) for choice in row.values["choices"]]
+
+    def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
+        """The task with the number of choices."""
+        return task.fit(rows)
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """`choice` and `scores`; a missing choice is the one with the highest score."""
+        count = len(choices_of(row))
+        choice, scores = prediction.get("choice"), prediction.get("scores")
+        if choice is None and scores is None:
+            raise InputError(f"{where}: a prediction needs 'choice', 'scores', or both.")
+        if scores is not None:
+            scores = _probabilities(scores, count, where)
+            choice = scores.index(max(scores)) if choice is None else choice
+        number = whole_number(choice)
+        if number is None or not 0 <= number < count:
+            raise InputError(f"{where}: the choice is not a number from 0 to {count - 1}.")
+        return {"choice": number, "scores": scores}
+
+    def findings(
+        self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """Choices that are empty or repeated, and labels that can be read in two ways."""
+        for row in rows:
+            choices = row.values["choices"]
+            if not all(choice.strip() for choice in choices):
+                yield Finding("warning", "empty_choice", "Rows with an empty choice.", row.where)
+            if len(set(choices)) < len(choices):
+                message = "Rows that offer one choice twice."
+                yield Finding("warning", "repeated_choice", message, row.where)
+            if label_is_ambiguous(row, choices):
+                message = (
+                    "Rows whose label is the number of one choice and the text of another; the "
+                    "number counts."
+                )
+                yield Finding("warning", "ambiguous_label", message, row.where)
+
+
+def _probabilities(scores: Any, count: int, where: str) -> list[float]:
+    try:
+        values = [float(score) for score in scores]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: the scores are not a list of numbers.") from error
+    if len(values) != count:
+        raise InputError(f"{where}: {len(values)} scores for {counted(count)}.")
+    if not all(0.0 <= value <= 1.0 for value in values):
+        raise InputError(f"{where}: a score is not a probability from 0 to 1.")
+    return values
+
+
+CHOICES = ContextsWithChoices()
 
 
 @dataclass(frozen=True)
@@ -57,7 +169,7 @@ class MultipleChoice:
         """A choice has no name beyond its row, so there are no labels."""
         return TaskSpec(
             name="multiple_choice",
-            row_format="choices",
+            row_format=CHOICES,
             head_kind="choices",
             metric_names=("accuracy", "loss"),
             selection_metric="accuracy",

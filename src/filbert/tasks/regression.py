@@ -6,7 +6,7 @@ S sequences (windows), R rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -21,11 +21,12 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example, lengths_of, rows_of
 from filbert.data.overflow import RULES, check_rule
 from filbert.data.records import Row
+from filbert.data.texts import read_texts
 from filbert.errors import InputError, printable
 from filbert.metrics.similarity import regression_metrics
 from filbert.model.pooling import mean_of_groups
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec
-from filbert.tasks.rows import row_outputs, row_targets, text_examples
+from filbert.tasks.base import Prediction, RowSource, Targets, TaskOptions, TaskSpec
+from filbert.tasks.rows import TextRows, row_outputs, row_targets, text_examples
 from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
@@ -44,6 +45,33 @@ def score_in(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if abs(number) <= _LARGEST else None
+
+
+class ScoredTexts(TextRows):
+    """Texts with a number."""
+
+    name = "scored"
+    no_label_columns = "a regression reads one score a row. Name its column with --label-column"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Rows with `label` if they are labelled."""
+        wanted = ("label",) if source.labelled else ()
+        return read_texts(source.path, source.names, *wanted, on_error=source.on_error)
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """`value` as a float."""
+        if "value" not in prediction:
+            raise InputError(f"{where}: a prediction needs 'value', a number.")
+        score = score_in(prediction["value"])
+        if score is None:
+            value = printable(repr(prediction["value"]), 40)
+            raise InputError(f"{where}: the value {value} is not a number.")
+        return {"value": score}
+
+
+SCORED = ScoredTexts()
 
 
 @dataclass(frozen=True)
@@ -73,7 +101,7 @@ class Regression:
         """
         return TaskSpec(
             name="regression",
-            row_format="scored",
+            row_format=SCORED,
             head_kind="sequence",
             metric_names=("pearson", "spearman", "mse"),
             selection_metric="spearman",

@@ -5,7 +5,7 @@ T tokens in the batch, S sequences (windows), L the longest, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,9 +20,20 @@ from filbert.data.columns import ColumnNames
 from filbert.data.examples import Example
 from filbert.data.findings import Finding
 from filbert.data.records import Row
+from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics import squad
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
+from filbert.tasks.base import (
+    Prediction,
+    RowFormat,
+    RowSource,
+    Targets,
+    Task,
+    TaskOptions,
+    TaskSpec,
+    refuse_cleaning,
+)
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 _COUNTS = ("stride", "max_question_length", "max_answer_length", "n_best")
@@ -33,6 +44,82 @@ class GoldAnswers(NamedTuple):
 
     id: str
     answers: tuple[str, ...]
+
+
+class Questions(RowFormat):
+    """Questions about a context, with the places of their answers."""
+
+    name = "questions"
+    no_label_columns = "a question is answered by a place in a text"
+    id_column = "id"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Questions of SQuAD's JSON, or one in each row."""
+        path, names, labelled, on_error = source
+        return spans.read_questions(path, names, labelled=labelled, on_error=on_error)
+
+    def from_value(self, value: Any, index: int) -> Row:
+        """The row of a mapping with `question` and `context`."""
+        return spans.question_row(value, index)
+
+    def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
+        """The question with its context."""
+        return [(row.values["question"], row.values["context"])]
+
+    def labels(self, task: Task, row: Row) -> list[str]:
+        """Whether the question has an answer."""
+        return ["answerable" if task.gold(row).answers else "unanswerable"]
+
+    def gold_json(self, spec: TaskSpec, gold: GoldAnswers) -> list[str]:
+        """The texts of the answers."""
+        return list(gold.answers)
+
+    def official_files(
+        self, gold: Sequence[GoldAnswers], predictions: Sequence[Prediction]
+    ) -> dict[str, dict[str, Any]]:
+        """The files of run_squad.py, as far as they are known."""
+        pairs = [(g.id, p) for g, p in zip(gold, predictions, strict=True)]
+        logits = ("text", "start_logit", "end_logit")
+        return {
+            "predictions.json": {id: p["answer"] for id, p in pairs},
+            "nbest_predictions.json": {
+                id: [{k: e[k] for k in logits} | {"probability": e["score"]} for e in p["nbest"]]
+                for id, p in pairs
+                if "nbest" in p
+            },
+            "null_odds.json": {
+                id: p["null_score"] for id, p in pairs if p.get("null_score") is not None
+            },
+        }
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """`answer` (or `prediction_text`), maybe `null_score` (or `no_answer_probability`)."""
+        answer = prediction.get("answer", prediction.get("prediction_text"))
+        if not isinstance(answer, str):
+            raise InputError(
+                f'{where}: a prediction needs "answer" (or "prediction_text"), a text; "" says '
+                "that there is no answer."
+            )
+        score = prediction.get("null_score", prediction.get("no_answer_probability"))
+        if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
+            raise InputError(f'{where}: "null_score" is not a number.')
+        if score is not None and not np.isfinite(score):
+            raise InputError(f'{where}: "null_score" is {score}; give a finite number.')
+        known = {"answer": answer} | ({} if score is None else {"null_score": float(score)})
+        return {**prediction, **known}
+
+    def findings(
+        self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """Answers that are not at their offset or that no window holds, and long questions."""
+        assert isinstance(task, SpanQA)
+        cutting = None if tokenizer is None else _cutting(task, tokenizer, max_length)
+        return spans.question_findings(rows, cutting, task.max_answer_length)
+
+
+QUESTIONS = Questions()
 
 
 @dataclass(frozen=True)
@@ -74,7 +161,7 @@ class SpanQA:
         """Metrics are in percent."""
         return TaskSpec(
             name="span_qa",
-            row_format="questions",
+            row_format=QUESTIONS,
             head_kind="spans",
             metric_names=("exact_match", "f1", *(["best_f1"] if self.has_unanswerable else [])),
             selection_metric="f1",
@@ -245,14 +332,6 @@ def answers_of(row: Row) -> list[dict[str, Any]]:
 
 def _cutting(task: SpanQA, tokenizer: Tokenizer, max_length: int) -> spans.Cutting:
     return spans.Cutting(tokenizer, max_length, task.stride, task.max_question_length)
-
-
-def question_findings(
-    task: SpanQA, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
-) -> Iterator[Finding]:
-    """Answers that are not at their offset or that no window holds, and long questions."""
-    cutting = None if tokenizer is None else _cutting(task, tokenizer, max_length)
-    return spans.question_findings(rows, cutting, task.max_answer_length)
 
 
 TASK = SpanQA

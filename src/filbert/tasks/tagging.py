@@ -9,7 +9,7 @@ twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -22,20 +22,136 @@ from torch.nn import functional as F
 
 from filbert.data import tags as schemes
 from filbert.data.columns import ColumnNames
-from filbert.data.conll import SentenceWindow, place_of, sentence_of, spread, stride_of
+from filbert.data.conll import (
+    SentenceWindow,
+    place_of,
+    read_sentences,
+    sentence_of,
+    spread,
+    stride_of,
+)
 from filbert.data.examples import Example
 from filbert.data.findings import Finding
 from filbert.data.labels import listed
 from filbert.data.records import Row
 from filbert.data.tags import GoldTags
+from filbert.data.texts import Text
 from filbert.errors import ConfigError, InputError
 from filbert.metrics.entities import entities_of, entity_metrics
-from filbert.tasks.base import Prediction, Targets, TaskOptions, TaskSpec, refuse_cleaning
-from filbert.tasks.rows import known_labels
+from filbert.tasks.base import (
+    Prediction,
+    RowFormat,
+    RowSource,
+    Targets,
+    Task,
+    TaskOptions,
+    TaskSpec,
+    changed,
+    refuse_cleaning,
+)
+from filbert.text.clean import Cleaning
 from filbert.text.tokenizer import Tokenizer
 
 # A word without any letter, digit or printable ASCII: only such ones may vanish in a tokenizer.
 _VANISHING = re.compile(r"[^\w!-~]*")
+
+
+def entity_types(spec: TaskSpec) -> list[str]:
+    """The entity types among the labels, each once."""
+    kinds = (schemes.split_tag(label)[1] for label in spec.labels or ())
+    return [kind for kind in dict.fromkeys(kinds) if kind]
+
+
+class Sentences(RowFormat):
+    """Sentences with a tag for every word, or with spans of characters."""
+
+    name = "sentences"
+    no_label_columns = "a sentence has a tag for every word"
+
+    def read(self, spec: TaskSpec, source: RowSource) -> Iterator[Row]:
+        """Sentences of a CoNLL file, or one in each row."""
+        path, names, labelled, on_error = source
+        return read_sentences(path, names, labelled=labelled, on_error=on_error)
+
+    def from_value(self, value: Any, index: int) -> Row:
+        """The row of a text, of a list of words, or of a mapping with `text` or `tokens`."""
+        if isinstance(value, str):
+            value = {"text": value}
+        elif isinstance(value, list | tuple):
+            value = {"tokens": list(value)}
+        if not isinstance(value, Mapping):
+            kind = type(value).__name__
+            raise InputError(f"Item {index} is a {kind}; a text or a list of words is wanted.")
+        columns = ("tokens", "tags", "text", "spans")
+        row = Row({name: value[name] for name in columns if name in value}, "texts", index + 1)
+        sentence_of(row)
+        return row
+
+    def texts(self, row: Row, clean: Cleaning | None) -> list[Text]:
+        """The text, or the words joined by spaces."""
+        tokens, text = row.values.get("tokens"), row.values.get("text")
+        # Without splitting into words, which takes ten times as long.
+        if isinstance(tokens, list) and all(isinstance(word, str) for word in tokens):
+            return [" ".join(tokens)]
+        return [text if tokens is None and isinstance(text, str) else sentence_of(row).text]
+
+    def labels(self, task: Task, row: Row) -> list[str]:
+        """The type of each entity in the sentence."""
+        return [kind for kind, _, _ in entities_of(task.gold(row).tags)]
+
+    def known_labels(self, spec: TaskSpec) -> list[str]:
+        """The entity types."""
+        return entity_types(spec)
+
+    def gold_json(self, spec: TaskSpec, gold: GoldTags) -> Any:
+        """The tags."""
+        return gold.tags
+
+    def with_labels(self, task: Task, rows: Sequence[Row], answers: Sequence[Row]) -> Task:
+        """The task with the entity types of rows and predictions."""
+        if task.spec.labels is not None:
+            return task
+        types, alone = schemes.kinds_in(map(task.gold, rows))
+        for answer in answers:
+            types |= schemes.types_in(schemes.check_answer(answer.values, answer.where))
+        return changed(task, labels=schemes.tag_names(sorted(types), alone=alone))
+
+    def complete(
+        self, spec: TaskSpec, row: Row, prediction: Mapping[str, Any], where: str
+    ) -> Prediction:
+        """`tags` (of any scheme), or `entities` by offsets."""
+        answer = schemes.check_answer(prediction, where)
+        types = entity_types(spec)
+        unknown = sorted(schemes.types_in(answer) - set(types))
+        if unknown:
+            raise InputError(f"{where}: entity type {unknown[0]!r} is not one of {listed(types)}.")
+        return answer
+
+    def findings(
+        self, task: Task, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
+    ) -> Iterator[Finding]:
+        """Tags that break BIO, spans that get no word, and words that get no token."""
+        repair = getattr(task, "repair_tags", False)
+        suspects = []
+        for row in rows:
+            try:
+                sentence = sentence_of(row)
+                yield from schemes.tag_findings(row, sentence, repair=repair)
+            except InputError:
+                continue  # counted as a bad row
+            if any(map(_VANISHING.fullmatch, sentence.words)):
+                suspects.append((row, sentence))
+        if tokenizer is None or not suspects:
+            return
+        texts = [sentence.text for _, sentence in suspects]
+        pieces = tokenizer.windows(texts, max_length=max_length, stride=stride_of(max_length))
+        for (row, sentence), encodings in zip(suspects, pieces, strict=True):
+            for index in np.flatnonzero(spread(sentence, encodings)[0].leaders < 0).tolist():
+                message = "Words that the tokenizer drops; their tag is always O."
+                yield Finding("note", "word_without_token", message, place_of(row, index))
+
+
+SENTENCES = Sentences()
 
 
 @dataclass(frozen=True)
@@ -63,7 +179,7 @@ class Tagging:
         """The best step is chosen by the F1 of whole entities."""
         return TaskSpec(
             name="tagging",
-            row_format="sentences",
+            row_format=SENTENCES,
             head_kind="tokens",
             metric_names=("f1", "precision", "recall", "accuracy"),
             selection_metric="f1",
@@ -97,7 +213,7 @@ class Tagging:
         types, alone = schemes.kinds_in(map(replace(self, labels=None).gold, rows))
         if not types:
             raise InputError("The training rows hold no entity at all; every tag is O.")
-        kinds = known_labels(self.spec) if self.declared else sorted(types)
+        kinds = entity_types(self.spec) if self.declared else sorted(types)
         names = schemes.tag_names(kinds, alone=alone)
         fitted = self if self.declared and not alone else replace(self, labels=names)
         for row in rows if self.declared else ():
@@ -115,7 +231,7 @@ class Tagging:
                 named = f"entity type {kind!r}" if kind and not alone else f"tag {tag!r}"
                 raise InputError(
                     f"{place_of(row, index)}: {named} is not one of "
-                    f"{listed(known_labels(self.spec))}. Fix the row; when training, --labels "
+                    f"{listed(entity_types(self.spec))}. Fix the row; when training, --labels "
                     "declares one that no row has."
                 )
         return GoldTags(tags, sentence, row.where)
@@ -245,30 +361,6 @@ class Tagging:
         """
         given = [schemes.answered_tags(g, p) for g, p in zip(gold, predictions, strict=True)]
         return entity_metrics([expected.tags for expected in gold], given)
-
-
-def tagging_findings(
-    task: Tagging, rows: Sequence[Row], tokenizer: Tokenizer | None, max_length: int
-) -> Iterator[Finding]:
-    """Tags that break BIO, spans that get no word, and words that get no token."""
-    suspects = []
-    for row in rows:
-        try:
-            sentence = sentence_of(row)
-            yield from schemes.tag_findings(row, sentence, repair=task.repair_tags)
-        except InputError:
-            continue  # counted as a bad row
-        if any(map(_VANISHING.fullmatch, sentence.words)):
-            suspects.append((row, sentence))
-    if tokenizer is None or not suspects:
-        return
-    pieces = tokenizer.windows(
-        [s.text for _, s in suspects], max_length=max_length, stride=stride_of(max_length)
-    )
-    for (row, sentence), encodings in zip(suspects, pieces, strict=True):
-        for index in np.flatnonzero(spread(sentence, encodings)[0].leaders < 0).tolist():
-            message = "Words that the tokenizer drops; their tag is always O."
-            yield Finding("note", "word_without_token", message, place_of(row, index))
 
 
 TASK = Tagging

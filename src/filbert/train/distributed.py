@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -29,13 +29,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from filbert.errors import ConfigError
-from filbert.losses.student import Student
 from filbert.model.heads import Model
 from filbert.model.precision import choose_device
-from filbert.model.replaced import ReplacedTokenModel
+
+if TYPE_CHECKING:
+    from filbert.losses.student import Student
+    from filbert.model.replaced import ReplacedTokenModel
 
 # What can be trained.
-Trainable = Model | ReplacedTokenModel | Student
+Trainable: TypeAlias = "Model | ReplacedTokenModel | Student"
 
 # The others wait while the first rank evaluates or saves, which may take hours. A rank that dies is
 # noticed by its closed connection and by torchrun, not by this limit.

@@ -12,10 +12,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,11 +28,9 @@ from filbert.inference.forward import default_max_tokens, run_model
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Objective, Task, TaskSpec, task_to_dict
-from filbert.tasks.predictions import gold_json, official_files
 from filbert.tasks.rows import row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.base_model import build, freeze, load_for_task
-from filbert.train.distill_options import DistillOptions
 from filbert.train.distributed import Parallel, Trainable, start
 from filbert.train.features import Features, frozen_features
 from filbert.train.log import RunLog, say
@@ -43,7 +41,17 @@ from filbert.train.options import FinetuneOptions
 from filbert.train.progress import Phase, Schedule
 from filbert.train.provenance import begun, copied, ended, fingerprint
 from filbert.train.run_folder import already_finished, check_out, folder_of_all, settle_precision
-from filbert.train.splits import Split, check_data, finding_lines, read_splits, tokenise_splits
+from filbert.train.splits import (
+    Division,
+    Split,
+    check_data,
+    finding_lines,
+    read_splits,
+    tokenise_splits,
+)
+
+if TYPE_CHECKING:
+    from filbert.train.distill_options import DistillOptions
 
 # Number of token counts per split in run.json, for the histogram of the report.
 _SAMPLED_LENGTHS = 2_000
@@ -65,6 +73,7 @@ class Prepared:
         model: The model that is evaluated and saved, on its device.
         precision: Number format of the matrix products.
         fingerprint: Hash of everything that determines the result.
+        division: How one file of rows was split; None for a file per part.
         took: Seconds outside of the training loop by name, for run.json.
     """
 
@@ -79,6 +88,7 @@ class Prepared:
     model: Model
     precision: Precision
     fingerprint: str
+    division: Division | None = None
     took: dict[str, float] = field(default_factory=dict)
 
 
@@ -111,6 +121,8 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
         facts = opening(prepared, parallel, started=started)
         announce(prepared, facts, schedule, prints_findings=prints_findings)
         with folder_of_all(options.run, facts, parallel) as folder:
+            if prepared.division is not None and parallel.is_first:
+                write_json(folder / "split.json", asdict(prepared.division))
             outcome, model = learn(
                 prepared,
                 prepared.task,
@@ -129,13 +141,13 @@ def finetune(options: FinetuneOptions, *, prints_findings: bool = True) -> dict[
 
 def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
     """Read and check everything."""
-    task, rows = read_splits(options)
+    task, rows, division = read_splits(options)
     precision = settle_precision(options.run, parallel)
     torch.manual_seed(options.run.seed)
     checkpoint, tokenizer, max_length = load_for_task(options, task)
     model = build(checkpoint, task, options.model.reinit_layers)
     freeze(model, options.train.freeze)
-    splits, took = tokenise_splits(options.data, rows, task, tokenizer, max_length)
+    splits, took = tokenise_splits(rows, task, tokenizer, max_length)
     digests = {name: split.digest for name, split in splits.items()}
     mark = fingerprint(options, model, digests)
     return Prepared(
@@ -150,6 +162,7 @@ def _prepare(options: FinetuneOptions, parallel: Parallel) -> Prepared:
         model=model.to(parallel.device),
         precision=precision,
         fingerprint=mark,
+        division=division,
         took=took,
     )
 
@@ -245,6 +258,8 @@ def announce(
     if not run:
         return
     splits = prepared.splits
+    for line in prepared.division.lines() if prepared.division is not None else ():
+        say(line)
     sizes = ", ".join(f"{len(split.rows):,} {name}" for name, split in splits.items())
     say(f"rows: {sizes}; {schedule.length} of {schedule.options.batch_size} rows")
     for note in prepared.checkpoint.notes:
@@ -389,14 +404,17 @@ def _write_predictions(
     folder: Path, split: Split, task: Task, predictions: Sequence[dict[str, Any]]
 ) -> None:
     """Write one JSON object per row, and the additional files of the task."""
+    form = task.spec.row_format
     lines = [
-        json.dumps({"row": i, "line": row.line, "gold": gold_json(task, gold)} | prediction)
+        json.dumps(
+            {"row": i, "line": row.line, "gold": form.gold_json(task.spec, gold)} | prediction
+        )
         for i, (row, gold, prediction) in enumerate(
             zip(split.rows, split.gold, predictions, strict=True)
         )
     ]
     write_atomically(folder / f"{split.name}.jsonl", "\n".join(lines) + "\n")
-    for name, content in official_files(task, split.gold, predictions).items():
+    for name, content in form.official_files(split.gold, predictions).items():
         write_json(folder / split.name / name, content)
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from filbert.checkpoints import huggingface
 from filbert.checkpoints.checkpoint import Checkpoint
-from filbert.checkpoints.fresh import split_replaced
 from filbert.checkpoints.sentence_transformers import SentenceVectors, write_sentence_vectors
 from filbert.files import read_json, replace_folder, write_atomically, write_json
 from filbert.model.config import EncoderConfig
@@ -126,6 +125,8 @@ def save_pretrained(
     if generator is None:
         with model_folder(folder, weights, tokenizer, checkpoint, provenance, card):
             return
+    from filbert.checkpoints.fresh import split_replaced
+
     model, small = split_replaced(checkpoint, weights, generator)
     with model_folder(folder, model.tensors, tokenizer, model, provenance, card) as new:
         huggingface.write(small, new / "generator")

@@ -28,7 +28,7 @@ from filbert.train.schedule import SCHEDULES, parse_time
 NAME_LISTS = ("labels", "label_columns", "merge_labels", "choice_columns")
 # Options that name files or folders.
 PATHS = (
-    "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
+    "data", "train", "dev", "test", "out", "model", "corpus", "tokenizer", "teacher",
     "student", "augment_with",
 )  # fmt: skip
 # What a model card may declare, in the Hub's spelling.
@@ -37,7 +37,11 @@ OPTIMIZERS = ("adamw", "bert_adam", "lamb", "muon")
 # Texts that may also be given as a list. A number alone in keep_layers counts the first layers, so
 # a list becomes spans.
 _JOINED = {"class_weights": "{}", "clean": "{}", "layer_map": "{}", "keep_layers": "{0}-{0}"}
+# Texts that may be given as numbers.
+_NUMBERS_AS_TEXT = ("keep_layers", "dev", "test")
 _LARGEST_SEED = 2**31 - 1
+# Of dev and of test rows in one file with all rows.
+_USUAL_SHARE = 0.1
 Options = TypeVar("Options")
 
 
@@ -93,6 +97,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def share_in(text: str) -> float | None:
+    """Return a share of rows such as "0.1"; None for the name of a file.
+
+    Raises:
+        ConfigError: It is a number that is not in [0, 1).
+    """
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    if not 0 <= share < 1:
+        raise ConfigError(f"The share {text} must be in [0, 1), such as 0.1.")
+    return share
+
+
 def names_of(given: str | Iterable[Any]) -> tuple[str, ...]:
     """Return names in a list, or between commas in one text or several: `a,b`, ["a,b", "c"].
 
@@ -114,24 +133,68 @@ class DataOptions:
     """Which rows, and how they are read.
 
     Attributes:
+        data: all labelled rows, which are split into train, dev and test: 80, 10 and 10 % unless
+            `dev` and `test` say otherwise. Near-duplicates are kept together.
         train: training rows.
-        dev: rows to choose the best step, the threshold and the temperature on.
-        test: rows that are only measured, at the end.
+        dev: rows to choose the best step, the threshold and the temperature on: a file, or a share
+            such as 0.1 that is cut out of `data` or `train`; 0 for none.
+        test: rows that are only measured, at the end: a file or a share, as for `dev`.
+        group_column: rows with the same value in this column, such as an author, are in the same
+            part of a split.
+        split_seed: random seed of the split, which no other seed changes.
         max_length: cut texts to this many tokens; the model's own limit when not given, for
             questions (span_qa) 384 at most.
         show_texts: the report shows the texts of the worst errors.
         columns: the names of the columns.
     """
 
-    train: str
+    data: str | None = None
+    train: str | None = None
     dev: str | None = None
     test: str | None = None
+    group_column: str | None = None
+    split_seed: int = 0
     max_length: int | None = None
     show_texts: bool = False
     columns: ColumnNames = ColumnNames()
 
     def __post_init__(self) -> None:
-        check_files(train=self.train, dev=self.dev, test=self.test)
+        check_files(data=self.data, train=self.train, dev=self.dev, test=self.test)
+        if (self.data is None) == (self.train is None):
+            given = "--data and --train are both given" if self.data else "No rows are given"
+            raise ConfigError(
+                f"{given}. Give --data FILE, which is split into train, dev and test, or --train "
+                "FILE."
+            )
+        if sum(self.cut.values()) >= 1:
+            raise ConfigError("The shares --dev and --test leave nothing to train on.")
+        if self.group_column is not None and not self.cut:
+            raise ConfigError("--group-column is for rows that are split; give --data or a share.")
+        check_range(self, ("split_seed",), "not be negative", lambda value: value >= 0)
+
+    @property
+    def source(self) -> str:
+        """The file with the training rows."""
+        return str(self.data or self.train)
+
+    @property
+    def cut(self) -> dict[str, float]:
+        """The shares of dev and test that are cut out of `source`, above zero."""
+        usual = None if self.data is None else _USUAL_SHARE
+        given = {"dev": self.dev, "test": self.test}
+        shares = {n: usual if text is None else share_in(text) for n, text in given.items()}
+        return {name: share for name, share in shares.items() if share}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of dev and test rows that have their own."""
+        given = {"dev": self.dev, "test": self.test}
+        return {n: text for n, text in given.items() if text and share_in(text) is None}
+
+    @property
+    def has_dev(self) -> bool:
+        """Whether there are dev rows."""
+        return "dev" in self.cut or "dev" in self.files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +388,7 @@ class FinetuneOptions:
 
     def __post_init__(self) -> None:
         train = self.train
-        if self.data.dev is None and (train.metric or train.patience or train.eval_every):
+        if not self.data.has_dev and (train.metric or train.patience or train.eval_every):
             raise ConfigError("metric, patience and eval_every need dev rows; give --dev.")
 
     @classmethod
@@ -335,7 +398,7 @@ class FinetuneOptions:
         Raises:
             ConfigError: A name is unknown or missing, or a value is wrong.
         """
-        return from_flat(cls, given, required=("task", "model", "train", "out"))
+        return from_flat(cls, given, required=("task", "model", "out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,7 +544,8 @@ def _converted(option: Option, value: Any) -> Any:
     if any("tuple" in str(one) for one in (*types, option.type)):
         return names_of(value)
     if str in types:
-        if isinstance(value, Path) or (name == "keep_layers" and type(value) is int):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, Path) or (name in _NUMBERS_AS_TEXT and is_number):
             return str(value)
         if name in _JOINED and isinstance(value, list | tuple):
             return ",".join(_JOINED[name].format(item) for item in value)

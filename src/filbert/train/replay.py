@@ -26,7 +26,7 @@ from filbert.model.precision import choose_device
 from filbert.tasks.base import task_names
 from filbert.train.finetune import finetune
 from filbert.train.log import say
-from filbert.train.options import FinetuneOptions
+from filbert.train.options import FinetuneOptions, share_in
 from filbert.train.pretrain import pretrain
 from filbert.train.pretrain_options import PretrainOptions
 from filbert.train.provenance import base_model, commit, device_name, versions
@@ -35,10 +35,10 @@ from filbert.train.run_folder import read_run
 # Tolerance if the machine, the libraries or the number of threads differ.
 LOOSE = 1e-3
 # Options that name files of a run; the names of their entries in filbert.json under "data".
-_SPLITS = {"train": "train", "corpus": "train", "dev": "dev", "test": "test"}
+_SPLITS = {"data": "train", "train": "train", "corpus": "train", "dev": "dev", "test": "test"}
 _FILES = (*_SPLITS, "model", "tokenizer")
 # Recorded options of pre-training that no longer exist.
-_REMOVED = ("reinit_layers", "dry_run")
+_REMOVED = ("reinit_layers", "dry_run", "new_tokens")
 
 
 class Figure(NamedTuple):
@@ -271,6 +271,8 @@ def _files(folder: Path, options: Mapping[str, Any], data_root: str | None) -> d
         names = [str(name) for name in (recorded if isinstance(recorded, list) else [recorded])]
         if recorded is None or option not in options:
             continue
+        if option in ("dev", "test") and share_in(names[0]) is not None:
+            continue  # a part of the file in `data`
         if data_root is not None:
             moved = [Path(data_root, Path(name).name) for name in names]
             names = [

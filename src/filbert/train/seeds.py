@@ -45,7 +45,7 @@ def train_seeds(options: FinetuneOptions) -> dict[str, Any]:
             first seed finds an option wrong.
         RunError: no seed came to its end.
     """
-    if options.data.dev is None:
+    if not options.data.has_dev:
         raise ConfigError("--seeds chooses the best run on dev rows; give --dev.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("--seeds trains one run after the other; start it without torchrun.")

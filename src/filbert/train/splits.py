@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from filbert.data.doctor import check_rows
 from filbert.data.examples import Example
-from filbert.data.records import Row, file_digest
+from filbert.data.labels import label_order, listed
+from filbert.data.near_duplicates import near_duplicates
+from filbert.data.records import Row, file_digest, read_rows
+from filbert.data.splitting import SPLITS, merged_groups, stratified_split
 from filbert.data.texts import characters_in, chunks
 from filbert.errors import ConfigError
 from filbert.tasks.base import Task, task_class
 from filbert.tasks.checking import RowCheck
-from filbert.tasks.rows import read_task_rows, row_texts
+from filbert.tasks.rows import read_task_rows, row_labels, row_texts
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.log import progress_bar
 from filbert.train.options import DataOptions, FinetuneOptions
@@ -35,25 +41,124 @@ class Split:
     digest: str
 
 
-def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]]]:
-    """The rows of train, dev and test, and the task with the labels of train.
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """How the rows of one file were split; `split.json` of the run folder.
+
+    Attributes:
+        path: The file as the user named it.
+        sha256: Its digest.
+        seed: Of the split.
+        rule: What was kept even or together, in words.
+        only_in_train: Labels with too few rows for every part.
+        parts: Row numbers, from 0, by part.
+    """
+
+    path: str
+    sha256: str
+    seed: int
+    rule: str
+    only_in_train: tuple[str, ...]
+    parts: dict[str, list[int]]
+
+    def lines(self) -> list[str]:
+        """Describe the split for the user."""
+        sizes = ", ".join(f"{len(numbers):,} {name}" for name, numbers in self.parts.items())
+        lines = [f"split: {sizes} rows ({self.rule}; seed {self.seed})"]
+        if self.only_in_train:
+            lines.append(
+                "split: too few rows for every part, so all of them are in train: label "
+                f"{listed(self.only_in_train)}"
+            )
+        return lines
+
+
+def read_splits(options: FinetuneOptions) -> tuple[Task, dict[str, list[Row]], Division | None]:
+    """The rows of train, dev and test, the task with the labels of train, and how rows were split.
 
     Raises:
         InputError, ConfigError: a row or an option is wrong.
     """
-    data, columns = options.data, options.data.columns
-    task = task_class(options.task.name).from_options(options.task.options, columns)
-    named = {"train": data.train, "dev": data.dev, "test": data.test}
-    rows: dict[str, list[Row]] = {}
-    for name, path in named.items():
-        if path:
-            rows[name] = list(read_task_rows(task, path, columns))
-            if name == "train":
-                task = task.fit(rows[name])
+    data = options.data
+    task = task_class(options.task.name).from_options(options.task.options, data.columns)
+    source = list(read_task_rows(task, data.source, data.columns))
+    division = divide(task, source, data) if data.cut else None
+    rows = {"train": source}
+    if division is not None:
+        rows = {name: [source[i] for i in at] for name, at in division.parts.items()}
+    task = task.fit(rows["train"])
+    rows |= {n: list(read_task_rows(task, path, data.columns)) for n, path in data.files.items()}
     metric = options.train.metric
     if metric is not None and metric not in task.spec.metric_names:
         raise ConfigError(f"metric {metric!r} is not one of {list(task.spec.metric_names)}.")
-    return task, rows
+    return task, {name: rows[name] for name in SPLITS if name in rows}, division
+
+
+def divide(task: Task, rows: Sequence[Row], data: DataOptions) -> Division:
+    """Split the rows of a file, each part with its share of every class.
+
+    Rows on the same context, near-duplicates and rows with the same value in the group column stay
+    together. Classes with too few rows for every part stay in train.
+    """
+    has_contexts = "context" in rows[0].values
+    strata, rules = _strata(task, rows)
+    texts = [str(row.values["context"]) if has_contexts else _joined(task, row) for row in rows]
+    groups = near_duplicates(texts).clusters
+    rules.append(f"{'rows on one context' if has_contexts else 'near-duplicates'} kept together")
+    if data.group_column is not None:
+        groups = merged_groups(groups, _groups_of_column(rows, data))
+        rules.append(f"grouped by {data.group_column}")
+    shares = {"train": 1 - sum(data.cut.values())} | data.cut
+    parts = stratified_split(strata, shares, seed=data.split_seed, groups=groups, keeps_rare=True)
+    rare: list[str] = []
+    if task.spec.labels_are_classes:
+        of = {
+            n: {label for i in at for label in row_labels(task, rows[i])} for n, at in parts.items()
+        }
+        rare = sorted(of["train"] - of["train"].intersection(*of.values()), key=label_order)
+    return Division(
+        path=data.source,
+        sha256=file_digest(data.source),
+        seed=data.split_seed,
+        rule="; ".join(rules),
+        only_in_train=tuple(rare),
+        parts={name: at.tolist() for name, at in parts.items()},
+    )
+
+
+def _strata(task: Task, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """The class of each row that every part gets its share of, and the rule in words."""
+    if task.spec.labels_are_classes:
+        labels = [row_labels(task, row) for row in rows]
+        counts = Counter(label for names in labels for label in names)
+        # Of several labels the rarest, so that no part is without it.
+        return [min(names, key=lambda n: counts[n], default="") for names in labels], [
+            "stratified by label"
+        ]
+    if task.spec.problem_type == "regression":
+        scores = np.array([task.gold(row) for row in rows])
+        edges = np.quantile(scores, np.linspace(0, 1, min(10, max(1, len(rows) // 20)) + 1)[1:-1])
+        return [str(number) for number in np.searchsorted(edges, scores)], ["stratified by score"]
+    return [""] * len(rows), []
+
+
+def _joined(task: Task, row: Row) -> str:
+    texts = row_texts(task, row, clean=False)
+    return "\n".join(text if isinstance(text, str) else "\n".join(text) for text in texts)
+
+
+def _groups_of_column(rows: Sequence[Row], data: DataOptions) -> np.ndarray:
+    """The group number of each row; a row without a value is its own group."""
+    name, names = str(data.group_column), data.columns
+    found = read_rows(data.source, optional=(), extra=(name,), separator=names.separator)
+    of_line = {row.line: str(row.values[name] or "").strip() for row in found}
+    numbers: dict[str, int] = {}
+    return np.array(
+        [
+            numbers.setdefault(of_line[row.line] or f"\0{index}", index)
+            for index, row in enumerate(rows)
+        ]
+    )
 
 
 def tokenise(
@@ -110,7 +215,6 @@ def finding_lines(findings: list[dict[str, Any]], task: str) -> list[str]:
 
 
 def tokenise_splits(
-    data: DataOptions,
     rows: Mapping[str, list[Row]],
     task: Task,
     tokenizer: Tokenizer,
@@ -121,7 +225,7 @@ def tokenise_splits(
     clock = time.perf_counter()
     for name, part in rows.items():
         started, cpu = time.perf_counter(), time.process_time()
-        splits[name] = tokenise(name, getattr(data, name), part, task, tokenizer, max_length)
+        splits[name] = tokenise(name, part[0].path, part, task, tokenizer, max_length)
         if name == "train":
             took["train_tokenise_seconds"] = time.perf_counter() - started
             took["training_cpu_seconds"] = time.process_time() - cpu

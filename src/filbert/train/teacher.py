@@ -17,7 +17,7 @@ from filbert.inference.predictor import Predictor
 from filbert.model.heads import Model
 from filbert.model.precision import Precision
 from filbert.tasks.base import Task, changed, task_from_dict, task_to_dict
-from filbert.tasks.rows import known_labels, row_labels
+from filbert.tasks.rows import row_labels
 from filbert.tasks.soft_labels import by_row
 from filbert.train.distill_options import StudentOptions
 
@@ -83,7 +83,7 @@ def check_labels(teacher: TaskTeacher, path: str, rows: Sequence[Row]) -> None:
     """
     if teacher.task.spec.labels is None:
         return
-    known = set(known_labels(teacher.task.spec))
+    known = set(teacher.task.spec.row_format.known_labels(teacher.task.spec))
     blank = changed(teacher.task, labels=None, positive=None)
     found = {label for row in rows for label in row_labels(blank, row)}
     if unknown := sorted(found - known):

@@ -131,7 +131,7 @@ def compare(place: Place) -> Found:
     rows = {part: place.rows / f"binary.{part}.jsonl" for part in ("train", "dev")}
     recipe.write_text(
         f'train = "{rows["train"]}"\ndev = "{rows["dev"]}"\ntest = "{rows["dev"]}"\n'
-        'positive = "pos"\nnear_duplicates = "ignore"\nprecision = "float32"\nsteps = 2\n'
+        'positive = "pos"\nprecision = "float32"\nsteps = 2\n'
         f'resamples = 100\n[contestants.tiny]\nmodel = "{place.model()}"\nlr = 0.001\n'
         '[contestants.tfidf]\nkind = "tfidf"\nC = 10.0\n'
     )

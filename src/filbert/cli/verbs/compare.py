@@ -50,9 +50,9 @@ def compare(
     out:
         the folder of the study.
     only:
-        run these contestants only: names of folders, or without their cleaning.
+        run these contestants only.
     overwrite:
-        run again what the recipe has changed, and everything if the rows have changed.
+        replace finished runs of other rows or options.
     show_texts:
         the report shows texts of the rows.
     """
@@ -74,9 +74,6 @@ def compare(
         print_ranking(compared.results)
         for name, seed in failed:
             print(f"failed:  {name}, seed {seed['seed']}: {seed['error']}")
-        if compared.results.get("choice"):
-            print(f"choice:  {compared.results['choice']['why']}")
-        print(f"table:   {compared.folder / 'table.md'}")
         print(f"report:  {compared.folder / 'report.html'}")
     return 1 if failed else 0
 

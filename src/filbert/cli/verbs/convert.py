@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from filbert.cli.arguments import AsJson, Columns, MaxLoss, OutFolder, Overwrite
 from filbert.cli.flags import STDIO, columns_of
-from filbert.cli.output import check_max_loss, check_target, metric_lines, print_json
+from filbert.cli.output import check_max_loss, metric_lines, print_json
 from filbert.data.columns import ColumnNames
 from filbert.errors import ConfigError
 
@@ -54,6 +54,7 @@ def convert(
     _check(to, data, max_loss)
 
     from filbert.checkpoints.opening import find_model, read_checkpoint, read_tokenizer
+    from filbert.files import check_target
 
     place = find_model(source)
     marker = check_target(target, place, overwrite=overwrite, markers=_MARKERS)
@@ -87,8 +88,8 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _int8(source: str, data: str, columns: ColumnNames, max_loss: float | None) -> dict[str, Any]:
     """Return the layers that stay float32, with the measurements that chose them."""
-    from filbert.export import choose_float_layers
     from filbert.inference.predictor import Predictor
+    from filbert.onnx_export import choose_float_layers
 
     exact = Predictor.load(source, device="cpu")
     return choose_float_layers(exact, data, columns, max_loss=max_loss)

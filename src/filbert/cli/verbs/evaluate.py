@@ -90,7 +90,7 @@ def evaluate(
             model, data, flags, _folder(out), precision=precision, against=against, loading=loading
         )
     else:
-        from filbert.evaluate import score_predictions
+        from filbert.evaluation import score_predictions
 
         assert task is not None and predictions is not None
         scored = task_class(task).from_options(flags.task, flags.columns)
@@ -153,7 +153,7 @@ def _evaluate_model(
     loading: dict[str, Any],
 ) -> tuple[dict[str, Any], PrecisionLoss | None]:
     """Return the metrics of a model, and the loss of each compared with a second precision."""
-    from filbert.evaluate import evaluate_model, metric_names, with_positive_class
+    from filbert.evaluation import evaluate_model, metric_names, with_positive_class
     from filbert.inference.precision import precision_loss
     from filbert.inference.predictor import Predictor
 

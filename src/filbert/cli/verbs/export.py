@@ -7,10 +7,7 @@ from typing import Any
 
 from filbert.cli.arguments import AsJson, Columns, MaxLoss, ModelName, OutFolder, Overwrite, Pooling
 from filbert.cli.flags import columns_of
-from filbert.cli.output import check_max_loss, check_target, metric_lines, print_json
-from filbert.errors import ConfigError
-
-FORMATS = ("onnx",)
+from filbert.cli.output import check_max_loss, metric_lines, print_json
 
 
 def export(
@@ -38,23 +35,20 @@ def export(
     data:
         labelled rows, to compare the task's metrics on.
     """
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format} is not one of {', '.join(FORMATS)}.")
     check_max_loss(max_loss)
 
-    from filbert.checkpoints.opening import find_model
-    from filbert.export import export_onnx
+    from filbert import api
 
-    folder = find_model(model)
-    check_target(out, folder, overwrite=overwrite, markers=("config.json",))
-    facts = export_onnx(
+    facts = api.export(
         model,
-        out,
+        out=out,
+        format=format,
         int8=int8,
         pooling=pooling,
-        max_loss=max_loss,
         data=data,
-        names=columns_of(columns),
+        max_loss=max_loss,
+        overwrite=overwrite,
+        **vars(columns_of(columns)),
     )
     print_json(facts) if json else print("\n".join(_lines(out, facts)))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from filbert.cli.arguments import Columns, NullThreshold, OutFile, TextFile
-from filbert.cli.bulk import BulkFlags, check_options
+from filbert.cli.arguments import Columns, NullThreshold, TextFile
+from filbert.cli.bulk import BulkFlags, check_options, is_regular, is_stream, work_through
+from filbert.errors import ConfigError
+from filbert.inference.answer_file import TABLES
 
 
 def predict(
@@ -15,26 +19,45 @@ def predict(
     file: TextFile = "-",
     /,
     *,
-    out: OutFile = None,
+    out: str | None = None,
+    keep_columns: str | None = None,
     null_threshold: NullThreshold = None,
     columns: Columns = None,
     flags: Annotated[BulkFlags | None, Parameter(name="*")] = None,
 ) -> None:
-    """Answer every row: one JSON object a line."""
+    """Answer every row, in order.
+
+    Parameters
+    ----------
+    out:
+        file to write instead of stdout; the ending decides: .jsonl, .csv or .parquet.
+    keep_columns:
+        columns of the file, between commas, that are copied into the answers, such as id,text.
+    """
     from filbert.cli.flags import columns_of
-    from filbert.cli.output import check_lines_file
+    from filbert.cli.output import check_lines_file, warn_of_int8
+    from filbert.train.options import names_of
 
-    flags = flags or BulkFlags()
+    flags, kind = flags or BulkFlags(), Path(out or "").suffix.lower()
+    keep = names_of(keep_columns or ())
     check_options(file, out, flags)
-    check_lines_file(out)
+    check_lines_file(out, TABLES)
+    if kind in TABLES and is_stream(out):
+        raise ConfigError(f"--out {out} is a stream, which holds JSON Lines. Name a file.")
+    if keep and not is_regular(file):
+        raise ConfigError(
+            "--keep-columns reads the rows twice, which a stream cannot. Give a file."
+        )
 
-    from filbert.cli.bulk import work_through
-    from filbert.cli.output import warn_of_int8
-    from filbert.inference.bulk import Answers, Job
+    from filbert.inference.bulk import Answers, Job, with_kept
     from filbert.tasks.rows import read_task_rows
 
-    job = Job(model, flags.loading | {"null_threshold": null_threshold}, Answers)
+    names = columns_of(columns)
+    loading = flags.loading | {"null_threshold": null_threshold}
+    job = Job(model, loading, partial(Answers, kind=kind))
     work = job.open()
     warn_of_int8(work.predictor)
-    rows = read_task_rows(work.predictor.known_task(), file, columns_of(columns), labelled=False)
+    rows = read_task_rows(work.predictor.known_task(), file, names, labelled=False)
+    if keep:
+        rows = with_kept(rows, names.read(file, required=(), extra=keep))
     work_through(job, work, rows, flags, verb="predict", source=file, out=out)

@@ -7,7 +7,7 @@ from typing import Any
 
 from filbert.cli.arguments import AsJson, Columns, ModelName, OutFolder, Overwrite
 from filbert.cli.flags import columns_of
-from filbert.cli.output import check_target, print_json, print_table
+from filbert.cli.output import print_json, print_table
 
 
 def shrink(
@@ -40,30 +40,20 @@ def shrink(
         labelled rows, or text for a masked-LM model without a task: print the metrics before and
         after every step.
     """
-    from filbert.checkpoints.opening import find_model
-    from filbert.shrink import ShrinkOptions
-    from filbert.shrink import shrink as shrink_model
+    from filbert import api
 
-    names = columns_of(columns)
-    place = find_model(model)
-    check_target(out, place, overwrite=overwrite, markers=("config.json",))
-    options = ShrinkOptions(
-        keep_layers=None if keep_layers is None else _layers(place, keep_layers),
+    facts = api.shrink(
+        model,
+        out=out,
+        keep_layers=keep_layers,
         vocabulary_from=vocabulary_from,
         min_count=min_count,
         vocabulary_size=vocabulary_size,
-        text_column=names.text_column,
         data=data,
+        overwrite=overwrite,
+        **vars(columns_of(columns)),
     )
-    facts = shrink_model(model, out, options, names)
     print_json(facts) if json else _print_steps(out, facts)
-
-
-def _layers(place: Path, keep_layers: str) -> tuple[int, ...]:
-    from filbert.checkpoints.opening import read_checkpoint
-    from filbert.train.base_model import layers_to_keep
-
-    return layers_to_keep(keep_layers, read_checkpoint(place).config.num_hidden_layers)
 
 
 def _print_steps(out: Path, facts: dict[str, Any]) -> None:

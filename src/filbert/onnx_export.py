@@ -34,7 +34,7 @@ from filbert.data.examples import Example
 from filbert.data.records import file_digest
 from filbert.data.texts import read_texts, text_of
 from filbert.errors import ConfigError, RunError
-from filbert.evaluate import evaluate_model
+from filbert.evaluation import evaluate_model
 from filbert.files import portable, replace_folder, sha256_of
 from filbert.inference.forward import encode, forward
 from filbert.inference.int8 import (

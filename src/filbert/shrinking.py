@@ -25,7 +25,7 @@ from filbert.data.columns import ColumnNames
 from filbert.data.documents import read_documents
 from filbert.data.records import file_digest
 from filbert.errors import ConfigError, printable
-from filbert.evaluate import evaluate_model, metric_names
+from filbert.evaluation import evaluate_model, metric_names
 from filbert.files import replace_folder
 from filbert.inference.masked_text import pretraining_of
 from filbert.inference.predictor import Predictor

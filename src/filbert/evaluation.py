@@ -18,8 +18,7 @@ from filbert.inference.masked_text import pretrained_length, text_metrics
 from filbert.inference.predictor import Predictor
 from filbert.metrics.squad import metrics_by_id
 from filbert.tasks.base import Task, changed
-from filbert.tasks.predictions import complete_predictions, official_files
-from filbert.tasks.rows import read_task_rows
+from filbert.tasks.rows import complete_predictions, read_task_rows
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ def with_positive_class(
         ConfigError: the task has no two classes, there is no such label, or it has no tags.
     """
     if repair_tags:
-        if task is None or task.spec.row_format != "sentences":
+        if task is None or task.spec.row_format.name != "sentences":
             raise ConfigError("--repair-tags is for tagging, and this model tags nothing.")
         task = changed(task, repair_tags=True)
     if positive is None:
@@ -168,7 +167,7 @@ def score_predictions(
             and line.
     """
     rows = list(read_task_rows(task, data, names))
-    by_id = read_predictions(predictions) if task.spec.row_format == "questions" else None
+    by_id = read_predictions(predictions) if task.spec.row_format.name == "questions" else None
     if by_id is not None:
         questions = [task.gold(row) for row in rows]
         odds = read_no_answer_scores(null_odds) if null_odds is not None else None
@@ -205,7 +204,9 @@ def _check_order(row: Row, answer: Row) -> None:
 def _measured(
     task: Task, gold: list[Any], predictions: list[dict[str, Any]], out: Path | None
 ) -> dict[str, Any]:
-    return _kept(task.metrics(gold, predictions), official_files(task, gold, predictions), out)
+    return _kept(
+        task.metrics(gold, predictions), task.spec.row_format.official_files(gold, predictions), out
+    )
 
 
 def _kept(
