@@ -170,7 +170,7 @@ def test_a_pre_training_run_is_replayed_from_its_text_or_its_shards(place, vocab
         (lambda story: story["data"].update(train="x"), "data"),
         (lambda story: story["options"].update(task="os:system"), "none of filbert's own"),
         (lambda story: story["options"].update(lerning_rate=1), "lerning_rate"),
-        (lambda story: story["options"].pop("train"), "'train' is missing"),
+        (lambda story: story["options"].pop("train"), "No rows are given"),
     ],
 )
 def test_a_filbert_json_that_tells_of_no_run_is_refused(place, damage, words):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer as Backend
 
-from filbert.errors import ConfigError, FormatError
+from filbert.errors import FormatError
 from filbert.text.tokenizer import Tokenizer, chunked
 
 _CONTINUATION = "##"
@@ -93,44 +93,24 @@ def count_entries(tokenizer: Tokenizer, texts: Iterable[str]) -> Use:
     return Use(counts, frozenset(tried))
 
 
-def useful_entries(
-    tokenizer: Tokenizer, use: Use, *, min_count: int = 1, size: int | None = None
-) -> frozenset[int]:
-    """Return the ids to keep: the most frequent entries, and those that are always required.
+def useful_entries(tokenizer: Tokenizer, use: Use) -> frozenset[int]:
+    """Return the ids to keep: the entries that occur in the text, and those always required.
 
     Required are the special and added tokens, and the text's letters, so that a word of known
     letters never becomes unknown; for byte-level BPE all bytes, and the entries from which an entry
-    is merged. With `min_count` 1 and no `size`, the text is tokenized as before.
+    is merged. The text is tokenized as before.
 
     Args:
         tokenizer: Not changed.
         use: Of its entries.
-        min_count: The least number of times that an entry must occur in the text.
-        size: The largest number of entries.
-
-    Raises:
-        ConfigError: `size` has no room for the required entries.
     """
     content = json.loads(tokenizer.backend.to_str())
-    required = {*_required(tokenizer, content)} | _letters(tokenizer, content, use)
-    if min_count <= 1 and size is None:
-        required |= use.tried
+    wanted = {*_required(tokenizer, content)} | _letters(tokenizer, content, use) | use.tried
+    wanted.update(np.flatnonzero(use.counts).tolist())
     parts = _parts(content) if tokenizer.kind == "bytebpe" else {}
     kept: set[int] = set()
-    for entry in sorted(required):
+    for entry in wanted:
         kept |= _with_parts(entry, parts)
-    if size is not None and size < len(kept):
-        raise ConfigError(
-            f"vocabulary_size {size}: the special tokens and the letters of the text take "
-            f"{len(kept)} entries already. Give more."
-        )
-    order = np.lexsort((np.arange(len(use.counts)), -use.counts))
-    for entry in order.tolist():
-        if use.counts[entry] < max(1, min_count) or (size is not None and len(kept) >= size):
-            break
-        more = _with_parts(entry, parts) - kept
-        if size is None or len(kept) + len(more) <= size:
-            kept |= more
     return frozenset(kept)
 
 
